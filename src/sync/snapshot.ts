@@ -77,6 +77,11 @@ export interface HeldAlarm {
   readonly untold?: true;
   /** How often the same episode came back after it had ended or left the scope; part of the ids of what follows. */
   readonly returns: number;
+  /**
+   * The last end that was told before the episode came back: when it was, milliseconds since 1970, and the number of its
+   * last active event. Absent while it never came back after an end.
+   */
+  readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
 }
 
 /** That a site's alarms are known (set `alarm-site`), keyed by site id; a site without it is met for the first time. */

@@ -83,3 +83,41 @@ test("the time of an open alarm is corrected: it is the same alarm, and ends", a
   await trial.clock.advance(5 * MINUTE);
   expect(told(id)).toEqual(["raised", "changed", "resolved"]);
 });
+
+test("an end is told once, though the list of resolved alarms goes on showing it after the alarm came back", async () => {
+  const id = await started();
+  trial.simulator.control.resolveAlarm(id);
+  await trial.clock.advance(3 * MINUTE);
+  const triggeredAt = trial.simulator.truth.alarms.find(id, trial.clock.now())?.triggeredAtMs ?? 0;
+  let old: unknown;
+  trial.rewriteLists((list, path, query) => {
+    if (!isAlarms(path)) return;
+    const shown = list.data.find((one) => one.id === id);
+    if (query.get("status") === "active") {
+      if (shown !== undefined) shown.attributes.triggered_at = new Date(triggeredAt).toISOString();
+    } else if (shown?.attributes.status === "resolved") old ??= structuredClone(shown);
+    else if (old !== undefined && query.get("status") === "resolved")
+      return { ...list, data: [...list.data, old], meta: { ...list.meta, total: list.data.length + 1 } };
+  });
+  await trial.clock.advance(3 * MINUTE);
+  trial.simulator.control.retriggerAlarm(id);
+  await trial.clock.advance(20 * MINUTE);
+  expect(told(id).filter((kind) => kind !== "changed")).toEqual(["raised", "resolved", "retriggered"]);
+});
+
+test("nothing comes back because the list of active alarms lags behind the resolved one", async () => {
+  const id = await started();
+  let old: unknown;
+  trial.rewriteLists((list, path, query) => {
+    if (!isAlarms(path) || query.get("status") !== "active") return;
+    const shown = list.data.find((one) => one.id === id);
+    if (shown !== undefined) old = structuredClone(shown);
+    else return { ...list, data: [...list.data, old], meta: { ...list.meta, total: list.data.length + 1 } };
+  });
+  await trial.clock.advance(MINUTE);
+  trial.simulator.control.resolveAlarm(id);
+  await trial.clock.advance(4 * MINUTE);
+  trial.rewriteLists(null);
+  await trial.clock.advance(5 * MINUTE);
+  expect(told(id)).toEqual(["raised", "resolved"]);
+});

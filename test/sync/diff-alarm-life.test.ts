@@ -96,7 +96,9 @@ describe("an episode goes on", () => {
   test.each(["resolved", "vanished"] as const)("after it was %s, which is told", (state) => {
     const over = held({ state, returns: 2 }, { status: "resolved" });
     const step = goOn(over, ALARM, CONTEXT);
-    expect(step.held).toEqual(held({ state: "active", since: AT, returns: 3 }));
+    const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
+    const remembered = state === "resolved" ? { ended } : {};
+    expect(step.held).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
     // That it is active again is what the return says; nothing else has changed.
     expect(kinds(step.events)).toEqual(["alarm-retriggered"]);
     expect(step.events[0]?.time).toBe(AT);

@@ -3,7 +3,8 @@ import type { Alarm } from "#src/building.ts";
 import type { Event } from "#src/event.ts";
 import { begin } from "#src/sync/alarms/diff-alarm.ts";
 import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
-import { diffResolved, endOf, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
+import { diffResolved, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
+import { endOf } from "#src/sync/alarms/episode.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
@@ -115,10 +116,18 @@ describe("a listed alarm", () => {
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
 
-  test("that was resolved comes back only by a record that states no end", () => {
+  test("that was resolved comes back by a later event or ten polls, and by a record that states no end", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
-    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }] }).told).toEqual([]);
-    expect(poll(resolved, { listed: [ALARM] }).told).toEqual(["retriggered"]);
+    const insisted = new Set([ALARM.id]);
+    const again = {
+      ...ALARM,
+      lastActiveEvent: { ...ALARM.lastActiveEvent, id: 9002 } as Alarm["lastActiveEvent"],
+    };
+    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], insisted }).told).toEqual([]);
+    expect(poll(resolved, { listed: [{ ...again, resolvedAt: ENDED }] }).told).toEqual([]);
+    expect(poll(resolved, { listed: [ALARM] }).told).toEqual([]);
+    expect(poll(resolved, { listed: [again] }).told).toEqual(["retriggered"]);
+    expect(poll(resolved, { listed: [ALARM], insisted }).told).toEqual(["retriggered"]);
   });
 });
 

@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
 import { begin } from "#src/sync/alarms/diff-alarm.ts";
@@ -233,5 +234,149 @@ describe("a record from the past in the list of active alarms", () => {
     expect(one.poll([record(START, 9000)])).toEqual(["retriggered", "changed"]);
     expect(one.poll([record(START, 9001)])).toEqual(["retriggered"]);
     expect(new Set(one.ids).size).toBe(one.ids.length);
+  });
+});
+
+describe("two lists that disagree about an end", () => {
+  const open = record(START, 9001);
+  const ended = record(START, 9001, over(at("06:20:00.000")));
+  const reopened = record(START, 9002);
+  const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
+
+  test("the old end of an episode that a later event opened again is told once", () => {
+    const one = follow();
+    one.poll([open]);
+    expect(one.poll([], [ended])).toEqual(["resolved"]);
+    expect(one.poll([reopened])).toEqual(["retriggered"]);
+    const both = () => [...one.sweep([ended]), ...one.poll([reopened])];
+    expect(times(5, both)).toEqual([]);
+    const again = { ...reopened, ...over(at("06:30:00.000")) };
+    expect(one.sweep([ended, again])).toEqual(["resolved"]);
+    expect(one.sweep([ended, again])).toEqual([]);
+  });
+
+  test("nor is it told of one of which nobody saw the end before it opened again", () => {
+    const one = follow();
+    one.poll([open]);
+    expect(one.poll([reopened])).toEqual(["retriggered"]);
+    expect(one.sweep([ended])).toEqual([]);
+  });
+
+  test("a second end within the second of the first is told where a later event lies between", () => {
+    const one = follow();
+    one.poll([open]);
+    one.poll([], [ended]);
+    one.poll([reopened]);
+    expect(one.poll([], [{ ...ended, lastActiveEvent: event(9002) }])).toEqual(["resolved"]);
+  });
+
+  test("a list of active alarms that lags behind brings nothing back", () => {
+    const one = follow();
+    one.poll([open]);
+    expect(one.sweep([ended])).toEqual(["resolved"]);
+    expect(times(9, () => [...one.poll([open]), ...one.sweep([ended])])).toEqual([]);
+    expect(one.poll([])).toEqual([]);
+  });
+
+  test("what ten polls in a row show active is, ends by the same end when both lists say so, and stays ended", () => {
+    const one = follow();
+    one.poll([open]);
+    one.sweep([ended]);
+    times(9, () => one.poll([open]));
+    expect(one.poll([open])).toEqual(["retriggered"]);
+    expect(one.sweep([ended])).toEqual([]);
+    expect(one.poll([], [ended], { coverage: () => "moving" })).toEqual([]);
+    expect(one.poll([], [ended])).toEqual([]);
+    expect(one.sweep([ended])).toEqual([]);
+    expect(one.poll([], [ended])).toEqual(["resolved"]);
+    expect(times(30, () => one.poll([open]))).toEqual([]);
+    expect(one.poll([reopened])).toEqual(["retriggered"]);
+    expect(new Set(one.ids).size).toBe(one.ids.length);
+  });
+
+  test("of times that nobody can compare, the told end is the one", () => {
+    const one = follow();
+    const unread = { ...open, ...over("yesterday") };
+    one.poll([open]);
+    one.sweep([unread]);
+    times(10, () => one.poll([open]));
+    expect(one.held().ended).toEqual({ endMs: null, eventId: 9001 });
+    expect(one.sweep([unread, ended])).toEqual([]);
+  });
+
+  test("an end of an event before the last one is believed of what has vanished, unless it was told", () => {
+    const vanished = () => {
+      const one = follow();
+      one.poll([open]);
+      return one;
+    };
+    const one = vanished();
+    one.poll([reopened]);
+    one.poll([]);
+    expect(one.poll([])).toEqual(["vanished"]);
+    expect(one.sweep([ended])).toEqual(["resolved"]);
+    const other = vanished();
+    other.poll([], [ended]);
+    other.poll([reopened]);
+    other.poll([]);
+    expect(other.poll([])).toEqual(["vanished"]);
+    expect(other.sweep([ended])).toEqual([]);
+    expect(
+      other.sweep([record(at("05:15:00.000"), 9000, over(at("05:20:00.000")))], {
+        fromMs: Date.parse(START),
+      }),
+    ).toEqual([]);
+    expect(other.sweep([{ ...reopened, ...over(at("06:30:00.000")) }])).toEqual(["resolved"]);
+  });
+
+  test("several ends of one episode: the acknowledgement of the last one is told, once", () => {
+    const acknowledged = (who: string): Partial<Alarm> => ({ acknowledged: true, acknowledgedBy: who });
+    const rows = [
+      { ...ended, ...acknowledged("Kari") },
+      { ...ended, ...over(at("06:30:00.000")), ...acknowledged("Ola") },
+    ];
+    const one = follow();
+    one.poll([open]);
+    one.poll([], [ended]);
+    expect(one.sweep(rows)).toEqual(["acknowledged"]);
+    expect(one.held().alarm.acknowledgedBy).toBe("Ola");
+    expect(one.sweep(rows)).toEqual([]);
+  });
+
+  test("whatever the two lists say, over and over: no id comes twice, and one day it is quiet", () => {
+    const time = fc.constantFrom(START, at("06:15:00.123"));
+    const row = fc
+      .tuple(time, fc.constantFrom(null, 9000, 9001, 9002))
+      .map(([start, id]) => record(start, id));
+    const end = fc
+      .tuple(row, fc.constantFrom(at("06:20:00.000"), at("07:30:00.500")))
+      .map(([alarm, resolvedAt]) => ({
+        ...alarm,
+        ...over(resolvedAt),
+      }));
+    const look = fc.oneof(
+      fc.record({ shown: fc.array(row, { maxLength: 2 }), found: fc.array(end, { maxLength: 2 }) }),
+      fc.record({ swept: fc.array(end, { maxLength: 3 }) }),
+    );
+    // Nothing vanishes: then it would be news that it is there again.
+    const seen = { scope: null };
+    fc.assert(
+      fc.property(fc.array(look, { minLength: 1, maxLength: 7 }), (looks) => {
+        const one = follow();
+        const cycle = () =>
+          looks.flatMap((each) =>
+            "swept" in each ? one.sweep(each.swept) : one.poll(each.shown, each.found, seen),
+          );
+        const told = Array.from({ length: 60 }, cycle);
+        expect(
+          told
+            .slice(40)
+            .flat()
+            .filter((kind) => kind !== "changed"),
+        ).toEqual([]);
+        expect(new Set(one.ids).size).toBe(one.ids.length);
+      }),
+      { numRuns: 300 },
+    );
   });
 });

@@ -396,12 +396,14 @@ describe("an absent alarm", () => {
   });
 
   test("that comes back after its end is told as triggered again, and its second end with an id of its own", () => {
-    const at = (time: string): Alarm => ({ ...ACTIVE, status: "resolved", resolvedAt: time });
+    const lastActiveEvent = { ...ALARM.lastActiveEvent, id: 9002 } as Alarm["lastActiveEvent"];
+    const again: Alarm = { ...ACTIVE, lastActiveEvent };
+    const at = (alarm: Alarm, time: string): Alarm => ({ ...alarm, status: "resolved", resolvedAt: time });
     const steps = follow(
       { listed: [ACTIVE] },
-      { found: [at("2026-01-01T00:00:30.000Z")] },
-      { listed: [ACTIVE] },
-      { found: [at("2026-01-01T00:02:30.000Z")] },
+      { found: [at(ACTIVE, "2026-11-02T06:20:30.000Z")] },
+      { listed: [again] },
+      { found: [at(again, "2026-11-02T06:22:30.000Z")] },
     );
     expect(kinds(steps)).toEqual([
       ["alarm-raised"],

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { episodeOf, instant, orderOfActivity } from "./episode.ts";
+import { episodeOf, instant, lastEndOf, orderOfActivity } from "./episode.ts";
 
 /** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */
 
@@ -46,6 +46,7 @@ export function announce(held: HeldAlarm, startedAt: string, context: AlarmConte
 export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
   if (before.untold === true) return begin(alarm, false, context);
   const ended = before.state === "resolved" || before.state === "vanished";
+  const lastEnd = before.state === "resolved" ? lastEndOf(before) : before.ended;
   const away = ended || before.state === "out-of-scope";
   const held: HeldAlarm = {
     alarm,
@@ -54,6 +55,7 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
     since: before.state === "active" || before.state === "missing" ? before.since : context.at,
     misses: 0,
     returns: before.returns + (away ? 1 : 0),
+    ...(lastEnd === undefined ? {} : { ended: lastEnd }),
   };
   const events = changes(before.alarm, held, ended, context);
   if (ended) events.unshift(fact("alarm-retriggered", held, context.at, ["after", before.since], context));

@@ -17,8 +17,10 @@ import {
 import {
   completed,
   contradictsItself,
+  isOvertaken,
   isResolved,
   isSameEpisode,
+  isToldEnd,
   orderOfActivity,
   relationOf,
 } from "./episode.ts";
@@ -180,7 +182,7 @@ function* observe(
   }
   const relation = relationOf(known, alarm);
   // An answer from the past changes nothing, until it turns out to be the present.
-  if (relation === "past" && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
+  if (isOvertaken(known, alarm) && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
   // An end that was told is taken back only by a record that states none.
   if (relation === "same" && known.state === "resolved" && contradictsItself(alarm)) return;
   if (relation === "same" || (relation === "past" && (isOpen(known) || isSameEpisode(known, alarm)))) {
@@ -194,7 +196,7 @@ function* observe(
   yield begin(alarm, initial, options);
 }
 
-/** Whether a record from the past says more than that an alarm is open, and was before, which is known. */
+/** Whether an overtaken record says more than that an alarm is open, and was before, which is known. */
 function isNews(known: HeldAlarm, alarm: Alarm): boolean {
   return !isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before";
 }
@@ -207,6 +209,13 @@ function* missed(
   options: AlarmDiffOptions,
 ): Generator<Step> {
   const word = wordAbout(known, evidence);
+  if (word !== undefined && isOpen(known) && isToldEnd(known, word)) {
+    // It came back after this end, and now both lists say that it is over: not by one look, as they disagreed before.
+    if (seen.coverage(known.alarm.site.id) !== "complete") return;
+    const step = miss(known, options);
+    yield step.held.misses >= options.vanishAfterMisses ? resolve(step.held, word, options) : step;
+    return;
+  }
   if (word !== undefined && (isOpen(known) || known.state === "vanished")) {
     yield* believe(known, word, evidence, options);
     return;
@@ -230,7 +239,7 @@ export function* believe(
   evidence: Evidence,
   context: AlarmContext,
 ): Generator<Step> {
-  if (relationOf(known, word) === "same") {
+  if (relationOf(known, word) !== "newer") {
     yield resolve(known, word, context);
     return;
   }

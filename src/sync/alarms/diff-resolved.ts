@@ -3,7 +3,7 @@ import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
 import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
-import { instant, isResolved, relationOf } from "./episode.ts";
+import { endOf, isResolved, isSameEpisode, isToldEnd, relationOf } from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
@@ -36,12 +36,17 @@ export function diffResolved(
     const relation = known === undefined ? "newer" : relationOf(known, record);
     const told = known !== undefined && relation === "same";
     if (told && known.state === "resolved") {
-      const step = known.untold === true ? null : acknowledgeEnded(known, record, options);
+      // Of several ends of one episode only the last one says who acknowledged it.
+      const isLast = record === evidence.get(record.id)?.findLast((one) => relationOf(known, one) === "same");
+      const step = known.untold === true || !isLast ? null : acknowledgeEnded(known, record, options);
       if (step !== null) put.set(record.id, step.held);
       if (step !== null && !options.silent) events.push(...step.events);
       continue;
     }
-    if (relation === "past" || (!told && (endOf(record) ?? 0) < options.fromMs)) continue;
+    // The end of a time before: the episode came back since, and whether it is over again, the other list says.
+    if (told && isOpen(known) && isToldEnd(known, record)) continue;
+    if (relation === "past" && !(known && isLateWord(known, record))) continue;
+    if (relation === "newer" && (endOf(record) ?? 0) < options.fromMs) continue;
     const steps: readonly Step[] =
       known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
     const news: Event[] = [];
@@ -56,14 +61,12 @@ export function diffResolved(
   return { put, events };
 }
 
+/** Of what has vanished, an end is believed that belongs to an event before the last one, unless it was told. */
+function isLateWord(known: HeldAlarm, record: Alarm): boolean {
+  return known.state === "vanished" && isSameEpisode(known, record) && !isToldEnd(known, record);
+}
+
 function whole(record: Alarm, options: AlarmContext): readonly Step[] {
   const begun = begin(record, false, options);
   return [begun, resolve(begun.held, record, options)];
-}
-
-/** When an alarm was resolved, milliseconds since 1970; a time without an offset is taken for UTC, only for searching. */
-export function endOf(alarm: Alarm): number | null {
-  const time = alarm.resolvedAt ?? alarm.triggeredAt;
-  const known = instant(time) ?? Date.parse(`${time}Z`);
-  return Number.isNaN(known) ? null : known;
 }

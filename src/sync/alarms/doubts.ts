@@ -2,14 +2,14 @@ import type { Alarm } from "../../building.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { asKnown } from "./diff-alarms.ts";
-import { contradictsItself, episodeOf, relationOf, saysNothing } from "./episode.ts";
+import { contradictsItself, episodeOf, isOvertaken, isToldEnd, saysNothing } from "./episode.ts";
 
 /** The records of one reading of the active alarms, by what can be made of them. */
 export interface Sifted {
   readonly listed: readonly Alarm[];
   /** Ids of alarms that are shown in a way that contradicts itself, for the first time, or that says nothing. */
   readonly doubted: ReadonlySet<string>;
-  /** Ids of listed alarms whose record from the past was shown so often that it counts. */
+  /** Ids of listed alarms whose record is overtaken and was shown so often that it counts. */
   readonly insisted: ReadonlySet<string>;
 }
 
@@ -32,12 +32,12 @@ interface Statement {
 
 /** A record that contradicts itself counts with so many polls that say the same. */
 const AGAIN = 2;
-/** One from the past does after five minutes at one poll per 30 s: by then the answer of a usual cache is another. */
+/** An overtaken one does after five minutes at one poll per 30 s: by then the answer of a usual cache is another. */
 const INSISTING = 10;
 
 /**
  * A record that contradicts itself changes nothing until the next poll says the same of the same episode, or the
- * resolved list speaks. One that seems to come from the past changes nothing until ten polls in a row have shown it: a
+ * resolved list speaks. One that is overtaken by what is known changes nothing until ten polls in a row have shown it: a
  * service that goes on saying so means the present. What was said is kept in memory only: after a restart it is
  * counted anew.
  */
@@ -65,8 +65,10 @@ export function createDoubts(): Doubts {
         if (placed && !contradictsItself(alarm)) {
           listed.push(alarm);
           const known = held.get(alarm.id);
-          const isPast = known !== undefined && relationOf(known, alarm) === "past";
-          if (isPast && timesOf(alarm) >= INSISTING) insisted.add(alarm.id);
+          // What came back without a later event and ended again by the same end comes back by such an event only.
+          const isSettled = known?.state === "resolved" && isToldEnd(known, known.alarm);
+          const counts = known !== undefined && !isSettled && isOvertaken(known, alarm);
+          if (counts && timesOf(alarm) >= INSISTING) insisted.add(alarm.id);
           continue;
         }
         const isSaidAgain = timesOf(alarm) >= AGAIN;

@@ -131,6 +131,46 @@ export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "
 }
 
 /**
+ * Whether a record of the list of active alarms is overtaken by what is known: it is from the past, or shows the episode
+ * open whose end was told, without a later event that would have opened it again.
+ */
+export function isOvertaken(known: HeldAlarm, alarm: Alarm): boolean {
+  const relation = relationOf(known, alarm);
+  if (relation !== "same" || known.state !== "resolved" || known.untold === true) return relation === "past";
+  return orderOfActivity(alarm, known.alarm) !== "after";
+}
+
+/** What is remembered of an end, and of those before it, once the episode has come back. */
+export function lastEndOf({ alarm, ended }: HeldAlarm): NonNullable<HeldAlarm["ended"]> {
+  return {
+    endMs: later(endOf(alarm), ended?.endMs ?? null),
+    eventId: later(alarm.lastActiveEvent?.id ?? null, ended?.eventId ?? null),
+  };
+}
+
+/** Whether a record states the end, or an earlier one, that was told before the episode came back. */
+export function isToldEnd({ ended }: HeldAlarm, record: Alarm): boolean {
+  if (ended === undefined) return false;
+  const isLaterEvent = later(record.lastActiveEvent?.id ?? null, ended.eventId) !== ended.eventId;
+  if (isLaterEvent && ended.eventId !== null) return false;
+  const endMs = endOf(record);
+  return (
+    endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000)
+  );
+}
+
+function later(one: number | null, other: number | null): number | null {
+  return one === null || other === null ? (one ?? other) : Math.max(one, other);
+}
+
+/** When an alarm was resolved, milliseconds since 1970; a time without an offset is taken for UTC, only for searching. */
+export function endOf(alarm: Alarm): number | null {
+  const time = alarm.resolvedAt ?? alarm.triggeredAt;
+  const known = instant(time) ?? Date.parse(`${time}Z`);
+  return Number.isNaN(known) ? null : known;
+}
+
+/**
  * A record, completed with what is held of its alarm where it says nothing. The time of an episode's trigger moves only
  * back, to an earlier one: what a list cuts to whole seconds, and what shows a corrected time as it was, is no news.
  */

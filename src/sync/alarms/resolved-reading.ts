@@ -2,8 +2,7 @@ import type { Alarm } from "../../building.ts";
 import { Malformed } from "../../errors.ts";
 import type { Page } from "../../source/source.ts";
 import type { HeldSweep } from "../snapshot.ts";
-import { endOf } from "./diff-resolved.ts";
-import { instant } from "./episode.ts";
+import { endOf, instant } from "./episode.ts";
 
 /** One reading of the list of resolved alarms. */
 export interface ResolvedReading {
