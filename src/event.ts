@@ -194,6 +194,11 @@ export interface AlarmFact {
   readonly episode: string;
   /** True when the event was found after the fact, by the sweep over resolved alarms. */
   readonly late: boolean;
+  /**
+   * True where a later episode of the same alarm was told before: this one is over, and says nothing of how the alarm
+   * is now. Absent otherwise.
+   */
+  readonly superseded?: true;
   /** The gateway that was offline at that moment, where one explains the alarm. */
   readonly behindGateway: string | null;
   /** Where people find the alarm at the receivers, as far as it was told there when this happened; absent where nowhere. */

@@ -153,6 +153,8 @@ function stateMessages(
     case "alarm-retriggered":
     case "alarm-changed":
     case "alarm-out-of-scope": {
+      // The state is that of the alarm now, and not of an episode before it.
+      if (event.data.superseded === true) return [];
       const message = say(at("alarm", event.data.alarm.id, "state"), alarmState(event), retained.alarms);
       if (event.data.alarm.status !== "resolved") return [message];
       return [{ ...message, expirySeconds: RESOLVED_KEPT_SECONDS }];

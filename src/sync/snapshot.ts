@@ -82,6 +82,14 @@ export interface HeldAlarm {
    * last active event. Absent while it never came back after an end.
    */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
+  /** Episodes of the same alarm before this one, the latest of them, oldest first; absent where there was none. */
+  readonly former?: readonly FormerEpisode[];
+}
+
+/** An episode that was told, or is not to be told, and its end, milliseconds since 1970; null where none is known. */
+export interface FormerEpisode {
+  readonly episode: string;
+  readonly endMs: number | null;
 }
 
 /** That a site's alarms are known (set `alarm-site`), keyed by site id; a site without it is met for the first time. */

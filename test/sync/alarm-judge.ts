@@ -183,7 +183,8 @@ function toldInAnOutage({ store }: TrialSync): string[] {
 function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] {
   const open = new Map<string, string>();
   for (const event of events) {
-    const { alarm, episode } = factOf(event);
+    const { alarm, episode, superseded } = factOf(event);
+    if (superseded === true) continue;
     if (event.type === "alarm-resolved" || event.type === "alarm-vanished") {
       if (open.get(alarm.id) === episode) open.delete(alarm.id);
     } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered")

@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import type { AlarmFact } from "#src/event.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Two lists of alarms that do not agree, and clocks that are set, through the whole of the polling. */
@@ -120,4 +121,45 @@ test("nothing comes back because the list of active alarms lags behind the resol
   trial.rewriteLists(null);
   await trial.clock.advance(5 * MINUTE);
   expect(told(id)).toEqual(["raised", "resolved"]);
+});
+
+test("a whole episode before the one that a poll saw first is told by the sweep, and the alarm stays active", async () => {
+  trial = createTrial();
+  await trial.start();
+  await trial.clock.advance(5 * MINUTE);
+  const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+  await trial.clock.advance(MINUTE);
+  // The present episode began a minute ago; the resolved list has the one before it in a row of its own.
+  trial.rewriteLists((list, path, query) => {
+    if (!isAlarms(path) || query.get("status") !== "resolved") return;
+    const alarm = trial.simulator.truth.alarms.find(id, trial.clock.now());
+    const ago = (ms: number) => new Date((alarm?.triggeredAtMs ?? 0) - ms).toISOString();
+    const times = { triggered_at: ago(9_000), resolved_at: ago(5_000), status: "resolved" };
+    const last_active_event = {
+      id: 1,
+      source: "s",
+      type: "t",
+      triggered_on: "x",
+      value: 1,
+      textlist_value: null,
+    };
+    const attributes = {
+      ...times,
+      site: { id: 3, display_name: "S" },
+      trigger: { id: 1, display_name: "T", description: null, priority: "A", enabled: true },
+      source: "s",
+      description: "d",
+      recovering_until: null,
+      acknowledged: false,
+      acknowledged_by: null,
+      acknowledged_message: null,
+      acknowledged_at: null,
+      last_active_event: { ...last_active_event, triggered_at: times.triggered_at },
+    };
+    const data = [...list.data, { type: "alarms", id, attributes }];
+    return { ...list, data, meta: { ...list.meta, total: data.length } };
+  });
+  await trial.clock.advance(10 * MINUTE);
+  expect(told(id)).toEqual(["raised", "raised", "resolved"]);
+  expect((await trial.store.document<HeldAlarm>("alarm/main", id))?.state).toBe("active");
 });

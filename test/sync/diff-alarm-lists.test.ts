@@ -208,12 +208,15 @@ describe("the list of resolved alarms", () => {
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
   });
 
-  test("tells of a known alarm its end and a later episode, not an older one", () => {
+  test("tells of a known alarm its end, a later episode and one before it", () => {
     expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
     expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
     expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);
     const older = { ...OLDER, status: "resolved", resolvedAt: "2026-11-02T05:45:00.000Z" };
-    expect(sweep(held(), [older]).put.size).toBe(0);
+    const before = sweep(held(), [older]);
+    expect(before.told).toEqual(["raised", "resolved"]);
+    expect(sweep(before.put, [older]).put.size).toBe(0);
+    expect(sweep(held(), [older], { fromMs: Date.parse("2026-11-02T06:00:00Z") }).put.size).toBe(0);
   });
 
   test("tells episodes in the order of their ends, whatever the order of the list", () => {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
+import type { AlarmFact } from "#src/event.ts";
 import { begin } from "#src/sync/alarms/diff-alarm.ts";
 import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
@@ -46,16 +47,19 @@ function follow() {
   let minute = 0;
   const told: string[] = [];
   const ids: string[] = [];
+  const facts: AlarmFact[] = [];
   const doubts = createDoubts();
   const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
     ids.push(...events.map(({ id }) => id));
+    facts.push(...events.map(({ data }) => data as AlarmFact));
   };
   const now = () => new Date(Date.parse(at("08:00:00")) + (minute++ as number) * 60_000).toISOString();
   return {
     told,
     ids,
+    facts,
     held: () => held.get(ALARM.id) as HeldAlarm,
     /** What the list of active alarms shows, and the look-up of what it lacks. */
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
@@ -344,7 +348,13 @@ describe("two lists that disagree about an end", () => {
   });
 
   test("whatever the two lists say, over and over: no id comes twice, and one day it is quiet", () => {
-    const time = fc.constantFrom(START, at("06:15:00.123"));
+    const time = fc.constantFrom(
+      START,
+      at("06:15:00.123"),
+      at("06:14:57.000"),
+      at("07:15:00.000"),
+      "2026-11-02T07:15:00",
+    );
     const row = fc
       .tuple(time, fc.constantFrom(null, 9000, 9001, 9002))
       .map(([start, id]) => record(start, id));
@@ -379,4 +389,91 @@ describe("two lists that disagree about an end", () => {
       { numRuns: 300 },
     );
   });
+});
+
+describe("a whole episode that is found after a later one of the same alarm", () => {
+  const first = record(at("06:15:00.000"), 9001, over(at("06:16:00.000")));
+  const second = record(at("06:17:00.000"), 9002);
+
+  test("is told late, once, as one that says nothing of how the alarm is now", () => {
+    const one = follow();
+    expect(one.poll([second])).toEqual(["raised"]);
+    expect(one.sweep([first])).toEqual(["raised", "resolved"]);
+    expect(one.facts.slice(-2)).toMatchObject([
+      { late: true, superseded: true, episode: `${ALARM.id}@${first.triggeredAt}` },
+      { late: true, superseded: true, episode: `${ALARM.id}@${first.triggeredAt}` },
+    ]);
+    expect(one.held()).toMatchObject({ alarm: second, state: "active" });
+    expect(one.sweep([first])).toEqual([]);
+    const end = one.poll([], [{ ...second, ...over(at("06:20:00.000")) }]);
+    expect(end).toEqual(["resolved"]);
+    expect(one.facts.at(-1)).not.toHaveProperty("superseded");
+    expect(one.sweep([first, { ...second, ...over(at("06:20:00.000")) }])).toEqual([]);
+    expect(new Set(one.ids).size).toBe(4);
+  });
+
+  test("is known, and told to nobody, where it is history", () => {
+    const one = follow();
+    one.poll([second]);
+    expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
+    expect(one.sweep([first])).toEqual([]);
+  });
+
+  test("and is not one that was told before the later one began, or that is too old to count", () => {
+    const one = follow();
+    one.poll([record(first.triggeredAt, 9001)]);
+    expect(one.poll([second])).toEqual(["vanished", "raised"]);
+    expect(one.sweep([first])).toEqual([]);
+    const other = follow();
+    other.poll([second]);
+    expect(other.sweep([first], { fromMs: Date.parse(at("06:16:01")) })).toEqual([]);
+    expect(other.held()).not.toHaveProperty("former");
+  });
+
+  test("of the same event counts only beside the later one: alone it is that one, with other times", () => {
+    const now = record(at("06:17:00.000"), 9001);
+    const one = follow();
+    one.poll([now]);
+    expect(one.sweep([first])).toEqual(["raised", "resolved"]);
+    const other = follow();
+    other.poll([now]);
+    const end = { ...now, ...over(at("06:20:00.000")) };
+    other.poll([], [end]);
+    expect(other.sweep([first])).toEqual([]);
+    expect(other.sweep([first, end])).toEqual(["raised", "resolved"]);
+  });
+
+  test("is told in any number, of the latest twenty of an alarm each once", () => {
+    const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
+    const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
+    const one = follow();
+    one.poll([record(start(30), 9030)]);
+    const told = one.sweep(rows);
+    expect(told).toHaveLength(60);
+    expect(one.held().former).toHaveLength(20);
+    expect(one.sweep(rows)).toEqual([]);
+    const unread = record("2026-11-02T07:00:00", 9001, over(start(31)));
+    expect(one.sweep([unread])).toEqual([]);
+  });
+
+  test("is remembered when one of which nobody was told comes back", () => {
+    const one = follow();
+    one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isHistory: () => true });
+    expect(one.poll([second])).toEqual(["raised"]);
+    expect(one.sweep([first])).toEqual([]);
+  });
+});
+
+test("an episode that was told is not told to begin again, whatever a list shows", () => {
+  const one = follow();
+  const [early, late] = [record(START, null), record(at("07:15:00.000"), null)];
+  one.poll([late]);
+  one.poll([], [{ ...late, ...over(at("07:20:00.000")) }]);
+  for (let n = 0; n < 9; n += 1) one.poll([early]);
+  expect(one.poll([early])).toEqual(["raised"]);
+  expect(one.poll([late])).toEqual([]);
+  one.poll([], [{ ...early, ...over(at("07:30:00.000")) }]);
+  for (let n = 0; n < 9; n += 1) expect(one.poll([late])).toEqual([]);
+  expect(one.poll([late])).toEqual(["retriggered", "changed"]);
+  expect(new Set(one.ids).size).toBe(one.ids.length);
 });

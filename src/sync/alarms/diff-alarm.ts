@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { episodeOf, instant, lastEndOf, orderOfActivity } from "./episode.ts";
+import { episodeOf, instant, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
 
 /** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */
 
@@ -13,6 +13,8 @@ export interface AlarmContext {
   readonly at: string;
   /** True for what the sweep over resolved alarms finds after the fact. */
   readonly late: boolean;
+  /** True for an episode that is over and was found after a later one of its alarm. */
+  readonly superseded?: true;
   /** The offline gateway that explains an alarm, where there is evidence of one. */
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
@@ -22,8 +24,8 @@ export interface Step {
   readonly events: readonly Event[];
 }
 
-/** A new episode. `initial`: it was met, not seen to begin. */
-export function begin(alarm: Alarm, initial: boolean, context: AlarmContext): Step {
+/** A new episode, and the one that was held `before`. `initial`: it was met, not seen to begin. */
+export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, before?: HeldAlarm): Step {
   const held: HeldAlarm = {
     alarm,
     episode: episodeOf(alarm),
@@ -31,10 +33,16 @@ export function begin(alarm: Alarm, initial: boolean, context: AlarmContext): St
     since: context.at,
     misses: 0,
     returns: 0,
+    ...(before === undefined ? {} : { former: formerBy(before) }),
   };
   const events = [raised(held, initial, context)];
   if (alarm.acknowledged && !initial) events.push(acknowledged(held, context));
   return { held, events };
+}
+
+/** What is remembered of episodes once another one of the alarm begins. */
+function formerBy(before: HeldAlarm) {
+  return withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
 }
 
 /** An active alarm told again, because the configuration wants every start announced; once per start. */
@@ -44,7 +52,11 @@ export function announce(held: HeldAlarm, startedAt: string, context: AlarmConte
 
 /** The episode is listed as active. Coming back from outside the scope is silent; coming back from its end is not. */
 export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
-  if (before.untold === true) return begin(alarm, false, context);
+  const former = before.former === undefined ? {} : { former: before.former };
+  if (before.untold === true) {
+    const { held, events } = begin(alarm, false, context);
+    return { held: { ...held, ...former }, events };
+  }
   const ended = before.state === "resolved" || before.state === "vanished";
   const lastEnd = before.state === "resolved" ? lastEndOf(before) : before.ended;
   const away = ended || before.state === "out-of-scope";
@@ -56,6 +68,7 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
     misses: 0,
     returns: before.returns + (away ? 1 : 0),
     ...(lastEnd === undefined ? {} : { ended: lastEnd }),
+    ...former,
   };
   const events = changes(before.alarm, held, ended, context);
   if (ended) events.unshift(fact("alarm-retriggered", held, context.at, ["after", before.since], context));
@@ -218,6 +231,7 @@ function factOf(held: HeldAlarm, context: AlarmContext): AlarmFact {
     alarm: held.alarm,
     episode: held.episode,
     late: context.late,
+    ...(context.superseded === true ? { superseded: true } : {}),
     behindGateway: context.behindGateway(held.alarm),
   };
 }

@@ -17,6 +17,7 @@ import {
 import {
   completed,
   contradictsItself,
+  isFormer,
   isOvertaken,
   isResolved,
   isSameEpisode,
@@ -185,15 +186,19 @@ function* observe(
   if (isOvertaken(known, alarm) && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
   // An end that was told is taken back only by a record that states none.
   if (relation === "same" && known.state === "resolved" && contradictsItself(alarm)) return;
-  if (relation === "same" || (relation === "past" && (isOpen(known) || isSameEpisode(known, alarm)))) {
+  if (
+    relation === "same" ||
+    (relation === "past" && (isOpen(known) || isSameEpisode(known, alarm) || isFormer(known, alarm)))
+  ) {
     const step = goOn(known, alarm, options);
     yield announcing
       ? { held: step.held, events: [announce(step.held, options.startedAt, options), ...step.events] }
       : step;
     return;
   }
-  if (isOpen(known)) yield close(known, evidence, options);
-  yield begin(alarm, initial, options);
+  const closed = isOpen(known) ? close(known, evidence, options) : null;
+  if (closed !== null) yield closed;
+  yield begin(alarm, initial, options, closed?.held ?? known);
 }
 
 /** Whether an overtaken record says more than that an alarm is open, and was before, which is known. */
@@ -243,9 +248,10 @@ export function* believe(
     yield resolve(known, word, context);
     return;
   }
-  if (isOpen(known)) yield close(known, evidence, context);
+  const closed = isOpen(known) ? close(known, evidence, context) : null;
+  if (closed !== null) yield closed;
   const late = { ...context, late: true };
-  const begun = begin(word, false, late);
+  const begun = begin(word, false, late, closed?.held ?? known);
   yield begun;
   yield resolve(begun.held, word, late);
 }

@@ -2,8 +2,19 @@ import type { Alarm } from "../../building.ts";
 import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
-import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
-import { endOf, isResolved, isSameEpisode, isToldEnd, relationOf } from "./episode.ts";
+import { type AlarmDiff, asKnown, believe, byId, type Evidence } from "./diff-alarms.ts";
+import {
+  endOf,
+  episodeOf,
+  isForgotten,
+  isFormer,
+  isResolved,
+  isSameEpisode,
+  isToldEnd,
+  orderOfActivity,
+  relationOf,
+  withFormer,
+} from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
@@ -45,8 +56,15 @@ export function diffResolved(
     }
     // The end of a time before: the episode came back since, and whether it is over again, the other list says.
     if (told && isOpen(known) && isToldEnd(known, record)) continue;
-    if (relation === "past" && !(known && isLateWord(known, record))) continue;
-    if (relation === "newer" && (endOf(record) ?? 0) < options.fromMs) continue;
+    if (relation !== "same" && (endOf(record) ?? 0) < options.fromMs) continue;
+    if (known !== undefined && relation === "past" && !isLateWord(known, record)) {
+      if (!isUnheard(known, record, evidence)) continue;
+      const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });
+      put.set(record.id, { ...known, former });
+      const before = whole(record, { ...options, superseded: true });
+      if (!history) events.push(...inOrderOfLife(before.flatMap((step) => step.events)));
+      continue;
+    }
     const steps: readonly Step[] =
       known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
     const news: Event[] = [];
@@ -64,6 +82,17 @@ export function diffResolved(
 /** Of what has vanished, an end is believed that belongs to an event before the last one, unless it was told. */
 function isLateWord(known: HeldAlarm, record: Alarm): boolean {
   return known.state === "vanished" && isSameEpisode(known, record) && !isToldEnd(known, record);
+}
+
+/**
+ * Whether a record is of a whole episode before the held one that nobody was told of. One of the same event is that only
+ * beside the held one: alone it is the held one, with other times than it had.
+ */
+function isUnheard(known: HeldAlarm, record: Alarm, evidence: Evidence): boolean {
+  if (isSameEpisode(known, record) || isFormer(known, record) || isForgotten(known, record)) return false;
+  const isBeside =
+    isOpen(known) || evidence.get(known.alarm.id)?.some((one) => relationOf(known, one) === "same");
+  return isBeside === true || orderOfActivity(record, known.alarm) !== "same";
 }
 
 function whole(record: Alarm, options: AlarmContext): readonly Step[] {

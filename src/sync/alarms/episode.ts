@@ -1,5 +1,5 @@
 import type { Alarm } from "../../building.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { FormerEpisode, HeldAlarm } from "../snapshot.ts";
 
 /**
  * One episode is one raise and one end. Its key is the alarm's id and the time of its trigger; where the service
@@ -51,7 +51,7 @@ export function saysNothing({ status, triggeredAt, trigger, resolvedAt, lastActi
  * The record, and in the places where it says nothing (an object that came empty, no time of its trigger) what was
  * known before: that a thing is not said is not the news that it changed, and no new episode.
  */
-export function filledFrom(known: Alarm, alarm: Alarm): Alarm {
+function filledFrom(known: Alarm, alarm: Alarm): Alarm {
   // What the list showed as it is held (source.ts, Held) leaves nothing open.
   if (alarm === known || saysNothing(alarm)) return known;
   const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
@@ -94,6 +94,7 @@ export function relationOf(known: HeldAlarm, record: Alarm): Relation {
   const alarm = filledFrom(known.alarm, record);
   const activity = orderOfActivity(alarm, known.alarm);
   if (isSameEpisode(known, alarm)) return activity === "before" ? "past" : "same";
+  if (isFormer(known, alarm)) return "past";
   const start = instant(alarm.triggeredAt);
   const before = instant(known.alarm.triggeredAt);
   if (start === null || before === null)
@@ -113,7 +114,7 @@ export function isSameEpisode({ episode, alarm: known }: HeldAlarm, alarm: Alarm
   const start = instant(alarm.triggeredAt);
   const present = instant(known.triggeredAt);
   if (start === null || present === null) return false;
-  const first = instant(episode.slice(known.id.length + 1)) ?? present;
+  const first = startIn(episode, known.id) ?? present;
   return areOneTime(start, present) || areOneTime(start, first) || (start > present && start < first);
 }
 
@@ -161,6 +162,45 @@ export function isToldEnd({ ended }: HeldAlarm, record: Alarm): boolean {
 
 function later(one: number | null, other: number | null): number | null {
   return one === null || other === null ? (one ?? other) : Math.max(one, other);
+}
+
+/**
+ * How many episodes of one alarm are remembered besides the last: of one that flaps more often within the overlap of the
+ * sweeps, what is older than all of them is not told any more.
+ */
+const FORMER = 20;
+
+/** Whether a record is of an episode that was told before the held one. */
+export function isFormer({ former = [] }: HeldAlarm, record: Alarm): boolean {
+  const episode = episodeOf(record);
+  const start = instant(record.triggeredAt);
+  return former.some((one) => one.episode === episode || isSameTime(one.episode, record.id, start));
+}
+
+/** Whether a record may be of an episode that began before all that are remembered, and was told. */
+export function isForgotten({ former = [] }: HeldAlarm, record: Alarm): boolean {
+  const start = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
+  return (
+    former.length >= FORMER && former.every((one) => start < (startIn(one.episode, record.id) ?? start + 1))
+  );
+}
+
+/** The remembered episodes, and one more. */
+export function withFormer(
+  { former = [] }: HeldAlarm,
+  ...more: readonly FormerEpisode[]
+): readonly FormerEpisode[] {
+  return [...former, ...more].slice(-FORMER);
+}
+
+function isSameTime(episode: string, id: string, start: number | null): boolean {
+  const known = startIn(episode, id);
+  return start !== null && known !== null && areOneTime(start, known);
+}
+
+/** The time in the name of an episode; null where it has none that can be compared. */
+function startIn(episode: string, id: string): number | null {
+  return instant(episode.slice(id.length + 1));
 }
 
 /** When an alarm was resolved, milliseconds since 1970; a time without an offset is taken for UTC, only for searching. */

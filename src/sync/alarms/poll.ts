@@ -199,7 +199,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const unacknowledged: [id: string, since: string][] = [];
     for (const [id, known] of held()) {
       if (isOpen(known) || put.has(id)) continue;
-      const end = instant(known.alarm.resolvedAt);
+      const end = latestEnd(known);
       const swept = known.state === "resolved" && end !== null && watermark !== null;
       const beforeSweep = swept && end < watermark - 2 * settings.resolved_overlap;
       const age = clock.now() - Date.parse(known.since);
@@ -250,6 +250,12 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     run: (signal) => alone(() => poll(false, signal)),
     reconcile: (signal) => alone(() => poll(true, signal)),
   };
+}
+
+/** When the last of an alarm's episodes ended by the service's clock, which may have been set back since. */
+function latestEnd({ alarm, former = [] }: HeldAlarm): number | null {
+  const end = instant(alarm.resolvedAt);
+  return end === null ? null : Math.max(end, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
 function isFollowed(known: HeldAlarm): boolean {

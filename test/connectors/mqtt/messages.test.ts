@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { createTopics } from "#connectors/mqtt/topics.ts";
+import { sampleEvent } from "../../sample-events.ts";
+
+const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}/{aspect}");
+const retained = { alarms: true, inventory: true, values: true };
+const topicsOf = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
+  messagesOf(sampleEvent(...args), topics, retained).map(({ topic }) => topic);
+
+test("an episode that a later one has superseded is an event, and not the state of its alarm", () => {
+  const { data } = sampleEvent("alarm-resolved");
+  expect(topicsOf("alarm-resolved")).toEqual([
+    "plenum/main/1/alarm/500001/state",
+    "plenum/main/1/event/alarm-resolved",
+  ]);
+  expect(topicsOf("alarm-resolved", { data: { ...data, superseded: true } })).toEqual([
+    "plenum/main/1/event/alarm-resolved",
+  ]);
+});
