@@ -76,7 +76,7 @@ export const KafkaConfig = z
       .enum(["none", "gzip", "snappy", "lz4", "zstd"])
       .default("none")
       .meta({ description: "How batches are compressed; zstd needs Kafka 2.1." }),
-    max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).default(1_000_000).meta({
+    max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
       description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
     }),
     connect_deadline: Duration.prefault("10s")

@@ -96,7 +96,7 @@ export const MqttConfig = z
       .max(1_000)
       .default(100)
       .meta({ description: "Most messages that wait for their acknowledgement; a broker may allow fewer." }),
-    max_message_bytes: byteSize({ min: 1_024, max: 256_000_000 }).default(262_144).meta({
+    max_message_bytes: byteSize({ min: 1_024, max: 256_000_000 }).prefault("256KiB").meta({
       description: "Larger messages become dead letters; a broker may state less.",
     }),
     commands: Commands.prefault({}).meta({ description: "The way back into the building." }),

@@ -55,7 +55,7 @@ export const ServiceNowConfig = z
       .meta({ description: "sys_id of the group that a new record is assigned to." }),
     priority: z
       .record(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."), Urgency)
-      .default({})
+      .prefault({})
       .meta({
         description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
       }),

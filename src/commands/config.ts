@@ -132,7 +132,7 @@ export const CommandsConfig = z.strictObject({
   }),
   max_ttl: Duration.prefault("5m").meta({ description: "Longest life that a command may ask for." }),
   max_payload_bytes: byteSize({ min: 64 })
-    .default(16_384)
+    .prefault("16KiB")
     .meta({ description: "Larger command messages are refused." }),
   bare_values: z.boolean().default(true).meta({
     description:
@@ -156,11 +156,11 @@ export const CommandsConfig = z.strictObject({
       "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
   }),
   audit_max_bytes: byteSize({ min: 1024 ** 2 })
-    .default(4 * 1024 ** 3)
+    .prefault("4GiB")
     .meta({
       description:
         "Bytes that the audit log may take. From 80 % on there is a warning; beyond, nothing is written to the building.",
     }),
-  allow: AllowList.default([]).meta({ description: "The tags that may be written, one entry each." }),
+  allow: AllowList.prefault([]).meta({ description: "The tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

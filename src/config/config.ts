@@ -3,7 +3,7 @@ import { CATALOG, type ConnectorName } from "../../connectors/catalog.ts";
 import { CommandsConfig } from "../commands/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
 import { DeliveryConfig } from "../delivery/config.ts";
-import { Duration } from "../duration.ts";
+import { Duration, formatDuration } from "../duration.ts";
 import { SourceConfig } from "../source/config.ts";
 import { StatusConfig } from "../status/config.ts";
 import { StateConfig } from "../store/config.ts";
@@ -51,6 +51,15 @@ const connectorFields = {
 
 const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];
 
+/** What a sink's `schedule` is where it is not written, in words. */
+const CONVENTIONS = [
+  "false",
+  ...CONNECTORS.flatMap((name) => {
+    const { scheduleMs }: ConnectorDefinition = CATALOG[name] as ConnectorDefinition;
+    return scheduleMs === undefined ? [] : [`for ${name} [${scheduleMs.map(formatDuration).join(", ")}]`];
+  }),
+].join(", but ");
+
 const Sink = z
   .strictObject({
     enabled: z
@@ -63,8 +72,7 @@ const Sink = z
       .union([z.literal(false), z.array(Duration)])
       .optional()
       .meta({
-        description:
-          "Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of `retry` for as long as it is kept. The default is the connector's: false, but for webhook the schedule of Standard Webhooks.",
+        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${CONVENTIONS}.`,
       }),
   })
   .superRefine((sink, context) => {

@@ -32,7 +32,7 @@ export const Filter = z
           ])
           .transform(String),
       )
-      .default([])
+      .prefault([])
       .meta({ description: "Site ids. Events about no single site pass only without this." }),
     priorities: z
       .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))

@@ -127,7 +127,7 @@ export const SourceConfig = z
     proxy: ProxyConfig.optional(),
     deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
     max_body_bytes: byteSize({ min: 65_536, max: 256 * 1024 * 1024 })
-      .default(16 * 1024 * 1024)
+      .prefault("16MiB")
       .meta({
         description:
           "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",

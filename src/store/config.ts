@@ -58,12 +58,10 @@ export const StateConfig = z
         "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
     }),
     postgres: PostgresState.optional(),
-    max_bytes: byteSize({ min: MEBIBYTE })
-      .default(1024 * MEBIBYTE)
-      .meta({
-        description:
-          "Bytes that the log of events may take; with `postgres` that of each source by itself. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
-      }),
+    max_bytes: byteSize({ min: MEBIBYTE }).prefault("1GiB").meta({
+      description:
+        "Bytes that the log of events may take; with `postgres` that of each source by itself. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
+    }),
     max_age: Duration.prefault("7d").meta({
       description:
         "How long an event waits for a sink that does not accept it. Counted is time in which the worker runs and its clock is not in doubt.",

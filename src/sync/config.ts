@@ -16,28 +16,28 @@ const Schedule = z
   .meta({ examples: ["*/5 * * * *", "@hourly", false] });
 
 const Schedules = z.strictObject({
-  token: Schedule.default("0 * * * *").meta({
+  token: Schedule.prefault("0 * * * *").meta({
     description: "What the service says about the token (expiry, sites, abilities).",
   }),
-  sites: Schedule.default("*/5 * * * *").meta({ description: "List of sites; one request." }),
-  alarms: Schedule.default("*/30 * * * * *").meta({
+  sites: Schedule.prefault("*/5 * * * *").meta({ description: "List of sites; one request." }),
+  alarms: Schedule.prefault("*/30 * * * * *").meta({
     description:
       "Active alarms; one request while they fit into one page, and one more for each site that an alarm went away from.",
   }),
-  resolved_sweep: Schedule.default("5 */10 * * * *").meta({
+  resolved_sweep: Schedule.prefault("5 */10 * * * *").meta({
     description:
       "Search for alarms that were raised and resolved between two polls; a request per 500 resolved alarms, or one when the service lists the newest first.",
   }),
-  gateways: Schedule.default("*/5 * * * *").meta({
+  gateways: Schedule.prefault("*/5 * * * *").meta({
     description: "Gateways and whether they are online; one request per site.",
   }),
-  hosts: Schedule.default("20 */6 * * *").meta({
+  hosts: Schedule.prefault("20 */6 * * *").meta({
     description: "Hosts (devices); one request per site and 100 hosts.",
   }),
-  systems: Schedule.default("30 */12 * * *").meta({
+  systems: Schedule.prefault("30 */12 * * *").meta({
     description: "Technical systems; one request per site and 100 systems.",
   }),
-  tags: Schedule.default("40 */6 * * *").meta({
+  tags: Schedule.prefault("40 */6 * * *").meta({
     description: "List of tags; one request per site and 100 tags.",
   }),
 });

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { z } from "zod";
 import { Config } from "#src/config/config.ts";
 import { configJsonSchema } from "#src/config/json-schema.ts";
 import { optionPaths } from "#src/config/schema-walk.ts";
@@ -57,6 +58,15 @@ describe("what the schemas say of options", () => {
     expect(new Set(paths.map(optionAnchor)).size).toBe(paths.length);
   });
 
+  test("has the default of every option that the schema fills in", () => {
+    const silent = options.filter(({ default: said }) => said === "none").map(({ path }) => path);
+    expect(filledIn(Config).filter((path) => silent.includes(path))).toEqual([]);
+    const of = (wanted: string) => options.find(({ path }) => path === wanted)?.default;
+    expect(of("sources.*.schedules.alarms")).toBe('`"*/30 * * * * *"`');
+    expect(of("state.max_bytes")).toBe("`1GiB`");
+    expect(of("sinks.*.schedule")).toBe("the connector's");
+  });
+
   test("has defaults and bounds", () => {
     const polite = options.find(({ path }) => path === "sources.*.quota.polite");
     expect(polite).toMatchObject({ default: "`1`", type: "number from 0.05 to 1" });
@@ -91,3 +101,30 @@ describe("what the command line says of its commands", () => {
     expect(text).toContain("plenum outbox replay lake --since 2h");
   });
 });
+
+interface Definition extends Omit<z.core.$ZodTypeDef, "type"> {
+  readonly type: string;
+  readonly innerType?: z.core.$ZodType;
+  readonly in?: z.core.$ZodType;
+  readonly element?: z.core.$ZodType;
+  readonly valueType?: z.core.$ZodType;
+  readonly options?: readonly z.core.$ZodType[];
+  readonly shape?: Readonly<Record<string, z.core.$ZodType>>;
+}
+
+/** Paths of the options that have a value where nothing is written. */
+function filledIn(schema: z.core.$ZodType, path = ""): readonly string[] {
+  const definition = schema._zod.def as unknown as Definition;
+  const { type, innerType, in: input, element, valueType, options = [], shape = {} } = definition;
+  const at = (key: string) => (path === "" ? key : `${path}.${key}`);
+  const each = (inner: z.core.$ZodType | undefined, where: string) =>
+    inner === undefined ? [] : filledIn(inner, where);
+  return [
+    ...(type === "default" || type === "prefault" ? [path] : []),
+    ...each(innerType ?? input, path),
+    ...each(element, `${path}[]`),
+    ...each(valueType, at("*")),
+    ...options.flatMap((option) => filledIn(option, path)),
+    ...Object.entries(shape).flatMap(([key, value]) => filledIn(value, at(key))),
+  ];
+}

@@ -159,7 +159,10 @@ function rangeText({ minimum, maximum, exclusiveMinimum }: Schema): string {
 }
 
 function defaultText(schema: Schema, isRequired: boolean): string {
-  if (schema.default === undefined) return isRequired ? "**required**" : "none";
+  if (schema.default === undefined) {
+    if (isRequired) return "**required**";
+    return /\bThe default is the connector's\b/.test(schema.description ?? "") ? "the connector's" : "none";
+  }
   const isSection = JSON.stringify(schema.default) === "{}";
   return isSection ? "" : code(written(schema.default));
 }
