@@ -1,12 +1,21 @@
-import { lstatSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
 /**
- * Where the demo that runs is to be found, so that every command works against it: a file in a folder of this user's
- * alone, for as long as the demo runs. The last one that was started counts.
+ * Where a demo that runs is to be found, so that every command works against it: a file of each in a folder of this user's
+ * alone, for as long as that demo runs. Of several the one that was started last counts.
  */
 const Whereabouts = z.strictObject({
   pid: z.int().positive(),
@@ -21,7 +30,8 @@ export type Whereabouts = z.infer<typeof Whereabouts>;
 /** The configuration of the demo of one worker; its variables are in `environment`. */
 export const DEMO_CONFIG = fileURLToPath(new URL("../../config/demo.yaml", import.meta.url));
 
-const NAME = "demo.json";
+/** A file of each, so that one which ends hides no other. */
+const NAME = /^demo-\d+\.json$/;
 
 function runtimeFolder(): string {
   const given = process.env.XDG_RUNTIME_DIR;
@@ -39,10 +49,11 @@ function isOurs(folder: string): boolean {
 /** Leaves word; answers what takes it back. A demo that cannot leave any is found by nobody, and runs all the same. */
 export function leaveWord(word: Omit<Whereabouts, "pid">): () => void {
   const folder = runtimeFolder();
-  const file = join(folder, NAME);
+  const file = join(folder, `demo-${process.pid}.json`);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (!isOurs(folder)) return () => undefined;
+    for (const left of wordsIn(folder)) if (!isOfRunning(left.word)) rmSync(left.file, { force: true });
     const own: Whereabouts = { ...word, pid: process.pid };
     writeFileSync(`${file}.new`, JSON.stringify(own), { mode: 0o600 });
     renameSync(`${file}.new`, file);
@@ -50,8 +61,6 @@ export function leaveWord(word: Omit<Whereabouts, "pid">): () => void {
     return () => undefined;
   }
   return () => {
-    // Another one may have been started since.
-    if (read(file)?.pid !== process.pid) return;
     rmSync(file, { force: true });
     try {
       rmdirSync(folder);
@@ -61,11 +70,33 @@ export function leaveWord(word: Omit<Whereabouts, "pid">): () => void {
   };
 }
 
-/** The demo that runs now; null when none does. */
+/** The demo that runs now, of several the one that was started last; null when none does. */
 export function findDemo(): Whereabouts | null {
   const folder = runtimeFolder();
-  const word = isOurs(folder) ? read(join(folder, NAME)) : null;
-  return word !== null && isRunning(word.pid) ? word : null;
+  const running = isOurs(folder)
+    ? wordsIn(folder).flatMap(({ word }) => (isOfRunning(word) ? [word] : []))
+    : [];
+  return running[0] ?? null;
+}
+
+interface Left {
+  readonly file: string;
+  /** Null where nobody can read it. */
+  readonly word: Whereabouts | null;
+}
+
+/** What demos have left in a folder, the last first. */
+function wordsIn(folder: string): readonly Left[] {
+  const leftAt = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return readdirSync(folder)
+    .filter((name) => NAME.test(name))
+    .map((name) => join(folder, name))
+    .map((file) => ({ file, word: read(file), at: leftAt(file) }))
+    .toSorted((a, b) => b.at - a.at);
+}
+
+function isOfRunning(word: Whereabouts | null): word is Whereabouts {
+  return word !== null && isRunning(word.pid);
 }
 
 function read(file: string): Whereabouts | null {

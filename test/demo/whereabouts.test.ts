@@ -1,4 +1,14 @@
-import { chmodSync, existsSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { DEMO_CONFIG, findDemo, leaveWord } from "#src/demo/whereabouts.ts";
@@ -24,7 +34,7 @@ test("a demo is found while it runs, by its own user only", () => {
   expect(findDemo()).toBeNull();
   const takeBack = leaveWord(WORD);
   expect(findDemo()).toEqual({ ...WORD, pid: process.pid });
-  expect(statSync(join(runtime, "plenum/demo.json")).mode & 0o777).toBe(0o600);
+  expect(statSync(wordOf(process.pid)).mode & 0o777).toBe(0o600);
   expect(statSync(join(runtime, "plenum")).mode & 0o777).toBe(0o700);
   takeBack();
   expect(findDemo()).toBeNull();
@@ -40,7 +50,7 @@ test("what another user could have put there is not believed", () => {
   mkdirSync(join(runtime, "elsewhere"), { mode: 0o700 });
   symlinkSync(join(runtime, "elsewhere"), join(runtime, "plenum"));
   leaveWord(WORD);
-  expect([findDemo(), existsSync(join(runtime, "elsewhere/demo.json"))]).toEqual([null, false]);
+  expect([findDemo(), readdirSync(join(runtime, "elsewhere"))]).toEqual([null, []]);
 });
 
 test.each([
@@ -49,6 +59,27 @@ test.each([
   ["a process that is gone", JSON.stringify({ ...WORD, pid: 2 ** 22 + 1 })],
 ])("a word with %s counts as none", (_, text) => {
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
-  writeFileSync(join(runtime, "plenum/demo.json"), text);
+  writeFileSync(wordOf(1234), text);
   expect(findDemo()).toBeNull();
+  // The next demo clears it away.
+  leaveWord(WORD);
+  expect(readdirSync(join(runtime, "plenum"))).toEqual([`demo-${process.pid}.json`]);
 });
+
+test("of several demos the last one that still runs is found, whichever ends", () => {
+  const other = { ...WORD, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
+  const takeBack = leaveWord(WORD);
+  writeFileSync(wordOf(other.pid), JSON.stringify(other));
+  const startedAt = (pid: number, seconds: number) => utimesSync(wordOf(pid), seconds, seconds);
+  startedAt(process.pid, 1_000);
+  startedAt(other.pid, 2_000);
+  expect(findDemo()).toEqual(other);
+  startedAt(other.pid, 500);
+  expect(findDemo()?.pid).toBe(process.pid);
+  takeBack();
+  expect(findDemo()).toEqual(other);
+});
+
+function wordOf(pid: number): string {
+  return join(runtime, `plenum/demo-${pid}.json`);
+}
