@@ -3,6 +3,7 @@
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
+import { asCalled } from "./shell/called.ts";
 import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
 import { watchForFaults } from "./shell/last-resort.ts";
 import { createTerminal } from "./shell/terminal.ts";
@@ -29,7 +30,7 @@ try {
   if (stopping.signal.aborted) say("Stopped before it was done.");
   // Commander has said what is wrong with the command line by itself, unless a command found it out.
   else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-    say(...complaint(error));
+    say(...complaint(error).map((line) => asCalled(line)));
   process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
 }
 setTimeout(() => process.exit(), END_WITHIN_MS).unref();

@@ -5,16 +5,16 @@ import { onlyLine, workplace } from "./plenum.ts";
 /** Every command works against the demo while it runs. */
 
 test("commands find the demo that runs, by --demo or where there is no configuration", async () => {
-  const place = workplace("http://127.0.0.1:9");
+  const place = workplace("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
   const none = await place.plenum("status", "--demo");
   expect([none.code, onlyLine(none.stderr)]).toEqual([
     75,
-    "No demo is running. Start one in another terminal with `plenum demo`.",
+    "No demo is running. Start one in another terminal with `./plenum demo`.",
   ]);
 
   const demo = place.start("demo", "--folder", "the-demo");
   const printed = await demo.says("Ctrl-C ends it");
-  expect(printed).toContain("plenum tags --demo");
+  expect(printed).toContain(" ./plenum tags --demo ");
   const [name = ""] = readdirSync(place.path("plenum"));
   const word = place.path(`plenum/${name}`);
   expect(statSync(word).mode & 0o777).toBe(0o600);
@@ -38,7 +38,7 @@ test("commands find the demo that runs, by --demo or where there is no configura
   expect([plan.code, plan.stdout]).toEqual([0, expect.stringMatching(/^source demo: 6 sites, /)]);
   expect((await place.plenum("status", "--config", "other.yaml")).stderr).toContain("does not exist");
   expect((await place.plenum("run")).stderr).toContain(
-    "plenum.yaml does not exist. Make one with `plenum init`",
+    "plenum.yaml does not exist. Make one with `./plenum init`",
   );
 
   const left = readFileSync(word, "utf8");

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { nextCommands } from "#src/cli/running/setup-steps.ts";
+import { asCalled, called } from "#src/cli/shell/called.ts";
 
 test.each([
   ["plenum.yaml", "plenum", "plenum check"],
@@ -10,6 +11,19 @@ test.each([
     "/opt/my tools/plenum",
     "'/opt/my tools/plenum' check --config 'my building'\\''s.yaml'",
   ],
-])("of %s made by %s the next command is one that can be typed", (file, called, command) => {
-  expect(nextCommands(file, called)[0]?.[0]).toBe(command);
+])("of %s made by %s the next command is one that can be typed", (file, by, command) => {
+  expect(nextCommands(file, called({ PLENUM_CALLED: by }))[0]?.[0]).toBe(command);
+});
+
+test("who found the program by its name alone is told that name", () => {
+  const PATH = "/usr/bin:/usr/local/bin";
+  expect(called({ PLENUM_CALLED: "/usr/local/bin/plenum", PATH })).toBe("plenum");
+  expect(called({ PLENUM_CALLED: "/opt/plenum/plenum", PATH })).toBe("/opt/plenum/plenum");
+  expect(called({ PATH })).toBe("plenum");
+});
+
+test("the commands in a sentence are those that can be typed", () => {
+  const hint = "Make one with `plenum init`, or see plenum.yaml.";
+  expect(asCalled(hint, "./plenum")).toBe("Make one with `./plenum init`, or see plenum.yaml.");
+  expect(asCalled(hint, "plenum")).toBe(hint);
 });

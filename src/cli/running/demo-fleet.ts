@@ -3,6 +3,7 @@ import type { DemoMember, FleetDemo } from "../../demo/fleet.ts";
 import { ConfigError } from "../../errors.ts";
 import type { FleetStatus, Reason, Takeover } from "../../fleet/status.ts";
 import { rest } from "../../waiting.ts";
+import { called } from "../shell/called.ts";
 import type { CliContext } from "../shell/context.ts";
 
 const LOOK_EVERY_MS = 1_000;
@@ -42,6 +43,7 @@ type Say = (...lines: readonly string[]) => void;
 
 function sayWhere({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
   const broker = new URL(brokerUrl);
+  const plenum = called();
   say(
     "",
     "  Six services with a building each are shared out among the members. Kill one, and look how the others go on:",
@@ -51,7 +53,7 @@ function sayWhere({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
     "  Each page shows the whole fleet.",
     `  inbox         ${inboxUrl}  (stands for a chat channel)`,
     `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
-    "  commands      plenum fleet --demo · plenum fleet drain member-1 --demo · plenum status --demo",
+    `  commands      ${plenum} fleet --demo · ${plenum} fleet drain member-1 --demo · ${plenum} status --demo`,
     "",
     "  Ctrl-C ends all of it; nothing is kept.",
     "",

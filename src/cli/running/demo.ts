@@ -5,6 +5,7 @@ import { systemClock } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
 import type { Event } from "../../event.ts";
 import { loop, within } from "../../waiting.ts";
+import { called } from "../shell/called.ts";
 import type { CliContext } from "../shell/context.ts";
 
 /** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
@@ -29,6 +30,7 @@ export function define(command: Command, context: CliContext): void {
       const { startDemo } = await import("../../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
+      const plenum = called();
       say(
         "",
         demo.continued
@@ -41,7 +43,7 @@ export function define(command: Command, context: CliContext): void {
         `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
         `  all events    tail -f ${demo.folder}/events/*.jsonl`,
         `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
-        "  commands      plenum tags --demo · plenum status --demo · plenum explain 10169 --demo  (any of them)",
+        `  commands      ${plenum} tags --demo · ${plenum} status --demo · ${plenum} explain 10169 --demo  (any of them)`,
         `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
         "",
         "  Ctrl-C ends it; the next start goes on from there.",

@@ -11,6 +11,7 @@ import type { SeenBuilding } from "../../setup/seen.ts";
 import type { Wishes } from "../../setup/wishes.ts";
 import { besideConfig } from "../../setup/write.ts";
 import type { PlanReport } from "../../sync/plan/report.ts";
+import { called, shellWord } from "../shell/called.ts";
 import { withLoneSource } from "../shell/lone-source.ts";
 
 /** The steps from an address to a configuration, for `plenum init` and for the setup page. */
@@ -105,15 +106,11 @@ export function draft(frame: Frame, wishes: Wishes, seen: SeenBuilding): Drafted
   return { text, plan };
 }
 
-/**
- * What comes after the configuration, each a command and what it does; as somebody can type it who typed `called` before
- * (`./plenum` in a clone).
- */
+/** What comes after the configuration, each a command and what it does. */
 export function nextCommands(
   file: string,
-  called = process.env.PLENUM_CALLED ?? "plenum",
+  plenum = called(),
 ): readonly (readonly [command: string, what: string])[] {
-  const plenum = shellWord(called);
   const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
   return [
     [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
@@ -121,8 +118,4 @@ export function nextCommands(
     [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
     [`${plenum} tags${config}`, "what there is to select"],
   ];
-}
-
-function shellWord(text: string): string {
-  return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
