@@ -107,8 +107,8 @@ export function createMemberShown(options: MemberShownOptions): MemberShown {
             Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
         );
     },
-    async silences() {
-      const rows = (await ofAll(({ status: each }) => each.silences())).flat();
+    async silences(asked) {
+      const rows = (await ofAll(({ status: each }) => each.silences(asked))).flat();
       const byId = new Map(rows.map((row) => [row.id, row]));
       return [...byId.values()].toSorted((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
     },

@@ -56,18 +56,20 @@ const Alarms = asking({
 });
 const Named = asking({ name: text("name") });
 const Days = asking({ source: source.optional(), site: site.optional() });
+const Silences = asking({ source: source.optional(), site: site.optional() });
 const Commands = asking({
   source: source.optional(),
   tag: text("tag").optional(),
   limit: limit.default(50),
 });
 
-export function answerRoutes(answers: Answers, status: Pick<Status, "alarms">): Hono {
+export function answerRoutes(answers: Answers, status: Pick<Status, "alarms" | "silences">): Hono {
   const app = new Hono();
 
   app.get("/alarms", (context) =>
     answered(context, Alarms, answers, async (asked) => alarmList(await status.alarms(), asked)),
   );
+  app.get("/silences", (context) => answered(context, Silences, answers, (asked) => status.silences(asked)));
   app.get("/tags", (context) => answered(context, Tags, answers, (asked) => answers.tags(asked)));
   app.get("/tag", (context) =>
     answered(context, OneTag, answers, async (asked) => {

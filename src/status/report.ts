@@ -6,7 +6,7 @@ import { diskSpace } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows } from "./rows.ts";
-import { isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
+import { type AskedSilences, isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
 import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
 
@@ -79,7 +79,7 @@ export interface Status {
   alarms(): Promise<readonly AlarmRow[]>;
   sinks(): Promise<readonly SinkReport[]>;
   /** Those that are active or to come; never from memory, so that one sees what one has just done. */
-  silences(): Promise<readonly SilenceRow[]>;
+  silences(asked: AskedSilences): Promise<readonly SilenceRow[]>;
 }
 
 export function createStatus(options: StatusOptions): Status {
@@ -133,8 +133,8 @@ export function createStatus(options: StatusOptions): Status {
       const silences = (await silencesIn(store)).filter((silence) => isActive(silence, at));
       return alarmRows(remembered, names, options.sinks ?? [], silences);
     },
-    async silences() {
-      return silenceRows(remembered, names, await silencesIn(store), isoUtc(clock.now()));
+    async silences(asked) {
+      return silenceRows(remembered, names, await silencesIn(store), isoUtc(clock.now()), asked);
     },
   };
 }

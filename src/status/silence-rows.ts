@@ -31,17 +31,24 @@ export function silencedBy(silences: readonly Silence[], source: string, alarm: 
   return last === undefined ? null : { to: last.to, reason: last.reason, madeBy: last.madeBy };
 }
 
+/** GET /api/silences?source&site: those that may silence an alarm there. */
+export interface AskedSilences {
+  readonly source?: string | undefined;
+  readonly site?: number | undefined;
+}
+
 /** What is active first, then what is to come; `at` is UTC. */
 export async function silenceRows(
   remembered: Remembered,
   sources: readonly string[],
   silences: readonly Silence[],
   at: string,
+  asked: AskedSilences,
 ): Promise<readonly SilenceRow[]> {
   const rows: SilenceRow[] = [];
   for (const silence of silences) {
     // The keeper ends it within seconds.
-    if (silence.to <= at) continue;
+    if (silence.to <= at || !(await concerns(remembered, sources, silence, asked))) continue;
     const { id, from, to, reason, madeBy } = silence;
     const names = await namesIn(remembered, sources, silence);
     rows.push({
@@ -55,6 +62,23 @@ export async function silenceRows(
     });
   }
   return rows;
+}
+
+/** One alarm is of the site that it was raised at; what names no site is of each. */
+async function concerns(
+  remembered: Remembered,
+  sources: readonly string[],
+  silence: Silence,
+  { source, site }: AskedSilences,
+): Promise<boolean> {
+  if (source !== undefined && silence.source !== null && silence.source !== source) return false;
+  if (site === undefined) return true;
+  if (silence.alarm === null) return silence.site === null || silence.site === site;
+  for (const each of source === undefined ? sources : [source]) {
+    const alarms = await remembered.documents<HeldAlarm>(documentSet("alarm", each), WATCHED_MS);
+    if (alarms.get(silence.alarm)?.alarm.site.id === site) return true;
+  }
+  return false;
 }
 
 /** Names of the alarm and the site, where exactly one source can be meant. */

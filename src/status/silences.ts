@@ -11,7 +11,6 @@ import { oneAtATime } from "../waiting.ts";
 import type { StatusConfig } from "./config.ts";
 import { sameOriginOnly } from "./guard.ts";
 import { bodyOf, jsonUpTo } from "./posted.ts";
-import type { Status } from "./report.ts";
 import { isShown } from "./rows.ts";
 import { namedIn } from "./visitor.ts";
 
@@ -22,7 +21,6 @@ export interface SilenceRoutes {
   readonly silencesOf: (source: string) => SilenceStore | null;
   /** Ends one wherever it is; false where there is none. */
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
-  readonly status: Pick<Status, "silences">;
 }
 
 export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
@@ -58,13 +56,11 @@ const Begin = z
   });
 type Begin = z.output<typeof Begin>;
 
-/** Silences on the page: whoever may stop all writing may begin and end them; who looks sees them. */
-export function silenceRoutes({ config, clock, status, ...options }: SilenceRoutes): Hono {
+/** Silences on the page: whoever may stop all writing may begin and end them. */
+export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hono {
   const app = new Hono();
   // Otherwise many at once would each count the silences before any of them has come.
   const inTurn = oneAtATime();
-
-  app.get("/", async (context) => context.json(await status.silences()));
 
   app.post(
     "/",

@@ -9,7 +9,7 @@ const ELSEWHERE = {
 
 function routes(elsewhere?: Answers["elsewhere"]) {
   const answers = { sources: ["south"], ...(elsewhere && { elsewhere }) } as unknown as Answers;
-  return answerRoutes(answers, { alarms: async () => [] });
+  return answerRoutes(answers, { alarms: async () => [], silences: async () => [] });
 }
 
 const QUESTIONS = [

@@ -296,6 +296,8 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
       .poll(() => page.locator(".begin").innerText())
       .toContain("There are 1,000 silences, as many as there can be; end some first.");
     await store.commit({ documents: [{ set: "silence", remove: full.slice(1).map(([id]) => id) }] });
+    // Nobody looks for it here.
+    await addSilence(store, { ...COMING, id: "another-site", site: 2 });
     await page.getByRole("button", { name: "for 1 h" }).click();
     await expect.poll(() => page.locator(".alarms li").innerText()).toContain("silenced until ");
     await expect

@@ -90,7 +90,7 @@ describe("silences", () => {
       (await app.request(`${SILENCES}/${id}/end`, { method: "POST", headers })).status;
     const rows = async () => (await (await get(SILENCES)).json()) as readonly SilenceRow[];
     const alarms = async () => ((await (await get("/api/alarms")).json()) as AlarmList).rows;
-    return { app, begin, end, rows, alarms, store, clock };
+    return { app, begin, end, get, rows, alarms, store, clock };
   }
 
   test("of a site, and its alarms say so, until it is ended", async () => {
@@ -154,6 +154,25 @@ describe("silences", () => {
       ["s3", false, "all alarms"],
     ]);
     expect((await alarms())[0]?.silenced?.to).toBe("2026-11-21T12:00:00.000Z");
+  });
+
+  test("of a site are those that may silence an alarm there", async () => {
+    const { get, store } = await silencing();
+    const of = (id: string, parts: Partial<Silence>) => addSilence(store, { ...SILENCE, id, ...parts });
+    await of("everywhere", {});
+    await of("here", { source: "north", site: 1 });
+    await of("one-here", { source: "north", alarm: "500001" });
+    await of("another-source", { source: "south" });
+    await of("another-site", { source: "north", site: 2 });
+    await of("another-alarm", { source: "north", alarm: "500009" });
+    const idsAt = async (query: string) => {
+      const rows = (await (await get(`${SILENCES}?${query}`)).json()) as readonly SilenceRow[];
+      return rows.map(({ id }) => id).toSorted();
+    };
+    expect(await idsAt("source=north&site=1")).toEqual(["everywhere", "here", "one-here"]);
+    expect(await idsAt("source=north&site=2")).toEqual(["another-site", "everywhere"]);
+    expect(await idsAt("")).toHaveLength(6);
+    expect((await get(`${SILENCES}?site=x`)).status).toBe(400);
   });
 
   test.each<[string, number, unknown, string]>([

@@ -17,7 +17,7 @@ const LISTS_MS = 4000;
 export function View({ parts: [source = "", id = ""], query, report, said }) {
   const answer = usePolled(`/api/site?${new URLSearchParams({ source, id })}`, null, EVERY_MS);
   const alarms = usePolled(alarmsAddress({ source, id }, query.get("priority")), NO_ALARMS, LISTS_MS);
-  const silences = usePolled("/api/silences", [], EVERY_MS);
+  const silences = usePolled(`/api/silences?${new URLSearchParams({ source, site: id })}`, [], EVERY_MS);
   const silenced = () => {
     silences.again();
     alarms.again();
