@@ -68,7 +68,7 @@ describe("the building", () => {
             { type: "boolean", site_id: 1, tag_id: "10001" },
           ],
         },
-        sinks: { files: { file: { folder: "events" }, filter: { sites: [1, 5] } } },
+        sinks: { files: { file: { folder: "events" }, filter: { sites: [1, 5], priorities: ["A", "D"] } } },
       },
       { tokens: [{ token: "simulator-token", abilities: [...ALL, "write:tags"] }] },
     );
@@ -108,6 +108,7 @@ describe("the building", () => {
         "Tag 10169 is at site 6 (Bygg 105 Office), not 1: write site_id: 6.",
         "site_id: 1",
       ],
+      ["sink files", "warning", "The service knows no priority D; its alarms have A, B, C.", "- D"],
       ["sink files", "warning", `No event can be of a site 5; ${sites}`, "- 5"],
     ]);
     expect(code).toBe(78);

@@ -64,6 +64,7 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["silence add --source nowhere --for 1h --reason x", 78, NO_SOURCE],
   ["silence add --site 999 --for 1h --reason x", 78, NO_SITE],
   ["silence add --alarm nosuch --for 1h --reason x", 78, /^The state knows no alarm nosuch of main\./],
+  ["silence add --priority B,D --for 1h --reason x", 78, /^No alarm has a priority D; known are A, B, C\.$/],
   ["silence add --priority q --for 1h --reason x", 2, /'q' is invalid\. Write priorities as capital letters/],
   ["silence end nosuch", 78, /^There is no silence nosuch; `plenum silence` shows/],
   ["writes approve nobody --key token", 78, /^There is no two-person rule\./],

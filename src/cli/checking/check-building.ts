@@ -13,6 +13,7 @@ import { type ClassComparison, compareClasses } from "../../sync/compare/classes
 import { selectionMismatches } from "../../sync/compare/selections.ts";
 import { writableMismatches } from "../../sync/compare/writable.ts";
 import type { PlanReport } from "../../sync/plan/report.ts";
+import { PRIORITIES } from "../shell/known-things.ts";
 import type { CheckLine } from "./check-line.ts";
 
 export interface ComparedSource {
@@ -64,6 +65,24 @@ export function planLine(
   const [cheapest] = changes;
   const help = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
   return [{ what, result: "warning", detail: `${needs}, so values become older than wished.${help}` }];
+}
+
+/** Priorities in the filters of sinks that the interface does not know; one of its own an alarm may have all the same. */
+export function priorityLines({ sinks }: Config, places: Places): readonly CheckLine[] {
+  return Object.entries(sinks).flatMap(([sink, { filter }]) =>
+    filter.priorities.flatMap((priority, index): readonly CheckLine[] =>
+      PRIORITIES.includes(priority)
+        ? []
+        : [
+            {
+              what: `sink ${sink}`,
+              result: "warning",
+              detail: `The service knows no priority ${priority}; its alarms have ${PRIORITIES.join(", ")}.`,
+              place: places(["sinks", sink, "filter", "priorities", index]),
+            },
+          ],
+    ),
+  );
 }
 
 /** Site ids in the filters of sinks: those of every source count that the filter lets through. */

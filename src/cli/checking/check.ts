@@ -8,7 +8,7 @@ import type { SeenBuilding } from "../../sync/compare/building.ts";
 import { refuseUnverifiedTls } from "../../verified-tls.ts";
 import type { CliContext } from "../shell/context.ts";
 import { questionOf } from "../writing/approval.ts";
-import { filterLines } from "./check-building.ts";
+import { filterLines, priorityLines } from "./check-building.ts";
 import { type CheckLine, trouble } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
 import { checkAnySink, checkSink } from "./check-sink.ts";
@@ -73,7 +73,7 @@ async function check(
     lines.push(...checked.lines);
     if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
   }
-  lines.push(...checkAnySink(config));
+  lines.push(...checkAnySink(config), ...priorityLines(config, places));
   for (const name of Object.keys(config.sinks)) {
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));

@@ -11,7 +11,8 @@ const LISTED_BY = {
   alarm: "`plenum alarms` lists the alarms.",
 } as const;
 
-const PRIORITIES = ["A", "B", "C"];
+/** Those of the interface (interface, Alarms). */
+export const PRIORITIES: readonly string[] = ["A", "B", "C"];
 
 /** Throws ConfigError with those of the ids that the state of none of the sources has. */
 export async function refuseUnknown(

@@ -7,7 +7,7 @@ import { addSilence, cutSilence, endSilence, type Silence, silencesIn, whom } fr
 import { silenceOf } from "../../silence/wish.ts";
 import type { Store } from "../../store/store.ts";
 import type { CliContext } from "../shell/context.ts";
-import { refuseUnknown, refuseUnknownSources } from "../shell/known-things.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
 import { changeParts, openState } from "../shell/look-at-state.ts";
 
 interface AddOptions {
@@ -82,9 +82,10 @@ async function add(context: CliContext, store: Store, options: AddOptions): Prom
   const config = context.config();
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
-  // One that is agreed on for later may be about a name or a priority that nobody has seen yet, but not about an id.
+  // One that is agreed on for later may be about a name that nobody has seen yet, but not about an id.
   await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
+  await refuseUnknownPriorities(store, sources, priority ?? []);
   const which = { source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null };
   const wish = {
     ...which,
