@@ -1,3 +1,5 @@
+import { existsSync, lstatSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
 import { systemCodeOf } from "./own-trouble.ts";
 
@@ -26,6 +28,8 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
       cause: error,
     });
   }
+  const link = danglingLink(folder);
+  if (link !== null) return linkTrouble(link, error);
   const hint = SETTINGS[code];
   if (hint !== undefined) {
     return new ConfigError(`The files in ${folder} cannot be written (${code}).`, {
@@ -35,4 +39,32 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
     });
   }
   return new Retryable(`The files in ${folder} could not be written (${code}).`, { cause: error });
+}
+
+/**
+ * The link that leads nowhere and stands in a path, as its end or above it; null where none does. To the system such a path is
+ * not there, and nothing can be made there either.
+ */
+export function danglingLink(path: string): string | null {
+  const whole = resolve(path);
+  if (existsSync(whole)) return null;
+  if (isLink(whole)) return whole;
+  return dirname(whole) === whole ? null : danglingLink(dirname(whole));
+}
+
+export function linkTrouble(link: string, cause?: unknown): ConfigError {
+  return new ConfigError(`${link} is a link that leads nowhere.`, {
+    field: "folder",
+    hint: "Make the folder that it leads to, or choose another folder.",
+    cause,
+  });
+}
+
+function isLink(path: string): boolean {
+  try {
+    return lstatSync(path).isSymbolicLink();
+  } catch {
+    // Not there, or below something that may not be looked into.
+    return false;
+  }
 }

@@ -3,7 +3,7 @@ import { constants, type Dirent } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/errors.ts";
-import { folderFailure } from "../../src/folder-trouble.ts";
+import { danglingLink, folderFailure, linkTrouble } from "../../src/folder-trouble.ts";
 import { systemCodeOf } from "../../src/own-trouble.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
@@ -148,6 +148,8 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
+    const link = danglingLink(path);
+    if (link !== null) throw linkTrouble(link);
     const found = await stat(path).catch((error: unknown) => {
       if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;

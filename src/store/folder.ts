@@ -19,6 +19,7 @@ import {
 import { dirname, join, resolve } from "node:path";
 import { isoUtc } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
+import { danglingLink } from "../folder-trouble.ts";
 
 /** The file system's type number, as statfs(2) tells it. */
 export type FileSystemType = (folder: string) => number;
@@ -46,6 +47,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   } catch (error) {
+    refuseDanglingLink(folder);
     throw new ConfigError(`The state folder ${folder} cannot be created (${codeOf(error)}).`, {
       cause: error,
       hint: "Set state.folder to a folder that the worker may write.",
@@ -59,6 +61,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
  * one that this user may write. Throws ConfigError.
  */
 export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
+  refuseDanglingLink(folder);
   const there = nearest(resolve(folder));
   const isThere = there === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
@@ -73,6 +76,14 @@ export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystem
     throw new ConfigError(`The state folder ${folder} ${what} (${codeOf(error)}).`, { hint, cause: error });
   }
   if (isThere) refuseUnfitFolder(folder, typeOf);
+}
+
+function refuseDanglingLink(folder: string): void {
+  const link = danglingLink(folder);
+  if (link === null) return;
+  throw new ConfigError(`The state folder ${folder} cannot be used: ${link} is a link that leads nowhere.`, {
+    hint: "Make the folder that it leads to, or set state.folder to another.",
+  });
 }
 
 /** Bytes that this user may still write where a folder is, or would be. */

@@ -1,7 +1,7 @@
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { stringify } from "yaml";
+import { parse, stringify } from "yaml";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
@@ -179,6 +179,21 @@ describe("the building", () => {
     );
     const asked = await checked(place, "--ask");
     expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
+    // Another configuration on the same state would not start now.
+    const port = await freePort();
+    const other = parse(readFileSync(place.path("plenum.yaml"), "utf8")) as object;
+    writeFileSync(place.path("other.yaml"), stringify({ ...other, status: { port } }));
+    const beside = await place.plenum("check", "--json", "--config", "other.yaml");
+    const said = (JSON.parse(beside.stdout) as readonly Line[]).slice(1, 4);
+    expect(said.map(({ what, result, detail }) => [what, result, detail])).toEqual([
+      ["state folder", "ok", expect.anything()],
+      [
+        "state folder",
+        "warning",
+        `A worker that was started with ${place.path("plenum.yaml")} uses state, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`,
+      ],
+      ["status page", "ok", `127.0.0.1:${port} is free`],
+    ]);
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);
   }, 60_000);
@@ -290,6 +305,31 @@ describe("this machine", () => {
         "",
       ],
     ]);
+  }, 60_000);
+
+  test("folders that are links to nowhere", async () => {
+    const place = workplace(NOWHERE);
+    symlinkSync("/nowhere/at-all", place.path("away"));
+    const away = `${realpathSync(place.folder)}/away`;
+    place.configure({
+      state: { folder: "away" },
+      sinks: { files: { file: { folder: "away" } }, lake: { parquet: { folder: "away/lake" } } },
+    });
+    const { told } = await checked(place);
+    const hint = "Make the folder that it leads to, or";
+    const nowhere = `${away} is a link that leads nowhere. ${hint} choose another folder.`;
+    expect(told.filter(([what]) => what !== "source main")).toEqual([
+      [
+        "state folder",
+        "wrong",
+        `The state folder away cannot be used: ${away} is a link that leads nowhere. ${hint} set state.folder to another.`,
+        "folder: away",
+      ],
+      ["sink files", "wrong", nowhere, ""],
+      ["sink lake", "wrong", nowhere, ""],
+    ]);
+    const { code, stderr } = await place.plenum("run");
+    expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
   }, 60_000);
 
   test("less room on the disk than the log may take", async () => {

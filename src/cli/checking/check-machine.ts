@@ -1,6 +1,9 @@
+import { realpathSync } from "node:fs";
+import { resolve } from "node:path";
 import type { Config } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import { ConfigError } from "../../errors.ts";
+import { askReport } from "../../operator/remote.ts";
 import { tryAddress } from "../../status/address.ts";
 import { freeBytes, lookAtFolder } from "../../store/folder.ts";
 import { doubtsOf } from "../../store/postgres/doubts.ts";
@@ -11,18 +14,53 @@ import { type CheckLine, trouble } from "./check-line.ts";
 /** What this machine has to give: a folder for the state with room for the log, and an address for the status page. */
 export async function checkMachine(
   config: Config,
+  file: string,
   places: Places,
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { state, status } = config;
+  const running = await runningFor(config, file, signal);
   const folder =
     state.postgres === undefined ? checkFolder(state, places) : await checkDatabase(state.postgres, places);
-  // Whoever may not look into the folder has learned that already.
-  const isRunning = await findWorkerFor({ config }, signal).then(
-    ({ kind }) => kind !== "none",
-    () => false,
-  );
-  return [...folder, await checkAddress(status, isRunning, places)];
+  const place = places(["state", "folder"]);
+  const address = await checkAddress(status, running === "own", places);
+  if (typeof running === "string") return [...folder, address];
+  const busy = { ...busyLine(state.folder, running.startedWith), place };
+  // That worker may be the one that has the address.
+  return [...folder, busy, address.result === "ok" ? address : { ...address, result: "warning" }];
+}
+
+/** Whether a worker of this configuration runs, or one that was started with another file; a fleet's members share a state. */
+async function runningFor(
+  config: Config,
+  file: string,
+  signal: AbortSignal,
+): Promise<"none" | "own" | { readonly startedWith: string }> {
+  try {
+    const found = await findWorkerFor({ config }, signal);
+    if (found.kind === "none") return "none";
+    if (found.kind === "silent" || config.state.postgres !== undefined) return "own";
+    const startedWith = (await askReport(found.door, signal)).configuration?.file ?? null;
+    return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
+  } catch {
+    // Whoever may not look into the folder learns that from the line about it.
+    signal.throwIfAborted();
+    return "none";
+  }
+}
+
+/** It may be that this file is to take the place of the other. */
+function busyLine(folder: string, startedWith: string): CheckLine {
+  const detail = `A worker that was started with ${startedWith} uses ${folder}, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`;
+  return { what: "state folder", result: "warning", detail };
+}
+
+function isSameFile(one: string, other: string): boolean {
+  try {
+    return realpathSync(one) === realpathSync(other);
+  } catch {
+    return resolve(one) === resolve(other);
+  }
 }
 
 function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): readonly CheckLine[] {

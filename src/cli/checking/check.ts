@@ -62,7 +62,7 @@ async function check(
   const places = placesIn(context.configFile());
   const lines: CheckLine[] = [
     { what: "configuration", result: "ok", detail: context.configFile() },
-    ...(await checkMachine(config, places, signal)),
+    ...(await checkMachine(config, context.configFile(), places, signal)),
     ...checkPasswords(config),
     ...(await checkApproved(config)),
   ];
