@@ -1,8 +1,10 @@
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { accessSync, constants, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isoUtc, systemClock } from "../clock.ts";
 import { Config } from "../config/config.ts";
 import { loadYaml } from "../config/load.ts";
+import { ConfigError } from "../errors.ts";
+import { systemCodeOf } from "../own-trouble.ts";
 import { DEFAULT_TOKEN } from "../simulator/options.ts";
 import { startSimulatorServer } from "../simulator/server.ts";
 import { createSimulator, type Simulator } from "../simulator/simulator.ts";
@@ -50,7 +52,7 @@ interface Remembered {
 
 export async function startDemo(options: { readonly folder: string }): Promise<Demo> {
   const { folder } = options;
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  prepareFolder(folder);
   const memory = join(folder, "simulator.json");
   const remembered = recall(memory);
   const epoch = remembered?.epoch ?? isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
@@ -101,6 +103,22 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
       await service.close();
     },
   };
+}
+
+/** Throws ConfigError for a folder that this user cannot make or may not write. */
+function prepareFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    accessSync(folder, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw new ConfigError(
+      `The demo cannot keep its state and its events in ${folder} (${systemCodeOf(error)}).`,
+      {
+        hint: "Name a folder that you may write, such as --folder /tmp/plenum-demo.",
+        cause: error,
+      },
+    );
+  }
 }
 
 function recall(file: string): Remembered | null {

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { onlyLine, workplace } from "./plenum.ts";
 
@@ -50,3 +50,12 @@ test("commands find the demo that runs, by --demo or where there is no configura
   writeFileSync(word, left);
   expect((await place.plenum("status", "--demo")).code).toBe(75);
 }, 180_000);
+
+test("a folder that cannot be the demo's is refused by the option that names another", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  const { code, stderr } = await place.plenum("demo", "--folder", "token/demo");
+  expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([
+    78,
+    `The demo cannot keep its state and its events in ${realpathSync(place.folder)}/token/demo (ENOTDIR). Name a folder that you may write, such as --folder /tmp/plenum-demo.`,
+  ]);
+});
