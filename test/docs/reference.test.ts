@@ -100,6 +100,13 @@ describe("what the command line says of its commands", () => {
     expect(sections.slice(2)).toEqual(names);
     expect(text).toContain("plenum outbox replay lake --since 2h");
   });
+
+  test("gives defaults as one would type them", () => {
+    const manual = readFileSync(join(ROOT, "docs/plenum.1"), "utf8");
+    expect(manual).toContain("Logged history that is fetched (default: 7d).");
+    const preset = /default: (?!(now|\d+[a-z]+ ago|[\w./\\-]+)\))/;
+    expect(manual.split("\n").filter((line) => preset.test(line))).toEqual([]);
+  });
 });
 
 interface Definition extends Omit<z.core.$ZodTypeDef, "type"> {

@@ -56,21 +56,15 @@ function factsOfOne(command: Command, path: string): CommandFacts {
 }
 
 function factsOfOption(option: Option): OptionFacts {
-  const { flags, description, long, defaultValue, argChoices = [] } = option;
+  const { flags, description, long, defaultValue, defaultValueDescription, argChoices = [] } = option;
   return {
     name: long ?? flags,
     usage: flags,
     description,
     takes: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
     choices: argChoices,
-    preset: presetOf(defaultValue),
+    preset: defaultValueDescription ?? (defaultValue === undefined ? null : String(defaultValue)),
   };
-}
-
-/** What counts back from now is another at each look. */
-function presetOf(value: unknown): string | null {
-  const text = value === undefined ? null : String(value);
-  return text !== null && /^\d{4}-\d{2}-\d{2}T/.test(text) ? null : text;
 }
 
 function factsOfArgument(argument: Argument): ArgumentFacts {

@@ -78,7 +78,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
-      `\nExit code 0: nothing of these days is pending or refused; ${EXIT.incomplete}: something is.` +
+      `\nExit code 0: nothing of these days is pending or refused; ${EXIT.incomplete}: something is, or nothing of them is wanted.` +
         "\n\nExample:\n  plenum complete --date 2026-11-02 --site 1 --json",
     )
     .action(async (options: CompleteOptions) => {

@@ -1,5 +1,5 @@
 import { lstatSync } from "node:fs";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { systemClock } from "../../clock.ts";
 import { parseDuration } from "../../duration.ts";
 import { ConfigError, Retryable, sentence } from "../../errors.ts";
@@ -49,7 +49,11 @@ export function define(command: Command, context: CliContext): void {
     .option("--token-file <path>", "file that holds the access token; asked for at a terminal")
     .option("--time-zone <zone>", "IANA zone of the buildings, such as Europe/Oslo; asked for at a terminal")
     .option("--mqtt <url>", "MQTT broker that gets the events; otherwise they go to files")
-    .option("--history <how far back>", "logged history that is fetched", days, 7)
+    .addOption(
+      new Option("--history <how far back>", "logged history that is fetched")
+        .argParser(days)
+        .default(7, "7d"),
+    )
     .option("--no-history", "fetch no logged history")
     .option(
       "--name <name>",
