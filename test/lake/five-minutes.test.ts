@@ -44,14 +44,15 @@ test("the page works as it stands, and the views agree with the rows", async () 
   execFileSync("sh", ["-c", configure], { cwd: here.folder });
 
   writeFileSync(here.path("one-building.yaml"), "sites: [6]\n");
-  const simulate = words("simulate").map((word) => (word === "8085" ? "0" : word));
+  const simulate = words("simulate").map((word) => (word === "8095" ? "0" : word));
   const simulator = here.start(...simulate, "--options", "one-building.yaml");
   await expect.poll(() => simulator.printed(), { timeout: 20_000 }).toContain("answers at");
   const [url = ""] = /http:[^;]+/.exec(simulator.printed()) ?? [];
   const written = readFileSync(here.path("lake.yaml"), "utf8");
-  expect(written).toContain("http://127.0.0.1:8085");
-  const moved = written.replace("http://127.0.0.1:8085", url);
-  writeFileSync(here.path("lake.yaml"), `status: { port: 0 }\n${moved}`);
+  const ports = /^status: \{ port: 9855 \}\n[\s\S]*http:\/\/127\.0\.0\.1:8095\n/m;
+  expect(written).toMatch(ports);
+  const moved = written.replace("http://127.0.0.1:8095", url).replace("port: 9855", "port: 0");
+  writeFileSync(here.path("lake.yaml"), moved);
 
   const worker = here.start(...words("run"));
   await worker.says("Plenum is running");
