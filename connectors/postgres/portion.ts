@@ -19,7 +19,7 @@ export interface Portion {
  * Rows of one statement at most: beyond, a statement only takes longer. An event of history with 8,000 points makes two;
  * they are of one transaction all the same.
  */
-export const MOST_ROWS = 5_000;
+const MOST_ROWS = 5_000;
 
 /** Throws what `tellRows` throws, and Rejected for a value that PostgreSQL does not have. */
 export function portionOf(told: Iterable<Told>): Portion {

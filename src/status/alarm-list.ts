@@ -1,8 +1,8 @@
 import type { AlarmRow } from "./rows.ts";
 
-/** The active alarms as a view shows them: a storm has thousands, and nobody reads more than the first hundred. */
+/** The active alarms as a view shows them: a storm has thousands, and few read more than the first hundred. */
 
-/** GET /api/alarms?source&site&priority. */
+/** GET /api/alarms?source&site&priority&limit. */
 export interface AlarmList {
   /** Of those that fit source and site, whatever the priority, how many each priority has. */
   readonly priorities: Readonly<Record<string, number>>;
@@ -14,11 +14,14 @@ export interface AskedAlarms {
   readonly source?: string | undefined;
   readonly site?: number | undefined;
   readonly priority?: string | undefined;
+  /** So many rows at most. */
+  readonly limit: number;
 }
 
-const MOST_ROWS = 100;
-
-export function alarmList(all: readonly AlarmRow[], { source, site, priority }: AskedAlarms): AlarmList {
+export function alarmList(
+  all: readonly AlarmRow[],
+  { limit, priority, site, source }: AskedAlarms,
+): AlarmList {
   const there = all.filter(
     (row) =>
       (source === undefined || row.source === source) && (site === undefined || row.alarm.site.id === site),
@@ -27,5 +30,5 @@ export function alarmList(all: readonly AlarmRow[], { source, site, priority }: 
   for (const { alarm } of there)
     priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
   const fit = there.filter(({ alarm }) => priority === undefined || alarm.trigger.priority === priority);
-  return { priorities, rows: fit.slice(0, MOST_ROWS) };
+  return { priorities, rows: fit.slice(0, limit) };
 }

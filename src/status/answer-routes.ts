@@ -10,6 +10,8 @@ import { SHOWS, SORTS } from "./tag-index.ts";
 /** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
 
 const LIMIT_MAX = 200;
+/** Whoever wants to see more alarms than this narrows them down. */
+const ALARMS_MAX = 1_000;
 const OFFSET_MAX = 1_000_000;
 
 const text = (name: string, max = 300) =>
@@ -53,6 +55,7 @@ const Alarms = asking({
   source: source.optional(),
   site: site.optional(),
   priority: text("priority").optional(),
+  limit: whole("limit", 1, ALARMS_MAX).default(100),
 });
 const Named = asking({ name: text("name") });
 const Days = asking({ source: source.optional(), site: site.optional() });

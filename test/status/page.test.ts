@@ -308,6 +308,19 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     );
   });
 
+  test("of many alarms those beyond the first hundred are shown to whoever wants them", async () => {
+    const { store, page, open } = await opened();
+    const alarms = Array.from({ length: 126 }, (_, n) => ({ id: `${500_001 + n}` }));
+    await fillSource(store, "north", { tagNames: [], alarms });
+    await open();
+    const listed = page.locator(".alarms li");
+    await expect.poll(() => listed.count()).toBe(100);
+    expect(await page.locator(".alarms").innerText()).toContain("and 26 more");
+    await page.getByRole("button", { name: "show more" }).click();
+    await expect.poll(() => listed.count()).toBe(126);
+    expect(await page.locator(".alarms").innerText()).not.toMatch(/ more$/m);
+  });
+
   test("a viewer who tries is told that a viewer changes nothing", async () => {
     const passwords = { password: new Secret("correct horse"), viewer: new Secret("battery staple") };
     const { store, server, page } = await opened(1280, LIVE, passwords);

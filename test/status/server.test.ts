@@ -438,6 +438,7 @@ describe("what is served", () => {
     expect(await list(`?source=south&site=${ALARM.site.id}`)).toEqual(south);
     expect(await list("?source=south&site=999")).toMatchObject({ priorities: {}, rows: 0 });
     expect((await get("/api/alarms?source=nowhere")).status).toBe(404);
+    expect(await list("?limit=1000")).toMatchObject({ rows: 1_000 });
     expect((await get("/api/alarms?limit=9000")).status).toBe(400);
   });
 

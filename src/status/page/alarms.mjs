@@ -1,5 +1,6 @@
+import { usePolled } from "/asking.mjs";
 import { Age, nowMs } from "/clock.mjs";
-import { html } from "/htm.mjs";
+import { html, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { alarmAddress, Doubt, Stale } from "/parts.mjs";
 import { BeginSilence, Silenced } from "/silences.mjs";
@@ -14,15 +15,25 @@ function without(description, name) {
 }
 
 /** No alarms, before anything was answered. */
-export const NO_ALARMS = { priorities: {}, rows: [] };
+const NO_ALARMS = { priorities: {}, rows: [] };
+/** How many are shown at first, how many more at each wish, and how many the worker answers with at most. */
+const FIRST = 100;
+const MORE = 300;
+const MOST = 1000;
 
-/** Where the active alarms are asked for: of all sites, or of one ({ source, id }). `priority` is null for all. */
-export function alarmsAddress(site, priority) {
+/**
+ * The active alarms of all sites, or of one ({ source, id }). `priority` is null for all. `more` shows more of them; it is
+ * null where no more are to be had.
+ */
+export function useAlarms(site, priority, everyMs) {
+  const [limit, setLimit] = useState(FIRST);
   const of = {
     ...(site === null ? {} : { source: site.source, site: site.id }),
     ...(priority === null ? {} : { priority }),
+    ...(limit === FIRST ? {} : { limit: String(limit) }),
   };
-  return `/api/alarms?${new URLSearchParams(of)}`;
+  const alarms = usePolled(`/api/alarms?${new URLSearchParams(of)}`, NO_ALARMS, everyMs);
+  return { ...alarms, more: limit === MOST ? null : () => setLimit(Math.min(MOST, limit + MORE)) };
 }
 
 /** Alarms of one priority alone, or of all. `priority` is null for all. */
@@ -66,7 +77,11 @@ export function Alarms({ alarms, sources, site = null, priority, choose, silence
         (row) => html`<${Row} key=${keyOf(row)} row=${row} silenced=${silenced} />`,
       )}</ul>`
     }
-    ${fit > rows.length && html`<p class="quiet">${t("and {count} more", { count: shown(fit - rows.length) })}</p>`}
+    ${
+      fit > rows.length &&
+      html`<p class="quiet">${t("and {count} more", { count: shown(fit - rows.length) })}
+        ${alarms.more !== null && html`<button type="button" class="only" onClick=${alarms.more}>${t("show more")}</button>`}</p>`
+    }
   </section>`;
 }
 

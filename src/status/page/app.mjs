@@ -1,5 +1,5 @@
 import { amend, useAddress } from "/address.mjs";
-import { Alarms, alarmsAddress, NO_ALARMS } from "/alarms.mjs";
+import { Alarms, useAlarms } from "/alarms.mjs";
 import { lostSince, useMoved, usePolled } from "/asking.mjs";
 import { AlarmDays } from "/bars.mjs";
 import { setClock } from "/clock.mjs";
@@ -51,7 +51,7 @@ function sitesOf(sources) {
 
 function OverviewView({ report, query, said }) {
   const { sources, sinks } = report;
-  const alarms = usePolled(alarmsAddress(null, query.get("priority")), NO_ALARMS, LISTS_MS);
+  const alarms = useAlarms(null, query.get("priority"), LISTS_MS);
   const events = usePolled("/api/events", [], LISTS_MS);
   const silences = usePolled("/api/silences", [], SELDOM_MS);
   const silenced = () => {

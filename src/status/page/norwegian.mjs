@@ -42,6 +42,7 @@ const FRAME = {
   "None is configured.": "Ingen er satt opp.",
   "new order": "ny rekkefølge",
   "and {count} more": "og {count} til",
+  "show more": "vis flere",
 };
 
 /** Times and counts. */

@@ -1,5 +1,5 @@
 import { amend, to } from "/address.mjs";
-import { Alarms, alarmsAddress, NO_ALARMS } from "/alarms.mjs";
+import { Alarms, useAlarms } from "/alarms.mjs";
 import { usePolled } from "/asking.mjs";
 import { DayBars } from "/bars.mjs";
 import { html } from "/htm.mjs";
@@ -16,7 +16,7 @@ const LISTS_MS = 4000;
 
 export function View({ parts: [source = "", id = ""], query, report, said }) {
   const answer = usePolled(`/api/site?${new URLSearchParams({ source, id })}`, null, EVERY_MS);
-  const alarms = usePolled(alarmsAddress({ source, id }, query.get("priority")), NO_ALARMS, LISTS_MS);
+  const alarms = useAlarms({ source, id }, query.get("priority"), LISTS_MS);
   const silences = usePolled(`/api/silences?${new URLSearchParams({ source, site: id })}`, [], EVERY_MS);
   const silenced = () => {
     silences.again();
