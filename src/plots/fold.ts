@@ -11,6 +11,7 @@ export interface Line {
   /** Left out where each step holds one value. */
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
+  /** What each stands for, seconds; without low and high the usual distance of two. */
   readonly stepS: number;
 }
 
@@ -50,7 +51,8 @@ export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
   const points = inOrder(all.filter(({ t }) => t >= fromS && t <= toS));
   if (points.length <= MOST_POINTS) {
     const whole = withGaps(points);
-    const stepS = read.times.length > 1 ? distanceS : (logged[0]?.bucketS ?? distanceS);
+    const stepS =
+      points.length > 1 ? usualDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
     return { t: whole.map(({ t }) => t), value: whole.map(({ value }) => value), stepS };
   }
   const stepS = Math.ceil((toS - fromS) / MOST_POINTS);

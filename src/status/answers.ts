@@ -81,7 +81,7 @@ export interface PlotAnswer extends Columns {
   readonly from: string;
   readonly to: string;
   readonly unit: string | null;
-  /** Seconds that one step stands for. */
+  /** Seconds that one step stands for; without low and high the usual distance of two points. */
   readonly stepSeconds: number;
   /** What the points are: read live; logged history; or both. */
   readonly origin: "read" | "logged" | "both" | "none";

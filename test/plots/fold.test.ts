@@ -61,6 +61,10 @@ describe("the line of a plot", () => {
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
     expect(nulls(lineOf({ ...PARTS, read, logged: [{ samples: filling, bucketS: 300 }] }))).toBe(0);
+    // What is usual is so of all points, and not of those that were read alone.
+    const few = every(10, 5_990, 3);
+    const line = lineOf({ ...PARTS, read: few, logged: [{ samples: every(300, 0, 20), bucketS: 300 }] });
+    expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 
   test("in steps keeps the lowest and the highest", () => {

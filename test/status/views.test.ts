@@ -261,13 +261,26 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     // Meanwhile the page may ask for other things as well.
     await expect.poll(() => asked.filter((each) => each.includes("span=7d"))).not.toEqual([]);
     expect(new URL(page.url()).hash).toBe("#/tag/north/10001?span=7d");
-    await expect.poll(() => page.locator(".readout").innerText()).toMatch(/336 points, one for 30 min/);
+    await expect.poll(() => page.locator(".readout").innerText()).toMatch(/313 points, one for 30 min/);
     await page.locator(".canvas").focus();
     await page.keyboard.press("ArrowRight");
     await expect.poll(() => page.locator(".readout").innerText()).toMatch(/14 Nov .*°C\s+between/s);
     const first = await page.locator(".readout").innerText();
     await page.keyboard.press("ArrowRight");
     await expect.poll(() => page.locator(".readout").innerText()).not.toBe(first);
+  });
+
+  test("says how far apart values are that keep no distance, whole on a phone as well", async () => {
+    const { page, url } = await opened(320);
+    await page.goto(`${url}#/tag/north/10001?span=24h`);
+    const readout = page.locator(".readout");
+    await expect.poll(() => readout.innerText()).toMatch(/670 points, usually 2 min apart, as it was read/);
+    const cut = await page.evaluate(`(() => {
+      const box = document.querySelector(".readout");
+      const isCut = (each) => each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 1;
+      return [box, ...box.children].filter(isCut).length;
+    })()`);
+    expect(cut).toBe(0);
   });
 
   test("joins nothing over a gap", async () => {

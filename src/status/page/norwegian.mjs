@@ -267,6 +267,7 @@ const TAGS = {
   "between {low} and {high}": "mellom {low} og {high}",
   "{low} to {high}": "{low} til {high}",
   "{points}, one for {step}, {origin}": "{points}, ett per {step}, {origin}",
+  "{points}, usually {step} apart, {origin}": "{points}, vanligvis {step} mellom dem, {origin}",
   "{name}, curve; arrow keys read it point by point": "{name}, kurve; piltastene leser den punkt for punkt",
   "The log is being asked, in what the quota has to spare …":
     "Loggen blir spurt, med det kvoten har til overs …",

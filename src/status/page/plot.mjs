@@ -75,13 +75,15 @@ function Curve({ plot, marks, isBoolean, name }) {
     bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${say} />`;
 }
 
-function plotWords({ t: times, value, low, high, stepSeconds, origin, unit }) {
+function plotWords({ value, low, high, stepSeconds, origin, unit }) {
   const known = value.filter((each) => each !== null);
+  // Values as they were read and logged have no distance that all keep.
+  const isInSteps = low !== undefined;
   if (known.length === 0) return t(ORIGINS.none);
   const least = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const most = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
   return html`<span>${t("{low} to {high}", { low: shown(least), high: shown(most) })} ${unit ?? ""}</span>
-    <span class="of">${t("{points}, one for {step}, {origin}", { points: counted(times.length, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) })}</span>`;
+    <span class="of">${t(isInSteps ? "{points}, one for {step}, {origin}" : "{points}, usually {step} apart, {origin}", { points: counted(known.length, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) })}</span>`;
 }
 
 /** Where the log of the service could fill what is missing. */
