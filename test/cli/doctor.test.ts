@@ -123,6 +123,28 @@ test("a port that is taken explains a worker that is away; the last complaint of
   ]);
 }, 60_000);
 
+test("a sink that is away is said once, though the worker complains of it as well", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const lake = {
+    from: "beginning",
+    influxdb: { url: "http://127.0.0.1:9", bucket: "b", token: { file: "token" } },
+  };
+  place.configure({ sinks: { lake } });
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const complaints = async () => (await doctor(place)).report;
+  await expect
+    .poll(async () => (await complaints()).worker.report?.notices.join(), { timeout: 40_000 })
+    .toMatch(/Sink lake: /);
+  const { troubles } = await complaints();
+  expect(troubles.filter((trouble) => trouble.startsWith("Sink lake"))).toEqual([
+    expect.stringMatching(/^Sink lake is not to be had: /),
+  ]);
+  worker.signal("SIGTERM");
+  await worker.ended;
+}, 90_000);
+
 test("far ends that can all not be found are one trouble of this machine", async () => {
   const place = workplace("https://service.invalid");
   place.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });

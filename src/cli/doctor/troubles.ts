@@ -174,6 +174,10 @@ function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
     );
 }
 
-function notices({ worker: { report } }: Facts): readonly string[] {
-  return report?.notices ?? [];
+/** What the running worker says, but for sinks that were just found to be away: of them it says the same. */
+function notices({ worker: { report }, reach: asked }: Facts): readonly string[] {
+  const away = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
+  return (report?.notices ?? []).filter(
+    (notice) => !away.some(({ name }) => notice.startsWith(`${KINDS.sink} ${name}: `)),
+  );
 }
