@@ -71,7 +71,10 @@ describe("without a worker", () => {
       78,
       "There is no state in state yet. Start the worker first, or name the folder that it uses.",
     ]);
-    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([1, expect.stringMatching(/404/)]);
+    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
+      1,
+      expect.stringMatching(/^Tag 999999999: .*404/),
+    ]);
     expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining("Did you mean status?")]);
     expect([choice.code, choice.stderr]).toEqual([2, expect.stringContaining("Allowed choices are A, B, C")]);
     expect([outcome.code, onlyLine(outcome.stderr)]).toEqual([
@@ -163,7 +166,10 @@ describe("beside a running worker", () => {
     expect(data(await place.plenum("sites", "--json"))).toHaveLength(2);
     expect(service.simulator.truth.requests().length).toBeGreaterThan(before);
     const nothing = await place.plenum("read", "999999999", "--ask");
-    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([1, expect.stringMatching(/404/)]);
+    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([
+      1,
+      expect.stringMatching(/^Tag 999999999: .*404/),
+    ]);
 
     const status = data(await place.plenum("status", "--json")) as StatusReport;
     expect(status.startedAt).toMatch(/Z$/);

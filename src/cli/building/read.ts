@@ -46,7 +46,11 @@ export function define(command: Command, context: CliContext): void {
 /** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
 function ofGroup(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
-  if (group.length === 1) return error;
+  const [only] = group;
+  if (group.length === 1)
+    return failure.kind === "rejected"
+      ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error })
+      : error;
   const text = `${sentence(failure)} The service refuses the ${group.length} tags as a whole: one of them is enough, and nobody here knows which.`;
   const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
   if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
