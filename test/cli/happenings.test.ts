@@ -40,6 +40,9 @@ test("a line of the log becomes a sentence; the same one is not said again for f
     "  campus: the service is back.",
     "! A job broke. no room",
   ]);
+  log.info("stopped");
+  log.warn("plenum.yaml is gone");
+  expect(lines.slice(4)).toEqual(["  Stopped.", "! plenum.yaml is gone."]);
 });
 
 test("what is wrong with a changed configuration is said, what changed, and what waits for a restart", () => {

@@ -117,7 +117,7 @@ function ended(text: string): string {
 
 /** As people begin one, unless a name of somebody's own comes first. */
 function sentence(text: string): string {
-  return /^[a-z]+ /.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+  return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
 /** What a kind of event is called here; null for what is no news to a person. Alarms' ends are as calm as can be. */
