@@ -27,9 +27,9 @@ export interface ResolvedDiffOptions extends AlarmContext {
 }
 
 /**
- * What the list of resolved alarms adds to what the polls saw: ends that they missed, whole episodes that began
- * and ended between two polls, and acknowledgements that came after the end. Every record is the service's own word about one alarm; nothing is read from what
- * the list does not show.
+ * What the list of resolved alarms adds to what the polls saw: ends that they missed, whole episodes that began and ended
+ * between two polls, and acknowledgements that came after the end. Every record is the service's own word about one alarm;
+ * nothing is read from what the list does not show.
  */
 export function diffResolved(
   held: ReadonlyMap<string, HeldAlarm>,
