@@ -47,8 +47,13 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
  */
 export function danglingLink(path: string): string | null {
   const whole = resolve(path);
-  if (existsSync(whole)) return null;
-  if (isLink(whole)) return whole;
+  try {
+    if (existsSync(whole)) return null;
+    if (lstatSync(whole, { throwIfNoEntry: false })?.isSymbolicLink()) return whole;
+  } catch {
+    // Below a file, or where this process may not look: under a permission model even that is refused.
+    return null;
+  }
   return dirname(whole) === whole ? null : danglingLink(dirname(whole));
 }
 
@@ -58,13 +63,4 @@ export function linkTrouble(link: string, cause?: unknown): ConfigError {
     hint: "Make the folder that it leads to, or choose another folder.",
     cause,
   });
-}
-
-function isLink(path: string): boolean {
-  try {
-    return lstatSync(path).isSymbolicLink();
-  } catch {
-    // Not there, or below something that may not be looked into.
-    return false;
-  }
 }
