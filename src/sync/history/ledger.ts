@@ -173,8 +173,8 @@ export function settleFollowing(
 }
 
 /**
- * A fetched range of the past: new as far as it was not told by another way meanwhile, and is whole. `learned` is what the answer says
- * of it; a part of a longer range is settled with what the whole answer says of that part.
+ * A fetched range of the past: new as far as it was not told by another way meanwhile, and is whole. `learned` is what the
+ * answer says of it; a part of a longer range is settled with what the whole answer says of that part.
  */
 export function settlePast(
   held: HeldHistory,
