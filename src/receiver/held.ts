@@ -36,8 +36,8 @@ export interface HeldIncident {
    */
   readonly metMs: number;
   readonly changedMs: number;
-  /** Since when its `hold` is counted; absent in what earlier versions remember. */
-  readonly holdFromMs?: number;
+  /** Since when its `hold` is counted; of a list that of the alarm which it began with. */
+  readonly holdFromMs: number;
   /** Position in the log of the last event that counted for it. */
   readonly through: number;
   /**
@@ -75,8 +75,8 @@ export interface HeldSaid {
  * again. Of an opening in doubt the receiver says once more when it is to be looked for.
  */
 export function noneAhead(held: HeldIncident, nowMs: number): HeldIncident {
-  const { holdFromMs, told, openingMs, lookAtMs, ...rest } = held;
-  const latestMs = Math.max(held.metMs, held.changedMs, holdFromMs ?? 0, told?.atMs ?? 0, openingMs ?? 0);
+  const { told, openingMs, lookAtMs, ...rest } = held;
+  const latestMs = Math.max(held.metMs, held.changedMs, held.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
   if (latestMs <= nowMs) return held;
   const upTo = (ms: number) => Math.min(ms, nowMs);
   return {
@@ -84,7 +84,7 @@ export function noneAhead(held: HeldIncident, nowMs: number): HeldIncident {
     openingMs,
     metMs: upTo(held.metMs),
     changedMs: upTo(held.changedMs),
-    ...(holdFromMs === undefined ? {} : { holdFromMs: upTo(holdFromMs) }),
+    holdFromMs: upTo(held.holdFromMs),
     told: told === null ? null : { ...told, atMs: upTo(told.atMs) },
   };
 }

@@ -49,7 +49,7 @@ export function createTiming(
     },
 
     keepsBack(held, members) {
-      const { endedAt, metMs, holdFromMs = metMs, priority, source, startedAt } = held;
+      const { endedAt, metMs, holdFromMs, priority, source, startedAt } = held;
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
       if (isOver(held)) {

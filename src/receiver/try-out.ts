@@ -49,6 +49,7 @@ function testIncident(nowMs: number): HeldIncident {
     retriggers: 0,
     into: null,
     metMs: nowMs,
+    holdFromMs: nowMs,
     changedMs: nowMs,
     through: 0,
     openingMs: null,
