@@ -272,19 +272,22 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
   const { judge, switchFile } = stage;
   const ends = async () => endsOf(await besideTheWorker(stage.stateFolder, resultsIn));
   let tries = 0;
-  /** Twice, so that some of them are known already; every other time while writing is stopped. */
+  /** So that some of them are known already, and however many it takes, as many are repeated as were promised. */
+  const twice = (messages: readonly Message[]) => {
+    sent.duplicates += messages.length;
+    return [...messages, ...messages];
+  };
+  /** Every other time while writing is stopped. */
   const more = () => {
     tries += 1;
     if (tries % 2 === 0) writeFileSync(switchFile, "the campaign\n");
-    const messages = Array.from({ length: MORE }, () => sent.messages.next());
-    sent.duplicates += MORE;
-    return [...messages, ...messages];
+    return twice(Array.from({ length: MORE }, () => sent.messages.next()));
   };
   const missing = [
     {
       what: "a flood is refused",
       holds: () => stage.heardReasons.has("flood"),
-      send: () => sent.messages.flood(),
+      send: () => twice(sent.messages.flood()),
     },
     {
       what: "values are written back",
