@@ -127,7 +127,7 @@ describe("the building", () => {
     const asked = service.simulator.truth.requests().map(({ path }) => path);
     expect(asked.filter((path) => /tags\/|systems|hosts|gateways|alarms/.test(path))).toEqual([]);
     expect(existsSync(place.path("state"))).toBe(false);
-  }, 60_000);
+  });
 
   test("warnings alone pass, but not with --strict; --no-lists asks for no list", async () => {
     const { service, place } = await prepared(
@@ -155,7 +155,7 @@ describe("the building", () => {
     const after = tagLists(service);
     expect((await checked(place, "--no-lists", "--strict")).told).toEqual([]);
     expect(tagLists(service)).toBe(after);
-  }, 60_000);
+  });
 
   test("beside a worker its state is compared, its address is its own, and the log has said what selects nothing", async () => {
     const { service, place } = await prepared(
@@ -196,7 +196,7 @@ describe("the building", () => {
     ]);
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);
-  }, 60_000);
+  });
 });
 
 describe("the token", () => {
@@ -229,7 +229,7 @@ describe("the token", () => {
     const schedules = { gateways: false, hosts: false, systems: false };
     place.configure({ sources: { main: { ...main, base_url: address, schedules } } });
     expect((await checked(place)).code).toBe(0);
-  }, 60_000);
+  });
 
   test("without read:tags nothing is compared, and that is told", async () => {
     const { place } = await prepared(
@@ -246,7 +246,7 @@ describe("the token", () => {
       "not compared with the configuration: that needs read:tags",
       "",
     ]);
-  }, 60_000);
+  });
 });
 
 describe("this machine", () => {
@@ -277,7 +277,7 @@ describe("this machine", () => {
         `port: ${port}`,
       ],
     ]);
-  }, 60_000);
+  });
 
   test("an address of another machine, a folder that is a file, and no sink", async () => {
     const place = workplace(NOWHERE);
@@ -305,7 +305,7 @@ describe("this machine", () => {
         "",
       ],
     ]);
-  }, 60_000);
+  });
 
   test("folders that are links to nowhere", async () => {
     const place = workplace(NOWHERE);
@@ -330,7 +330,7 @@ describe("this machine", () => {
     ]);
     const { code, stderr } = await place.plenum("run");
     expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
-  }, 60_000);
+  });
 
   test("less room on the disk than the log may take", async () => {
     const place = workplace(NOWHERE);
@@ -345,5 +345,5 @@ describe("this machine", () => {
       "max_bytes: 1125899906842624",
     ]);
     expect(stringify(told)).not.toContain("created");
-  }, 60_000);
+  });
 });

@@ -51,5 +51,5 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
     expect(told("tomorrow")).toEqual([["ok", "influxdb answers"]]);
     expect(told("missing")).toEqual([["wrong", expect.stringContaining("CREATE DATABASE")]]);
     expect(code).toBe(78);
-  }, 60_000);
+  });
 });

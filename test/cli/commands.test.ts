@@ -50,7 +50,7 @@ describe("without a worker", () => {
     const alarms = data(await place.plenum("alarms", "--site", "1", "--json")) as readonly { site: object }[];
     expect(alarms.length).toBeGreaterThan(0);
     expect(alarms[0]?.site).toEqual({ id: 1, displayName: "Cambridge Estates A" });
-  }, 60_000);
+  });
 
   test("what needs a worker, or is not there, says so", async () => {
     const service = await simulatedServer();
@@ -81,7 +81,7 @@ describe("without a worker", () => {
       78,
       "There is no source mian; known are: main.",
     ]);
-  }, 60_000);
+  });
 
   test("`status` shows what is remembered, `audit verify` that nothing was changed", async () => {
     const service = await simulatedServer();
@@ -95,7 +95,7 @@ describe("without a worker", () => {
       records: 0,
       brokenAt: null,
     });
-  }, 60_000);
+  });
 
   test("`simulate` answers on the address that it prints, until Ctrl-C", async () => {
     const place = workplace("http://127.0.0.1:9");
@@ -112,7 +112,7 @@ describe("without a worker", () => {
     expect(((await health.json()) as { status: string }).status).toBe("healthy");
     simulator.signal("SIGINT");
     expect((await simulator.ended).code).toBe(0);
-  }, 30_000);
+  });
 });
 
 describe("beside a running worker", () => {
@@ -216,5 +216,5 @@ describe("beside a running worker", () => {
     expect((await place.plenum("status", "--probe")).code).toBe(1);
     expect(data(await place.plenum("sites", "--json"))).toHaveLength(2);
     expect((await place.plenum("write", "10169", "75")).code).toBe(75);
-  }, 60_000);
+  });
 });

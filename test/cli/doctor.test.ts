@@ -74,7 +74,7 @@ test("without a configuration, and with one that is wrong, that comes first", as
   expect((await doctor(place)).first).toMatch(
     /^Most likely: A secret cannot be used: The secret file token is empty/,
   );
-}, 60_000);
+});
 
 test("a damaged state comes before the worker that is away, and a source that refuses after it", async () => {
   const service = await simulatedServer();
@@ -94,7 +94,7 @@ test("a damaged state comes before the worker that is away, and a source that re
   expect(damaged.first).toMatch(/^Most likely: The state in state is damaged: restart the worker/);
   expect(damaged.report.state.found).toBe("damaged");
   expect(damaged.report.state.files.length).toBeGreaterThan(0);
-}, 60_000);
+});
 
 test("a port that is taken explains a worker that is away; the last complaint of its log is told", async () => {
   const service = await simulatedServer();
@@ -121,7 +121,7 @@ test("a port that is taken explains a worker that is away; the last complaint of
     78,
     expect.stringContaining("cannot be written (ENOENT)"),
   ]);
-}, 60_000);
+});
 
 test("a sink that is away is said once, though the worker complains of it as well", async () => {
   const service = await simulatedServer();
@@ -152,4 +152,4 @@ test("far ends that can all not be found are one trouble of this machine", async
   expect(report.troubles[1]).toMatch(
     /^None of main, broker can be reached, so look at this machine's network first/,
   );
-}, 60_000);
+});

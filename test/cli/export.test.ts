@@ -156,7 +156,7 @@ describe("what cannot be done is one sentence", () => {
       "A worker runs with this configuration, and an export would spend its quota. Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
     ]);
     expect(existsSync(here.path("lake"))).toBe(false);
-  }, 60_000);
+  });
 
   test("a token that may not read tags, and one that is not accepted", async () => {
     const { here } = await place({
@@ -170,5 +170,5 @@ describe("what cannot be done is one sentence", () => {
     writeFileSync(here.path("token"), "another");
     const wrong = await here.plenum(...EXPORT);
     expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, expect.stringContaining("oken")]);
-  }, 60_000);
+  });
 });

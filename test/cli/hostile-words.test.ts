@@ -172,7 +172,7 @@ test("what is typed and repeated, and what a configuration says, is cleaned too"
   }
   place.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
   expectTame("a wrong configuration", await place.plenum("status"), true);
-}, 60_000);
+});
 
 test("JSON says the same as before", () => {
   const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });

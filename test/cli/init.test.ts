@@ -57,7 +57,7 @@ describe("without a terminal", () => {
       "plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     ]);
     expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
-  }, 60_000);
+  });
 
   test("says in one sentence what is missing or wrong, and writes nothing", async () => {
     const service = await simulatedServer();
@@ -158,7 +158,7 @@ test("at a terminal asks what it cannot find out, and keeps the token to itself"
   expect(terminal.shown()).toContain("secrets/buildings_token holds the token, readable by you only.");
   letGoOfPort(place);
   expect((await place.plenum("check")).code).toBe(0);
-}, 60_000);
+});
 
 test.each([
   ["Ctrl-C", "\u0003", "Stopped before it was done."],

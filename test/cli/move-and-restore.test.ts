@@ -68,7 +68,7 @@ describe.skipIf(absent("postgres"))(
     let server: RealServer;
     beforeAll(async () => {
       server = await startPostgres();
-    }, 60_000);
+    });
     afterAll(() => server.stop());
 
     async function stage(schema: string) {

@@ -40,4 +40,4 @@ test("a process has one undici, also while its page, its door and its sinks are 
     expect(loaded).toMatch(/^NativeModule http$/m);
     expect(loaded).not.toMatch(NODES_OWN);
   }
-}, 60_000);
+});

@@ -78,7 +78,7 @@ describe("before a worker has run", () => {
         "There is no state in state yet. Start the worker first, or name the folder that it uses.",
       ]);
     }
-  }, 30_000);
+  });
 
   test.each([
     [["--from", "yesterday"], "Write a time as 2026-03-01T00:00:00Z, or an age as 365d."],
@@ -102,7 +102,7 @@ test("what a command itself finds wrong is said as well", async () => {
   const ids = Array.from({ length: 21 }, (_, n) => String(n));
   const { code, stderr } = await here.plenum("history", ...ids);
   expect([code, onlyLine(stderr)]).toEqual([2, "At most 20 tags at once."]);
-}, 30_000);
+});
 
 describe("an order", () => {
   test("is taken, paused, resumed, shown and given up, with a worker and without one", async () => {
@@ -151,7 +151,7 @@ describe("an order", () => {
     const cancelled = await here.plenum("backfill", "--cancel", id ?? "");
     expect(cancelled.stdout).toBe(`Order ${id} is given up; what is told stays told.\n`);
     expect((await here.plenum("backfill")).stdout).toBe("Nothing of the past is to be fetched.\n");
-  }, 60_000);
+  });
 
   test("survives a restart, is done beside live work, is told once and as backfill", async () => {
     const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
@@ -259,4 +259,4 @@ test("gaps: what is followed, by reason; one line for each tag that is named; ev
   ]);
   await stopped(worker);
   expect((await here.plenum("gaps")).code).toBe(0);
-}, 60_000);
+});

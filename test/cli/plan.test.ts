@@ -63,7 +63,7 @@ describe("before anything runs", () => {
     expect(plan?.backfill?.requestsAtBest).toBe(Number(atBest));
     expect(plan?.backfill?.requestsAtBest).toBeLessThan(plan?.backfill?.requestsLeft ?? 0);
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
-  }, 30_000);
+  });
 
   test("counts with the requests that the worker will send: a reply has to fit into a small log too", async () => {
     const ofLog = async (mebibytes: number) => {
@@ -80,7 +80,7 @@ describe("before anything runs", () => {
     expect(small).toBeGreaterThan(middle);
     expect(middle).toBeGreaterThan(large);
     expect(huge).toBe(large);
-  }, 60_000);
+  });
 
   test("says what does not fit and the cheapest change; that change makes it fit", async () => {
     const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });
@@ -94,7 +94,7 @@ describe("before anything runs", () => {
     const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
     place.configure({ sources: { main: { ...source, read: [{ name: "all", every }], history: HISTORY } } });
     expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
-  }, 30_000);
+  });
 
   test("a source that is not there, and a service that is not, are each one sentence", async () => {
     const { service, place } = await planned();
@@ -103,7 +103,7 @@ describe("before anything runs", () => {
     await service.close();
     const away = await place.plenum("plan");
     expect([away.code, onlyLine(away.stderr)]).toEqual([75, expect.stringMatching(/could not be asked/)]);
-  }, 30_000);
+  });
 });
 
 test("beside a worker and after it the state counts, with the configuration of the file, without a restart", async () => {
@@ -126,4 +126,4 @@ test("beside a worker and after it the state counts, with the configuration of t
   worker.signal("SIGTERM");
   expect((await worker.ended).code).toBe(0);
   expect(await plan()).toMatchObject({ basis: "state", tags: 141 });
-}, 60_000);
+});

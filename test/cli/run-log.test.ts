@@ -55,7 +55,7 @@ describe("the log of `plenum run`", () => {
     );
     for (const line of lines)
       expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
-  }, 60_000);
+  });
 
   test("has what the runtime warns about and what a library prints, and a fault too, as lines of JSON", () => {
     const at = (file: string) =>

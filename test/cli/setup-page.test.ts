@@ -193,7 +193,7 @@ describe("the setup page in Norwegian", () => {
       expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
       worker.signal("SIGTERM");
       await worker.ended;
-    }, 60_000);
+    });
   });
 });
 
@@ -228,7 +228,7 @@ test("nobody gets in without the code, from elsewhere, or by guessing", async ()
   const { code: exit } = await worker.ended;
   expect(exit).not.toBe(75);
   expect(existsSync(place.path("plenum.yaml"))).toBe(false);
-}, 60_000);
+});
 
 function statusFor(url: string, host: string): Promise<number | undefined> {
   return new Promise((resolve, reject) => {

@@ -10,7 +10,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres();
-  }, 60_000);
+  });
   afterAll(() => server.stop());
 
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };

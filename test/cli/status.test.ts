@@ -69,7 +69,7 @@ test("a state in which nothing was read yet shows no 0", async () => {
   expect(stdout).toMatch(/^ {2}token: not known yet$/m);
   expect(stdout).toMatch(/^ {2}job alarms: last good poll never$/m);
   expect(stdout).toMatch(/^sink files: never started, lag unknown, dead letters unknown$/m);
-}, 60_000);
+});
 
 test("`read` names the ids that are no tags and spends no request on them; --ask asks all the same", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });

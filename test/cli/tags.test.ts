@@ -55,7 +55,7 @@ test("without a worker the service lists them, and no tag request is sent", asyn
   for (const kind of ["gateways", "hosts"]) expect((await rowsOf(kind)).length, kind).toBeGreaterThan(0);
   const asked = service.simulator.truth.requests().map(({ path }) => path);
   expect(asked.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
-}, 60_000);
+});
 
 test("what there is not is named, and what there is is shown all the same", async () => {
   const { place } = await placed();

@@ -308,7 +308,7 @@ test("kill -9 at any moment: what was acknowledged is in whole files, and no lin
   const written = new Set(idsBelow(folder));
   expect(acknowledged.filter((id) => !written.has(id))).toEqual([]);
   expect(acknowledged.length).toBeGreaterThan(300);
-}, 60_000);
+});
 
 test("the views of the README give a value its type, whatever lines come first", async () => {
   const parent = temporaryFolder();

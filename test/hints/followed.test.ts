@@ -91,7 +91,7 @@ describe("commands of ours", () => {
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);
     expect((await place.plenum("state", "check")).code).toBe(0);
-  }, 60_000);
+  });
 
   function source(url: string) {
     return {

@@ -226,7 +226,7 @@ describe("awkward days", () => {
         { ...types, value_number: last, value_boolean: null, quality: "good" },
       ]);
     }
-  }, 60_000);
+  });
 
   test("a day of 25 hours has 25 rows, and the hour that comes twice is two", async () => {
     const lake = temporaryFolder();
@@ -242,7 +242,7 @@ describe("awkward days", () => {
     );
     // Of the local day of 25 October two hours belong to 24 October in UTC; 0 + 1 + … + 24.
     expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
-  }, 60_000);
+  });
 });
 
 /** 25 October 2026 in Stockholm, which begins at 22:00 UTC, and where 02:00 to 03:00 comes twice. */
@@ -262,7 +262,7 @@ describe.skipIf(absent("postgres"))("a database", () => {
   beforeAll(async () => {
     server = await startPostgres();
     database = await createDatabase(server);
-  }, 60_000);
+  });
   afterAll(() => server.stop());
 
   test("whose column a person has altered keeps every event until it is put right, and disturbs nobody", async () => {

@@ -162,7 +162,7 @@ describe("a worker that does not answer", () => {
     await expect(call({ stateFolder: state }, "/never", { signal, withinMs: null })).rejects.toThrow(
       "A worker is there and does not answer within 5 s.",
     );
-  }, 40_000);
+  });
 
   test("and one that is gone is another thing", async () => {
     const state = folder();

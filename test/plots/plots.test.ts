@@ -203,7 +203,7 @@ describe("the plots of tags", () => {
     expect((await plots.samples("t", endMs - 86_400_000, endMs)).values).toHaveLength(24);
     expect(await plots.hours("t", endMs - 30 * 86_400_000, endMs)).toHaveLength(720);
     expect(await plots.hours("t", NOW_MS, NOW_MS + 86_400_000)).toEqual([]);
-  }, 60_000);
+  });
 
   test("without the list of groups nothing is taken for another tag's", async () => {
     const store = await opened();

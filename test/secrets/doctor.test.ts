@@ -91,7 +91,7 @@ test("nor from a file that is no YAML, with the secret where it is none", async 
     };
     expect(sightings({ ...all, ...plain }, { [mistake]: await fileOf(place) })).toEqual([]);
   }
-}, 60_000);
+});
 
 test("nor from a log of another program that is taken along", async () => {
   const all = canaries();
@@ -111,4 +111,4 @@ test("nor from a log of another program that is taken along", async () => {
   // The configuration does not name the secrets at all, so that only their looks can give them away.
   writeFileSync(place.path("plenum.yaml"), "sources: {}\n");
   expect(sightings(all, { log: await fileOf(place, "--log", "old.log") })).toEqual([]);
-}, 60_000);
+});

@@ -61,7 +61,7 @@ describe("a crowd of 1,100 half-open connections", () => {
     expect(half.turnedAway(), "by the limit, not by the time").toBeGreaterThan(500);
     await half.atMost(0);
     expect((await fetch(`${server.url()}/healthz`)).status).toBe(200);
-  }, 60_000);
+  });
 
   test.skipIf(process.platform !== "linux")(
     "a worker keeps its descriptors bounded meanwhile, and goes on",
@@ -125,7 +125,7 @@ describe.skipIf(process.platform !== "linux")("a worker that has no descriptor l
       readFileSync(place.path(`events/${name}`), "utf8"),
     );
     expect(told.join("")).not.toMatch(/"(source-unavailable|feature-[a-z]+|token-[a-z]+)"/);
-  }, 60_000);
+  });
 });
 
 describe("the limits", () => {

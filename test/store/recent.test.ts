@@ -96,4 +96,4 @@ test("a full log is searched in less than a second, and no further than the boun
   expect(performance.now() - began).toBeLessThan(1_000);
   expect(events).toHaveLength(1);
   expect(await search(200_000)).toHaveLength(2);
-}, 60_000);
+});

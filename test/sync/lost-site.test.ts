@@ -55,7 +55,7 @@ test("a lost site is told as that, once, within a minute; also over a restart; a
   await virtual.clock.advance(6 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1", "source-available site/1 1"]);
   expect((await reportOf(virtual)).notices).toEqual([]);
-}, 60_000);
+});
 
 test("what was lost while the worker was away is told at its start", async () => {
   const virtual = await started();
@@ -63,7 +63,7 @@ test("what was lost while the worker was away is told at its start", async () =>
   await virtual.restart("crash");
   await virtual.clock.advance(2 * MINUTE);
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
-}, 60_000);
+});
 
 test("a site that is taken for gone is not waited for any more, and nothing is told of it", async () => {
   const clock = createVirtualClock(0);

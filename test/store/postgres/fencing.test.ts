@@ -64,7 +64,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
 
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
-  }, 60_000);
+  });
   afterAll(() => server?.stop());
   beforeEach(async () => {
     rig = createRig(server);

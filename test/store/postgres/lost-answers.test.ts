@@ -18,7 +18,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
     proxy = await startCuttingProxy(server.port);
-  }, 60_000);
+  });
   afterAll(async () => {
     await proxy?.close();
     await server?.stop();
@@ -150,5 +150,5 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     const offer = await store.outbox.next("sink", 10_000);
     expect(offer.events.map(({ event }) => event.id)).toEqual(all.map((n) => valueEvent(n).id));
     expect(offer.events.map(({ position }) => position)).toEqual(all);
-  }, 30_000);
+  });
 });

@@ -17,7 +17,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
 
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
-  }, 60_000);
+  });
   afterAll(() => server?.stop());
   beforeEach(async () => {
     rig = createRig(server);

@@ -14,7 +14,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
 
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
-  }, 60_000);
+  });
   afterAll(() => server?.stop());
   beforeEach(() => {
     rig = createRig(server);

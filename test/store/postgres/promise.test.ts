@@ -11,7 +11,7 @@ describe.skipIf(absent("postgres"))("the promise, with the state in PostgreSQL",
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
-  }, 60_000);
+  });
   afterAll(() => server?.stop());
 
   describePromise(sized(12, 6), () => onServer(server));

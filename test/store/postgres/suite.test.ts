@@ -7,7 +7,7 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
-  }, 60_000);
+  });
   afterAll(() => server?.stop());
 
   describeStore("PostgreSQL", async (clock) => {
