@@ -211,6 +211,7 @@ export interface System {
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;
+  /** Such as `read:tags`; where the service says `*`, all that the interface names. */
   readonly abilities: readonly string[];
   /** UTC; null where the service states no expiry. */
   readonly expiresAt: string | null;

@@ -117,9 +117,13 @@ export function createService(scene: Scene, tokens: Tokens, faults: FaultPlan, l
 }
 
 function mayUse(token: Token, endpoint: Endpoint): boolean {
-  if (endpoint.ability !== undefined && !token.abilities.includes(endpoint.ability)) return false;
+  if (endpoint.ability !== undefined && !hasAbility(token, endpoint.ability)) return false;
   if (endpoint.permission !== undefined && !token.permissions.includes(endpoint.permission)) return false;
   return !endpoint.scoped || token.sites === "all" || token.sites.length > 0;
+}
+
+function hasAbility({ abilities }: Token, ability: string): boolean {
+  return abilities.includes("*") || abilities.includes(ability);
 }
 
 function firstAnswer(

@@ -24,7 +24,7 @@ export const TokenOptions = z.strictObject({
   abilities: z
     .array(z.string())
     .default([...ABILITIES])
-    .meta({ description: "What the token may do." }),
+    .meta({ description: "What the token may do; `*` is everything." }),
   permissions: z
     .array(z.enum(["gateways", "hosts", "documents"]))
     .default(["gateways", "hosts", "documents"])

@@ -316,6 +316,19 @@ function systemSchema(field: Fields) {
   );
 }
 
+/** Every ability that the interface names (Authentication). */
+const ABILITIES = [
+  "read:alarms",
+  "read:tags",
+  "write:tags",
+  "read:gateways",
+  "read:hosts",
+  "read:systems",
+] as const;
+
+/** The usual framework's word for a token that was given no narrower list of abilities. */
+const EVERY_ABILITY = "*";
+
 /** Abilities and sites are strict: a token that seems to have lost them freezes half of the worker. */
 function tokenInfoSchema(field: Fields) {
   return z
@@ -336,7 +349,7 @@ function tokenInfoSchema(field: Fields) {
       ({ user, token }): TokenInfo => ({
         user,
         name: token.name,
-        abilities: token.abilities,
+        abilities: token.abilities.includes(EVERY_ABILITY) ? ABILITIES : token.abilities,
         expiresAt: token.expires_at.text,
         sites: token.sites,
       }),

@@ -53,6 +53,13 @@ describe("tokens", () => {
     });
   });
 
+  test("a token of every ability says so with one word, and may all of it", () => {
+    const service = simulatedService();
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["*"] });
+    expect(service.get("me").body.data.token.abilities).toEqual(["*"]);
+    expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
+  });
+
   test.each([
     ["alarms", "read:alarms"],
     ["tags", "read:tags"],

@@ -151,6 +151,20 @@ describe("the token information is strict about what it grants", () => {
     await expect(trial.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
   });
 
+  it("every ability in one word is each that the interface names, and no other", async () => {
+    const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
+    const trial = trialSource(() => reply(200, body));
+    const { abilities } = await trial.source.me(never());
+    expect(abilities.toSorted()).toEqual([
+      "read:alarms",
+      "read:gateways",
+      "read:hosts",
+      "read:systems",
+      "read:tags",
+      "write:tags",
+    ]);
+  });
+
   it("an expiry that is no time is unknown, not past", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "expires_at"], "never") };
     const trial = trialSource(() => reply(200, body));
