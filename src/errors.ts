@@ -99,6 +99,9 @@ export class Malformed extends Meaningful {
   }
 }
 
+/** A list whose pages do not lead to its end, whoever asks for them and however often. */
+export class Unwalkable extends Malformed {}
+
 /** Gives any thrown thing its meaning: an unknown error may pass by itself, so it is kept and tried again. */
 export function meaningOf(error: unknown): Failure {
   if (

@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import { ConfigError, Malformed } from "../errors.ts";
+import { ConfigError, Malformed, Unwalkable } from "../errors.ts";
 import type { PageRequest } from "./page-memory.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
@@ -12,7 +12,7 @@ import { listIn, type Note } from "./wire.ts";
  * The service's `links.next` may have lost our filters (the usual framework forgets them), or name another machine.
  * So nothing is taken from it but the parameters that say where to continue, merged under our own query: address,
  * path and filters stay what they were. A listing that does not advance, changes its page size on the way or does
- * not end is `Malformed`, never a short list. A page that does not say how many records there are shows what it shows,
+ * not end is `Unwalkable`, never a short list. A page that does not say how many records there are shows what it shows,
  * and no list of such pages is ever complete.
  */
 export interface ListRequest<T> {
@@ -103,13 +103,13 @@ export function createPaging(options: PagingOptions): Paging {
             : clock.monotonic() - startedMs - queuedMs > maxMs
               ? `did not end within ${maxMs / 1000} s`
               : null;
-        if (trouble !== null) throw new Malformed(`The list of ${listing.name} ${trouble}.`, "");
+        if (trouble !== null) throw new Unwalkable(`The list of ${listing.name} ${trouble}.`, "");
         seen.add(key);
         const asked = await listing.ask(queryOf(listing, size, position));
         queuedMs += asked.queuedMs;
         page = pageIn(asked, listing, number, size);
         if (page.perPage !== null && page.perPage !== size) {
-          throw new Malformed(`The list of ${listing.name} changed its page size on the way.`, "");
+          throw new Unwalkable(`The list of ${listing.name} changed its page size on the way.`, "");
         }
       }
     },
@@ -153,7 +153,8 @@ function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: 
   const total = countIn(facts.total);
   const current = countIn(facts.current_page);
   if (current !== null && current !== number) {
-    throw broken(`answered page ${current} when asked for page ${number}`);
+    const what = `answered page ${current} when asked for page ${number}`;
+    throw new Unwalkable(`The list of ${listing.name} ${what}.`, answer.sample);
   }
   const lastPage = countIn(facts.last_page);
   const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;

@@ -1,4 +1,4 @@
-import { type Failure, Malformed, OwnTrouble, Retryable, sentence } from "../errors.ts";
+import { type Failure, Malformed, OwnTrouble, Retryable, sentence, Unwalkable } from "../errors.ts";
 import type { Page } from "../source/source.ts";
 
 /**
@@ -21,7 +21,7 @@ export type Listing<T> =
       readonly total: number | null;
       /**
        * Why it was not read to its end, where it was not: `pages`: they do not lead there, and will not at the next try
-       * either; `trouble`: a later page failed, which may pass by itself.
+       * either; `trouble`: a later page failed or was none, which may pass by itself.
        */
       readonly brokenBy?: "pages" | "trouble";
       /** What was thrown, where that broke it. */
@@ -84,7 +84,7 @@ export async function collect<T>(
     const isTheirs = !(error instanceof OwnTrouble);
     const known = error instanceof Malformed || (error instanceof Retryable && isTheirs);
     if (!keepsShown || pages === 0 || !known) throw error;
-    const brokenBy = error instanceof Malformed ? "pages" : "trouble";
+    const brokenBy = error instanceof Unwalkable ? "pages" : "trouble";
     return { ...incomplete(sentence(error), true, brokenBy), failure: error };
   }
   if (!ended) return incomplete("The list ended before its last page.", false);

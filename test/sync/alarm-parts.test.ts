@@ -109,6 +109,9 @@ const TRICKS: Readonly<Record<string, Trick>> = {
   "a second page that always fails": (_list, page) => {
     if (page > 1) return { errors: [{ status: 500, message: "Try again later." }], data: [] };
   },
+  "a second page that is never a list": (_list, page) => {
+    if (page > 1) return { data: "none" };
+  },
 };
 
 describe("a list of active alarms whose pages cannot be walked", () => {
@@ -130,6 +133,24 @@ describe("a list of active alarms whose pages cannot be walked", () => {
       await trial.clock.advance(2 * MINUTE);
       expect(told(gone?.id)).toEqual(["alarm-raised", "alarm-resolved"]);
       expect(told(fresh?.id)).toEqual(["alarm-raised"]);
+    },
+  );
+
+  test.each(Object.entries(TRICKS).filter(([name]) => name.startsWith("a second page")))(
+    "%s but in one poll: nothing of it counts then, and the list stays whole",
+    async (_name, trick) => {
+      raise(12, "B");
+      let broken = false;
+      await started((list, page) => (broken ? trick(list, page) : undefined));
+      const from = trial.requests.length;
+      const [fresh] = raise(1, "A");
+      broken = true;
+      await trial.clock.advance(MINUTE);
+      expect(told(fresh?.id)).toEqual([]);
+      broken = false;
+      await trial.clock.advance(MINUTE);
+      expect(told(fresh?.id)).toEqual(["alarm-raised"]);
+      expect(activeQueries(from).some((query) => query.has("priority"))).toBe(false);
     },
   );
 
