@@ -75,7 +75,8 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
     const next = { at: isoUtc(clock.now()), by, damaged, ...own };
     await journal.note("writing-armed", { seenAt: next.at, by }, [armedAs(next)]);
     armed = next;
-    log.warn({ by }, "writing is armed in this state");
+    // No warning: somebody has just asked for it, and the audit log keeps who.
+    log.info({ by }, "writing is armed in this state");
   }
 
   if (atStart && armed === null) await arm("whoever started the worker");
