@@ -56,6 +56,35 @@ test("an alarm is told again after the service's clock, which ran ahead, was set
   expect(told(id)).toEqual(["raised", "resolved", "raised", "resolved"]);
 });
 
+/** An alarm that begins and ends between two polls. */
+async function shortAlarm(): Promise<string> {
+  const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+  await trial.clock.advance(2_000);
+  trial.simulator.control.resolveAlarm(id);
+  return id;
+}
+
+test("an end that lies in the future hides no short alarm from the sweep, though the service's clock is behind", async () => {
+  trial = createTrial();
+  const odd = trial.simulator.control.raiseAlarm({ siteId: 3 });
+  trial.rewriteLists((list, path) => {
+    if (!isAlarms(path)) return;
+    for (const { id, attributes } of list.data) {
+      const byMs = id === odd ? 600 * MINUTE : -2 * MINUTE;
+      if (attributes.resolved_at !== null) attributes.resolved_at = moved(attributes.resolved_at, byMs);
+      if (id !== odd) attributes.triggered_at = moved(attributes.triggered_at, byMs);
+    }
+  });
+  await trial.start();
+  await trial.clock.advance(MINUTE);
+  trial.simulator.control.resolveAlarm(odd);
+  await trial.clock.advance(4 * MINUTE + 3_000);
+  const short = await shortAlarm();
+  await trial.clock.advance(10 * MINUTE);
+  expect(told(odd)).toEqual(["raised", "resolved"]);
+  expect(told(short)).toEqual(["raised", "resolved"]);
+});
+
 test("an alarm ends, though the list of active ones shows its time with milliseconds and the other without", async () => {
   trial = createTrial();
   trial.rewriteLists(

@@ -143,16 +143,21 @@ export function createResolvedSweep(
     return site.activeSince === null || start === null || start <= Date.parse(site.activeSince);
   }
 
-  /** The watermark never runs ahead of our own clock by more than the overlap, whatever time a record carries. */
+  /**
+   * No end takes the watermark beyond our own clock. One of 18:00 that is shown at 08:00 would take it to 09:00 even with a
+   * limit of one overlap, and the next sweep would begin at 08:00: what ended at 07:59 and is shown at 08:01 was lost.
+   */
   function nextSweep(
     known: HeldSweep | undefined,
     readings: readonly ResolvedReading[],
     at: string,
   ): HeldSweep {
     const ends = readings.flatMap((reading) => (reading.latestMs === null ? [] : [reading.latestMs]));
-    const latest = Math.min(
-      Math.max(...ends, instant(known?.watermark ?? null) ?? 0),
-      clock.now() + settings.resolved_overlap,
+    const now = clock.now();
+    const before = instant(known?.watermark ?? null) ?? 0;
+    const latest = Math.max(
+      Math.min(Math.max(...ends), now),
+      Math.min(before, now + settings.resolved_overlap),
     );
     const whole = readings.every((reading) => reading.whole);
     const orders = new Set(readings.filter((one) => one.pages > 1).map((one) => one.newestFirstBy));
