@@ -85,6 +85,23 @@ test("an end that lies in the future hides no short alarm from the sweep, though
   expect(told(short)).toEqual(["raised", "resolved"]);
 });
 
+test("a short alarm whose end is stated as hours before its beginning is told, and told once", async () => {
+  trial = createTrial();
+  await trial.start();
+  await trial.clock.advance(5 * MINUTE + 3_000);
+  const short = await shortAlarm();
+  trial.rewriteLists(
+    bent((attributes) => {
+      if (attributes.resolved_at !== null)
+        attributes.resolved_at = moved(String(attributes.resolved_at), -180 * MINUTE);
+    }),
+  );
+  await trial.clock.advance(10 * MINUTE);
+  expect(told(short)).toEqual(["raised", "resolved"]);
+  await trial.clock.advance(300 * MINUTE);
+  expect(told(short)).toEqual(["raised", "resolved"]);
+});
+
 test("an alarm ends, though the list of active ones shows its time with milliseconds and the other without", async () => {
   trial = createTrial();
   trial.rewriteLists(

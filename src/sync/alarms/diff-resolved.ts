@@ -11,6 +11,7 @@ import {
   isResolved,
   isSameEpisode,
   isToldEnd,
+  lastTimeOf,
   orderOfActivity,
   relationOf,
   withFormer,
@@ -56,7 +57,7 @@ export function diffResolved(
     }
     // The end of a time before: the episode came back since, and whether it is over again, the other list says.
     if (told && isOpen(known) && isToldEnd(known, record)) continue;
-    if (relation !== "same" && (endOf(record) ?? 0) < options.fromMs) continue;
+    if (relation !== "same" && (lastTimeOf(record) ?? 0) < options.fromMs) continue;
     if (known !== undefined && relation === "past" && !isLateWord(known, record)) {
       if (!isUnheard(known, record, evidence)) continue;
       const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });

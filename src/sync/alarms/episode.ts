@@ -222,6 +222,15 @@ export function completed(known: HeldAlarm, record: Alarm): Alarm {
   return isUnread || isSameEpisode(known, alarm) ? { ...alarm, triggeredAt, triggeredAtRaw } : alarm;
 }
 
+/**
+ * The latest time of an alarm that is over, milliseconds since 1970: its end, or its beginning where the end is stated as
+ * before it. Whoever writes an end an hour or two early (a wrong offset, a device's own clock) does not make it old.
+ */
+export function lastTimeOf(alarm: Alarm): number | null {
+  const end = endOf(alarm);
+  return end === null ? null : later(end, instant(alarm.triggeredAt));
+}
+
 /** Milliseconds since 1970 of a time in UTC; null for one whose offset is unknown or that is no time. */
 export function instant(time: string | null): number | null {
   if (time === null || !time.endsWith("Z")) return null;

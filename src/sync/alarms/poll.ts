@@ -12,7 +12,7 @@ import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet 
 import { isOpen } from "./diff-alarm.ts";
 import { absentees, diffAlarms, inParts, type Scope } from "./diff-alarms.ts";
 import { createDoubts } from "./doubts.ts";
-import { contradictsItself, instant } from "./episode.ts";
+import { contradictsItself, instant, lastTimeOf } from "./episode.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
 import { searchAlarms } from "./search.ts";
 import { createDropDoubt, dropIn } from "./sudden-drop.ts";
@@ -252,10 +252,10 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   };
 }
 
-/** When the last of an alarm's episodes ended by the service's clock, which may have been set back since. */
+/** When the last of an alarm's episodes was over by the service's clock, which may have been set back since. */
 function latestEnd({ alarm, former = [] }: HeldAlarm): number | null {
-  const end = instant(alarm.resolvedAt);
-  return end === null ? null : Math.max(end, ...former.map(({ endMs }) => endMs ?? 0));
+  if (instant(alarm.resolvedAt) === null) return null;
+  return Math.max(lastTimeOf(alarm) ?? 0, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
 function isFollowed(known: HeldAlarm): boolean {

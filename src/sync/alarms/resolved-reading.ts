@@ -2,7 +2,7 @@ import type { Alarm } from "../../building.ts";
 import { Malformed } from "../../errors.ts";
 import type { Page } from "../../source/source.ts";
 import type { HeldSweep } from "../snapshot.ts";
-import { endOf, instant } from "./episode.ts";
+import { endOf, instant, lastTimeOf } from "./episode.ts";
 
 /** One reading of the list of resolved alarms. */
 export interface ResolvedReading {
@@ -49,7 +49,9 @@ export async function readResolved(
 
   const take = (alarm: Alarm) => {
     const end = endOf(alarm);
-    if (fromMs === null || end === null || end >= fromMs || options.isAwaited(alarm.id)) records.push(alarm);
+    const lastMs = lastTimeOf(alarm);
+    if (fromMs === null || lastMs === null || lastMs >= fromMs || options.isAwaited(alarm.id))
+      records.push(alarm);
     if (end !== null && (latestMs === null || end > latestMs)) latestMs = end;
     for (const by of ORDERS) {
       const time = TIMES[by](alarm);
