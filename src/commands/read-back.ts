@@ -20,7 +20,8 @@ import { sameValue } from "./gate.ts";
  * | refused as a group   | `confirmed`         | `rejected`    | `unknown`             |
  *
  * A live read that shows the value proves it without a request. While polls wait for the quota, it is given some
- * time to do so; another value than ours is believed only from a request of our own, the second in a row.
+ * time to do so; another value than ours is believed only from a request of our own, the second in a row. That goes for
+ * a refused group too: of five tags four may have been written, and their readings lag behind by seconds.
  */
 export type SendResult = "answered" | "in-doubt" | "group-refused";
 
@@ -124,7 +125,7 @@ export function createReadBack(options: {
       each.attempts += 1;
       const isOurs = value !== null && sameValue(value, each.proof.command.value);
       const isOther = value !== null && !isOurs;
-      const isCertain = isOurs || (isOther && (each.sawOther || each.proof.sent === "group-refused"));
+      const isCertain = isOurs || (isOther && each.sawOther);
       each.sawOther ||= isOther;
       if (isCertain || each.attempts >= ATTEMPTS) await close(each, value, signal);
       else each.dueMs = clock.monotonic() + Math.max(LOOK_AGAIN_MS, settleMs()) * 2 ** each.attempts;

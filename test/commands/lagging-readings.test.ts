@@ -1,0 +1,52 @@
+import { afterEach, expect, test } from "vitest";
+import { createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+
+/** Readings that show for seconds what a tag held before it was written, and answers that say another value. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+async function rigWith(
+  simulatorFor: (first: string) => unknown,
+): Promise<{ rig: Rig; tags: readonly string[] }> {
+  const any = await createRig();
+  open.push(any);
+  const tags = tagsOf(any.simulator, 3);
+  const options: RigOptions = {
+    simulator: simulatorFor(tags[0] ?? "") as never,
+    config: {
+      allow: tags.map((tag_id) => ({
+        site_id: SITE,
+        tag_id,
+        type: "number",
+        min: 15,
+        max: 25,
+        min_interval: "1s",
+      })),
+    },
+  };
+  const rig = await createRig(options);
+  open.push(rig);
+  for (const tag of tags) rig.simulator.control.setTag(tag, 20);
+  return { rig, tags };
+}
+
+const outcomes = async (rig: Rig) => (await rig.results()).map(({ outcome, reason }) => [outcome, reason]);
+
+test("a refused group that was carried out is not told as rejected by one reading that lags behind", async () => {
+  const { rig, tags } = await rigWith(() => ({
+    writes: { settle_ms: 4_000 },
+    faults: [
+      {
+        match: { endpoints: ["write"] },
+        when: { count: 1 },
+        fault: { kind: "error", status: 422, effect: "applied" },
+      },
+    ],
+  }));
+  await rig.send({ id: "g", writes: tags.map((tag) => ({ tag, value: 22 })) });
+  await rig.clock.advance(60_000);
+  expect(await outcomes(rig)).toEqual(tags.map(() => ["confirmed", null]));
+  expect(rig.posts).toHaveLength(1);
+});
