@@ -11,7 +11,7 @@ import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
-import { checkDispatch, freshValue, isSetAlready, type Refusing } from "./gate.ts";
+import { checkDispatch, freshValue, isSetAlready, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
@@ -210,9 +210,12 @@ export function createWriter(options: WriterOptions): Writer {
           AbortSignal.any([slot.signal, cutting]),
         );
         left.resolve();
-        const listed = new Set(reply.written.map((reading) => reading.id));
+        const written = new Map(reply.written.map(({ id, value }) => [id, value]));
         for (const { command } of leaving) suspects.delete(command.tagId);
-        prove(leaving, ({ command }) => (listed.has(command.tagId) ? "answered" : "in-doubt"), null);
+        // The answer has the written value (interface, POST tags/write): null or 19 for our 21 is no word that 21 was.
+        const isTaken = ({ tagId, value }: Leaving["command"]) =>
+          sameValue(written.get(tagId) ?? null, value);
+        prove(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
       } catch (error) {
         if (leaving.length === 0) left.reject(error);
         else await judgeFailure(leaving, error, cutting);

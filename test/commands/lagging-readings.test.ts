@@ -50,3 +50,15 @@ test("a refused group that was carried out is not told as rejected by one readin
   expect(await outcomes(rig)).toEqual(tags.map(() => ["confirmed", null]));
   expect(rig.posts).toHaveLength(1);
 });
+
+test("an answer with another value than was asked for is no word that the write was taken", async () => {
+  const { rig, tags } = await rigWith((first) => ({
+    writes: { clamp: { [first]: [0, 21] }, answer: "held" },
+    faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }],
+  }));
+  const [tag = ""] = tags;
+  await rig.send({ id: "a", tag, value: 22 });
+  await rig.clock.advance(120_000);
+  expect(await outcomes(rig)).toEqual([["unknown", "in-doubt"]]);
+  expect(rig.posts).toHaveLength(1);
+});
