@@ -1,4 +1,4 @@
-import type { TagValue } from "../building.ts";
+import type { TagScalar, TagValue } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
@@ -14,6 +14,7 @@ import {
 import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
+import { sameValue } from "./gate.ts";
 import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
 import {
   isLost,
@@ -68,6 +69,8 @@ export interface Journal {
   open(): readonly OpenEntry[];
   /** Whether a write of this tag is under way: from `sending` to its outcome. */
   isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
+  /** Whether the last write of this tag was of another value, and has ended, within a week, without the tag showing it. */
+  isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean;
   readonly wear: Pick<WearCount, "ofTag" | "lastHour">;
   readonly auditSize: AuditSize;
   /** Old values that wait to be put back: each until its restore has ended, so that a stop forgets none. */
@@ -105,6 +108,8 @@ interface StoredEntry {
   readonly state: CommandState;
   readonly changedAt: string;
   readonly command?: Command;
+  /** What a finished one has left with. */
+  readonly sent?: { readonly tag: string; readonly value: TagScalar };
 }
 
 const COMMANDS = "command";
@@ -129,10 +134,15 @@ export async function openJournal({
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
   const finished = new Map<string, string>();
-  for (const [id, { state, changedAt, command }] of await store.documents<StoredEntry>(COMMANDS)) {
+  /** By tag, how its last write that left has ended. */
+  const lastSent = new Map<string, StoredEntry>();
+  for (const [id, stored] of await store.documents<StoredEntry>(COMMANDS)) {
+    const { state, changedAt, command, sent } = stored;
     const isOpen = command !== undefined && (state === "accepted" || state === "sending");
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
+    if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? ""))
+      lastSent.set(sent.tag, stored);
   }
   // What became of a damaged entry nobody knows any more, but its id was used.
   for (const id of await store.damagedKeys(COMMANDS))
@@ -239,9 +249,11 @@ export async function openJournal({
         const promise = restoreBy(command.id);
         if (!open.has(command.id) && promise === undefined) return false;
         const changedAt = isoUtc(clock.now());
-        const done: StoredEntry = { state: finish.outcome, changedAt };
-        const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
         const key = tagKey(command);
+        const hasLeft = open.get(command.id)?.state === "sending";
+        const sent = hasLeft ? { sent: { tag: key, value: command.value } } : {};
+        const done: StoredEntry = { state: finish.outcome, changedAt, ...sent };
+        const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
         const held = restores.get(key);
         const { kept, over } = promisesAfter(command, finish, held, clock.now());
         const ended = over.map(takenOver);
@@ -278,6 +290,7 @@ export async function openJournal({
           finished.set(id, changedAt);
         }
         seconded.delete(command.id);
+        if (hasLeft) lastSent.set(key, done);
         wear.remember(wearing);
         if (kept === null) restores.delete(key);
         else restores.set(key, kept);
@@ -311,6 +324,12 @@ export async function openJournal({
       const key = tagKey(tag);
       return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
+    isUnproved(command) {
+      const last = lastSent.get(tagKey(command));
+      // Of the value that was sent itself any reading since then is the proof.
+      if (last?.sent === undefined || sameValue(last.sent.value, command.value)) return false;
+      return ["mismatch", "unknown", "accepted-unverified"].includes(last.state);
+    },
     wear,
     auditSize,
     restores: () => [...restores.values()],
@@ -338,6 +357,7 @@ export async function openJournal({
         if (old.length === 0) return;
         await store.commit({ documents: [{ set: COMMANDS, remove: old }] });
         for (const id of old) finished.delete(id);
+        for (const [key, { changedAt }] of lastSent) if (changedAt < limit) lastSent.delete(key);
       }),
   };
 }

@@ -110,7 +110,9 @@ export function createWriter(options: WriterOptions): Writer {
       nowMs,
     });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
-    if (isSetAlready(before, command.value)) {
+    // After a write that was not proved, such as one that an offline gateway carries out later, a reading of the value from
+    // before it proves nothing: whoever sends that value again wants it written behind the other one.
+    if (isSetAlready(before, command.value) && !journal.isUnproved(command)) {
       const message = `The tag held ${before} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
     }

@@ -51,6 +51,28 @@ test("a refused group that was carried out is not told as rejected by one readin
   expect(rig.posts).toHaveLength(1);
 });
 
+test.each([false, true])(
+  "the value from before a write that was not proved is written when somebody wants it (restart: %s)",
+  async (isRestarted) => {
+    const { rig, tags } = await rigWith(() => ({ writes: { settle_ms: 20_000 } }));
+    const [tag = ""] = tags;
+    await rig.send({ id: "a", tag, value: 22 });
+    await rig.clock.advance(10_000);
+    expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
+    if (isRestarted) await rig.restart();
+    await rig.send({ id: "b", tag, value: 20, expect: 20 });
+    await rig.clock.advance(60_000);
+    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
+    expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
+
+    // That one is proved, so the same value again is there already.
+    await rig.send({ id: "c", tag, value: 20, expect: 20 });
+    await rig.clock.advance(60_000);
+    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);
+    expect(rig.posts).toHaveLength(2);
+  },
+);
+
 test("an answer with another value than was asked for is no word that the write was taken", async () => {
   const { rig, tags } = await rigWith((first) => ({
     writes: { clamp: { [first]: [0, 21] }, answer: "held" },
@@ -60,5 +82,19 @@ test("an answer with another value than was asked for is no word that the write 
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(120_000);
   expect(await outcomes(rig)).toEqual([["unknown", "in-doubt"]]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test("the value of a write that was not proved is not written again once the tag shows it", async () => {
+  const { rig, tags } = await rigWith(() => ({ writes: { settle_ms: 20_000 } }));
+  const [tag = ""] = tags;
+  await rig.send({ id: "a", tag, value: 22 });
+  await rig.clock.advance(90_000);
+  await rig.send({ id: "b", tag, value: 22, expect: 22 });
+  await rig.clock.advance(10_000);
+  expect(await outcomes(rig)).toEqual([
+    ["mismatch", "mismatch"],
+    ["confirmed", "already-set"],
+  ]);
   expect(rig.posts).toHaveLength(1);
 });
