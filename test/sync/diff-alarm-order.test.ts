@@ -282,6 +282,23 @@ describe("two lists that disagree about an end", () => {
     expect(one.poll([])).toEqual([]);
   });
 
+  test("a service that counts its events anew is believed after ten polls, as soon as it says anything else", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    const anew = record(START, 40);
+    expect(times(20, () => one.poll([anew]))).toEqual([]);
+    const seen = { ...anew, acknowledged: true, acknowledgedBy: "Eve" };
+    expect(one.poll([seen])).toEqual(["acknowledged", "changed"]);
+    expect(times(20, () => one.poll([seen]))).toEqual([]);
+    expect(one.poll([], [{ ...seen, ...over(at("06:40:00.000")) }])).toEqual(["resolved"]);
+
+    const other = follow();
+    other.poll([record(START, 9001)]);
+    expect(times(9, () => other.poll([seen]))).toEqual([]);
+    expect(other.poll([record(START, 9001)])).toEqual([]);
+    expect(times(9, () => other.poll([seen]))).toEqual([]);
+  });
+
   test("what ten polls in a row show active is, ends by the same end when both lists say so, and stays ended", () => {
     const one = follow();
     one.poll([open]);

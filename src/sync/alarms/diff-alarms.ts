@@ -201,9 +201,14 @@ function* observe(
   yield begin(alarm, initial, options, closed?.held ?? known);
 }
 
-/** Whether an overtaken record says more than that an alarm is open, and was before, which is known. */
+/**
+ * Whether an overtaken record says more than that an alarm is open, and was before, which is known. A service that was
+ * restored from a backup counts its events anew, and what is acknowledged there from then on is news.
+ */
 function isNews(known: HeldAlarm, alarm: Alarm): boolean {
-  return !isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before";
+  if (!isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before") return true;
+  const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
+  return !isDeepStrictEqual({ ...alarm, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
 /** A held alarm that is not listed as active. */
