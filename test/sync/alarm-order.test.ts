@@ -209,3 +209,20 @@ test("a whole episode before the one that a poll saw first is told by the sweep,
   expect(told(id)).toEqual(["raised", "raised", "resolved"]);
   expect((await trial.store.document<HeldAlarm>("alarm/main", id))?.state).toBe("active");
 });
+
+test("an alarm that ended by an unknown word stays open, and is asked after ever more rarely", async () => {
+  const id = await started();
+  trial.rewriteLists(
+    bent((attributes, status) => {
+      if (status !== "active") Object.assign(attributes, { status: "closed", resolved_at: null });
+    }),
+  );
+  trial.simulator.control.resolveAlarm(id);
+  await trial.clock.advance(10 * MINUTE);
+  const asked = () => trial.requests.filter(({ path }) => path.endsWith("/me")).length;
+  const before = asked();
+  await trial.clock.advance(60 * MINUTE);
+  expect(told(id)).toEqual(["raised", "changed"]);
+  // Every hour for the token, and every five minutes where somebody looks whether the scope has grown.
+  expect(asked() - before).toBeLessThanOrEqual(14);
+});

@@ -60,10 +60,10 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   const shown = new Map<number, Set<string>>();
 
   /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
-  async function search(absent: readonly HeldAlarm[], signal: AbortSignal) {
+  async function search(worth: readonly HeldAlarm[], signal: AbortSignal) {
     const isLast = (known: HeldAlarm) => known.misses + 1 >= settings.vanish_after_misses;
-    const worth = patience.worthAsking(absent).filter((known) => !isHidden(known));
-    const bySite = Map.groupBy(worth, (known) => known.alarm.site.id);
+    const visible = worth.filter((known) => !isHidden(known));
+    const bySite = Map.groupBy(visible, (known) => known.alarm.site.id);
     const results = [];
     const failures = new Map<number, Failure>();
     for (const [siteId, known] of bySite) {
@@ -107,14 +107,16 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
 
     const { listed, doubted, insisted } = doubts.sift(held(), seen.listed, seen.coverage);
     const absent = absentees(held(), { listed, coverage: seen.coverage }, isVisible);
-    const asked = await search(absent, signal);
+    const worth = patience.worthAsking(absent);
+    const asked = await search(worth, signal);
     const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
     const found = new Set(asked.found.map((alarm) => alarm.id));
     const refused = new Set(
       [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
     );
+    // One that stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
     const unexplained =
-      absent.some((known) => !found.has(known.alarm.id)) ||
+      worth.some((known) => !found.has(known.alarm.id)) ||
       held()
         .values()
         .some((known) => isFollowed(known) && (refused.has(known.alarm.site.id) || isHidden(known)));
