@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from "vitest";
 import type { AlarmFact } from "#src/event.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
-import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
+import { ALARMS_ONLY, createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Two lists of alarms that do not agree, and clocks that are set, through the whole of the polling. */
 
@@ -225,4 +225,26 @@ test("an alarm that ended by an unknown word stays open, and is asked after ever
   expect(told(id)).toEqual(["raised", "changed"]);
   // Every hour for the token, and every five minutes where somebody looks whether the scope has grown.
   expect(asked() - before).toBeLessThanOrEqual(14);
+});
+
+test.each([
+  ["no time", () => null],
+  ["a time without an offset", (time: string) => moved(time, 0).slice(0, 19)],
+])("an end with %s is told once, however long nothing else ends", async (_what, stated) => {
+  const hourly = { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" };
+  trial = createTrial({ sync: { ...ALARMS_ONLY, schedules: hourly } });
+  await trial.start();
+  await trial.clock.advance(90 * MINUTE);
+  const short = await shortAlarm();
+  trial.rewriteLists(
+    bent((attributes) => {
+      if (attributes.status === "resolved") attributes.resolved_at = stated(String(attributes.resolved_at));
+    }),
+  );
+  await trial.clock.advance(60 * MINUTE);
+  const ended = await trial.store.document<HeldAlarm>("alarm/main", short);
+  expect(told(short)).toEqual(["raised", "resolved"]);
+  await trial.clock.advance(10 * 24 * 60 * MINUTE);
+  // The store's log would hide that it was told anew, with another time, as long as it has the first one.
+  expect(await trial.store.document<HeldAlarm>("alarm/main", short)).toEqual(ended);
 });

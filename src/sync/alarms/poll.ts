@@ -25,7 +25,7 @@ export interface AlarmPoll {
 
 /** How often it is asked whether the scope has grown, where no list would show it, in milliseconds. */
 const SCOPE_CHECK_MS = 300_000;
-/** How long an episode without a known time of its end is remembered after it, in milliseconds. */
+/** How long an episode is remembered of which nobody can read when it was, or that vanished, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
 /** Of so many alarms at most what is new is compared or committed at once: 5,000 would stop everything for half a second. */
 const PART = 250;
@@ -254,10 +254,14 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   };
 }
 
-/** When the last of an alarm's episodes was over by the service's clock, which may have been set back since. */
+/**
+ * When the last of an alarm's episodes was over by the service's clock, which may have been set back since. It is taken as
+ * the sweep takes it, which tells anew what it still looks at and nobody remembers: also of an end without a time, or
+ * without an offset, that is the last one for weeks.
+ */
 function latestEnd({ alarm, former = [] }: HeldAlarm): number | null {
-  if (instant(alarm.resolvedAt) === null) return null;
-  return Math.max(lastTimeOf(alarm) ?? 0, ...former.map(({ endMs }) => endMs ?? 0));
+  const last = lastTimeOf(alarm);
+  return last === null ? null : Math.max(last, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
 function isFollowed(known: HeldAlarm): boolean {
