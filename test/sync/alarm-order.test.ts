@@ -6,6 +6,7 @@ import { ALARMS_ONLY, createTrial, type ListChange, type TrialSync } from "./tri
 /** Two lists of alarms that do not agree, and clocks that are set, through the whole of the polling. */
 
 const MINUTE = 60_000;
+const TOKEN = "simulator-token";
 let trial: TrialSync;
 
 afterEach(async () => {
@@ -57,8 +58,8 @@ test("an alarm is told again after the service's clock, which ran ahead, was set
 });
 
 /** An alarm that begins and ends between two polls. */
-async function shortAlarm(): Promise<string> {
-  const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+async function shortAlarm(siteId = 3): Promise<string> {
+  const id = trial.simulator.control.raiseAlarm({ siteId });
   await trial.clock.advance(2_000);
   trial.simulator.control.resolveAlarm(id);
   return id;
@@ -247,4 +248,30 @@ test.each([
   await trial.clock.advance(10 * 24 * 60 * MINUTE);
   // The store's log would hide that it was told anew, with another time, as long as it has the first one.
   expect(await trial.store.document<HeldAlarm>("alarm/main", short)).toEqual(ended);
+});
+
+test("a site that comes back into the scope is caught up with, and nothing is told anew, of it or of the others", async () => {
+  const DAY = 24 * 60 * MINUTE;
+  const hourly = { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" };
+  trial = createTrial({ sync: { ...ALARMS_ONLY, schedules: hourly } });
+  const { control } = trial.simulator;
+  await trial.start();
+  await trial.clock.advance(90 * MINUTE);
+  const elsewhere = await shortAlarm(4);
+  await trial.clock.advance(DAY);
+  const latest = await shortAlarm();
+  await trial.clock.advance(90 * MINUTE);
+  const ended = await trial.store.document("alarm/main", latest);
+  control.changeToken(TOKEN, { sites: [2, 4] });
+  const hidden = await shortAlarm();
+  await trial.clock.advance(DAY);
+  await shortAlarm(4);
+  await trial.clock.advance(9 * DAY);
+  expect(await trial.store.document("alarm/main", elsewhere)).toBeUndefined();
+  control.changeToken(TOKEN, { sites: "all" });
+  await trial.clock.advance(120 * MINUTE);
+  expect(told(hidden)).toEqual(["raised", "resolved"]);
+  expect(await trial.store.document("alarm/main", elsewhere)).toBeUndefined();
+  expect(told(latest)).toEqual(["raised", "resolved"]);
+  expect((await trial.store.document("alarm/main", latest)) ?? ended).toEqual(ended);
 });

@@ -197,13 +197,16 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   function forgotten(put: ReadonlyMap<string, HeldAlarm>): readonly string[] {
     const sweep = holding.get<HeldSweep>(syncSet("sweep", source.name)).get("resolved");
     const watermark = instant(sweep?.watermark ?? null);
+    const sites = holding.get<HeldAlarmSite>(siteSet);
     const ids: string[] = [];
     const unacknowledged: [id: string, since: string][] = [];
     for (const [id, known] of held()) {
       if (isOpen(known) || put.has(id)) continue;
       const end = latestEnd(known);
-      const swept = known.state === "resolved" && end !== null && watermark !== null;
-      const beforeSweep = swept && end < watermark - 2 * settings.resolved_overlap;
+      // A site that is out of sight is swept on from where it left.
+      const sweptMs = instant(sites.get(String(known.alarm.site.id))?.sweptUntil ?? null) ?? watermark;
+      const swept = known.state === "resolved" && end !== null && sweptMs !== null;
+      const beforeSweep = swept && end < sweptMs - 2 * settings.resolved_overlap;
       const age = clock.now() - Date.parse(known.since);
       const old = swept ? beforeSweep && age > 2 * settings.resolved_overlap : age > REMEMBER_MS;
       if (old && age <= REMEMBER_MS && isUnacknowledged(known)) unacknowledged.push([id, known.since]);

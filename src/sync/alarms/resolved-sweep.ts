@@ -9,7 +9,7 @@ import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
-import { instant } from "./episode.ts";
+import { instant, lastTimeOf } from "./episode.ts";
 import { type ResolvedReading, readResolved } from "./resolved-reading.ts";
 
 /** How long the learned order of the list is trusted before all pages are read again, in milliseconds. */
@@ -68,7 +68,9 @@ export function createResolvedSweep(
     readings: readonly ResolvedReading[],
   ): Promise<JobOutcome> {
     const at = isoUtc(clock.now());
-    const records = readings.flatMap((reading) => reading.records);
+    const records = readings
+      .flatMap((reading) => reading.records)
+      .filter((record) => known === undefined || isAwaited(record.id) || isLookedAt(record, known, visible));
     const next = nextSweep(known, readings, at);
     const steady = readings.every((reading) => reading.steady);
     const diff = diffResolved(held(), records, {
@@ -103,12 +105,30 @@ export function createResolvedSweep(
       : incomplete("The list of resolved alarms changed while it was read.");
   }
 
-  /** A site that comes back into the scope is caught up with from where it left. */
-  function knownUntilMs({ watermark }: HeldSweep, visible: ReadonlySet<number> | null): number {
-    const back = [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, { sweptUntil }]) =>
-      sweptUntil !== undefined && visible?.has(Number(id)) ? [instant(sweptUntil) ?? 0] : [],
-    );
-    return Math.min(instant(watermark) ?? 0, ...back);
+  /** A site that comes back into the scope is caught up with from where it left: so far back the reading goes. */
+  function knownUntilMs(known: HeldSweep, visible: ReadonlySet<number> | null): number {
+    const siteIds = [...holding.get<HeldAlarmSite>(siteSet).keys()].map(Number);
+    const untilMs = siteIds.map((siteId) => knownUntilMsAt(siteId, known, visible));
+    return Math.min(instant(known.watermark) ?? 0, ...untilMs);
+  }
+
+  function knownUntilMsAt(
+    siteId: number,
+    { watermark }: HeldSweep,
+    visible: ReadonlySet<number> | null,
+  ): number {
+    const sweptUntil = holding.get<HeldAlarmSite>(siteSet).get(String(siteId))?.sweptUntil;
+    const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
+    return instant(isBack ? sweptUntil : watermark) ?? 0;
+  }
+
+  /**
+   * Whether a record is of the time that is looked at for its own site. Ten days that are caught up with for one site are
+   * history for the others: what was told of them is not remembered for so long, and would be told anew.
+   */
+  function isLookedAt(record: Alarm, known: HeldSweep, visible: ReadonlySet<number> | null): boolean {
+    const fromMs = knownUntilMsAt(record.site.id, known, visible) - settings.resolved_overlap;
+    return (lastTimeOf(record) ?? fromMs) >= fromMs;
   }
 
   /** Sites that this sweep did not see, and those that it caught up with. */
