@@ -8,37 +8,71 @@
 const PART = 12;
 /** Below this a secret would be found in ordinary words. */
 const SHORTEST = 8;
-/** Tokens are exchanged while a worker runs; the newest are known. */
-const MOST_SECRETS = 64;
+/** Of those that were exchanged while a worker runs, so many are known still, the latest: something may yet repeat them. */
+const MOST_EXCHANGED = 64;
 
 export const MASK = "[redacted]";
 
+/** All that are in use, however many: 200 sources have 200 tokens. And the latest that were exchanged. */
 const known = new Set<string>();
-/** Every part of every spelling, by length. */
-let parts: ReadonlyMap<number, ReadonlySet<string>> = new Map();
+/** Those that are no longer where they were read, in the order of their exchange. */
+const exchanged = new Set<string>();
+/** What was read last, by the place where it stands. */
+const placed = new Map<string, string>();
+/** By length, every part of every spelling, and of how many spellings it is one: secrets may have parts in common. */
+const parts = new Map<number, Map<string, number>>();
 /** How parts begin, as `beginning` numbers it: what is no beginning need not be looked up, which is ten times as quick. */
+const BEGINNINGS = 2 ** 20;
 let beginnings = new Uint8Array(0);
-const BEGINNINGS = 2 ** 16;
 let learned = 0;
 
-/** Makes a secret known for the life of the process. */
+/** Makes a secret known: until it was exchanged and 64 others after it, and where its place is not told for good. */
 export function neverShow(secret: string): void {
-  if (secret.length < SHORTEST || known.has(secret)) return;
+  if (secret.length < SHORTEST) return;
+  exchanged.delete(secret);
+  if (known.has(secret)) return;
   known.add(secret);
   learned += 1;
-  for (const oldest of known) {
-    if (known.size <= MOST_SECRETS) break;
-    known.delete(oldest);
+  if (beginnings.length === 0) beginnings = new Uint8Array(BEGINNINGS);
+  for (const part of partsOf(secret)) {
+    const same = parts.get(part.length) ?? new Map<string, number>();
+    parts.set(part.length, same);
+    same.set(part, (same.get(part) ?? 0) + 1);
+    beginnings[beginning(part, 0)] = 1;
   }
-  parts = partsOf([...known].flatMap(secretPartsOf).flatMap(spellingsOf));
-  beginnings = new Uint8Array(BEGINNINGS);
-  for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
+}
+
+/** Says what was read where: another secret at the same place is one that was exchanged. */
+export function readAt(place: string, secret: string): void {
+  const before = placed.get(place);
+  if (before === secret) return;
+  placed.set(place, secret);
+  if (before === undefined || !known.has(before)) return;
+  // Where it stands at another place as well, its next reading there takes it out again.
+  exchanged.add(before);
+  for (const oldest of exchanged) {
+    if (exchanged.size <= MOST_EXCHANGED) break;
+    forget(oldest);
+  }
+}
+
+function forget(secret: string): void {
+  exchanged.delete(secret);
+  known.delete(secret);
+  learned += 1;
+  for (const part of partsOf(secret)) {
+    const same = parts.get(part.length);
+    const left = (same?.get(part) ?? 1) - 1;
+    if (left > 0) same?.set(part, left);
+    else same?.delete(part);
+  }
+  beginnings.fill(0);
+  for (const same of parts.values()) for (const part of same.keys()) beginnings[beginning(part, 0)] = 1;
 }
 
 /** Makes all that was known unknown: of tests, many share a process, and what one keeps secret another may expect to see. */
 export function forgetSecrets(): void {
-  known.clear();
-  parts = new Map();
+  for (const all of [known, exchanged, placed, parts]) all.clear();
   learned += 1;
 }
 
@@ -158,17 +192,12 @@ function base64Of(text: string): readonly string[] {
   });
 }
 
-function partsOf(spellings: readonly string[]): ReadonlyMap<number, ReadonlySet<string>> {
-  const all = new Map<number, Set<string>>();
-  for (const spelling of spellings) {
+/** Every part of every spelling of a secret. */
+function* partsOf(secret: string): Generator<string> {
+  for (const spelling of secretPartsOf(secret).flatMap(spellingsOf)) {
     const { characters } = withoutEscapes(spelling);
     const length = Math.min(PART, characters.length);
     if (length < SHORTEST) continue;
-    const same = all.get(length) ?? new Set();
-    all.set(length, same);
-    for (let at = 0; at + length <= characters.length; at += 1) {
-      same.add(characters.slice(at, at + length));
-    }
+    for (let at = 0; at + length <= characters.length; at += 1) yield characters.slice(at, at + length);
   }
-  return all;
 }

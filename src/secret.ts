@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
 import { Secret } from "./log.ts";
+import { readAt } from "./masking.ts";
 import { ownTroubleOf, systemCodeOf } from "./own-trouble.ts";
 
 /** Where a secret is found. The text itself never stands in the configuration. */
@@ -52,7 +53,9 @@ export function readSecret(
   }
   const secret = text.replace(/\r?\n$/, "");
   if (secret === "") throw new NoSecret(`${name} is empty.`, { hint: "Put the secret into it." });
-  return new Secret(secret);
+  const read = new Secret(secret);
+  readAt(name, secret);
+  return read;
 }
 
 /**

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/errors.ts";
 import { createLog, Secret, withoutCredentials } from "#src/log.ts";
-import { masked } from "#src/masking.ts";
+import { masked, readAt, secretsKnown } from "#src/masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
@@ -65,10 +65,45 @@ test("a short secret is masked whole only, and the shortest not at all: it would
   expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
 });
 
-test("a token that was exchanged stays masked", () => {
-  const first = new Secret("the-first-token-of-all");
-  for (let n = 0; n < 20; n += 1) new Secret(`a-later-token-${n}`);
-  expect(masked(first.reveal())).toBe("[redacted]");
+describe("however many there are", () => {
+  const at = (place: string, secret: string) => {
+    new Secret(secret);
+    readAt(place, secret);
+  };
+  const tokenOf = (n: number) => `${n}|${"abcdefghijklmnopqrstuvwxyz".slice(n % 13)}-${n * 7919}`;
+
+  test("each of 200 sources has its token masked, and reading it again costs nothing", () => {
+    const tokens = Array.from({ length: 200 }, (_, n) => tokenOf(n));
+    for (const [n, one] of tokens.entries()) at(`source ${n}`, one);
+    const before = secretsKnown();
+    for (const [n, one] of tokens.entries()) at(`source ${n}`, one);
+    expect(secretsKnown()).toBe(before);
+    expect(tokens.filter((one) => masked(`no ${one}!`).includes(one.slice(-8)))).toEqual([]);
+  });
+
+  test("what is in use stays masked while another is exchanged for ever, as do the latest of those", () => {
+    at("password", "what-nobody-ever-exchanges");
+    for (let hour = 0; hour < 300; hour += 1) at("token", `the-token-of-hour-${hour}-of-all`);
+    expect(masked("what-nobody-ever-exchanges")).toBe("[redacted]");
+    for (const hour of [299, 298, 240]) expect(masked(`the-token-of-hour-${hour}-of-all`)).toBe("[redacted]");
+  });
+
+  test("long after its exchange a secret is forgotten, and no part of one that is in use along with it", () => {
+    at("door", "yesterdays-word-is-common");
+    at("gate", "todays-word-is-common");
+    for (let n = 0; n < 70; n += 1) at("door", `door-${n}-opens-with-this`);
+    expect(masked("yesterdays-word")).toBe("yesterdays-word");
+    expect(masked("-word-is-common")).toBe("[redacted]");
+  });
+
+  test("one that is exchanged at one place and read at another goes on being masked", () => {
+    at("here", "the-same-word-at-two-places");
+    at("there", "the-same-word-at-two-places");
+    at("here", "now-another-one-here");
+    at("there", "the-same-word-at-two-places");
+    for (let n = 0; n < 70; n += 1) at("here", `changed-again-${n}-here`);
+    expect(masked("the-same-word-at-two-places")).toBe("[redacted]");
+  });
 });
 
 describe("everything that goes on passes it", () => {
