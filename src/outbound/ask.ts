@@ -71,7 +71,7 @@ export async function ask(
  * | 410                | the far end wants no more, ever                              |
  * | 429                | wait; it was not carried out                                 |
  * | 502, 503, 504      | wait; it may have been carried out                           |
- * | other 5xx          | trouble that may pass; it may have been carried out          |
+ * | 408, 425, other 5xx | trouble that may pass; it may have been carried out         |
  * | other 4xx          | this will not be accepted as it is                           |
  */
 export function failureOfAnswer(answer: HttpAnswer, origin: string, nowMs: number): Failure | null {
@@ -108,7 +108,8 @@ export function failureOfAnswer(answer: HttpAnswer, origin: string, nowMs: numbe
       scope: status === 429 ? "allowance" : "everything",
     });
   }
-  if (status >= 500) return new Retryable(`${said}.${words(answer.body)}`);
+  if (status >= 500 || status === 408 || status === 425)
+    return new Retryable(`${said}.${words(answer.body)}`);
   if (status === 400 && saysItWantsTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.${words(answer.body)}`);
 }

@@ -169,7 +169,9 @@ describe("slack, which knows neither key nor id", () => {
 
   test.each<[StubAnswer, object]>([
     [{ status: 200, body: "no_text" }, { kind: "rejected" }],
-    [{ status: 200, body: "<html>sign in</html>" }, { kind: "rejected" }],
+    [{ status: 200, body: "<html>sign in</html>" }, { kind: "retryable" }],
+    [{ status: 408 }, { kind: "retryable" }],
+    [{ status: 425 }, { kind: "retryable" }],
     [{ status: 200, body: "" }, { kind: "rejected" }],
     [
       { status: 200, body: "ratelimited" },
@@ -219,19 +221,19 @@ const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer
   "servicenow-event": [
     { status: 200, body: '{"result":{"Default Bulk Endpoint":"1 events were inserted"}}' },
     { status: 200, body: "<html>Your instance is hibernating</html>" },
-    "rejected",
+    "retryable",
   ],
   incidentio: [
     { status: 202, body: '{"status":"success","deduplication_key":"x"}' },
     { status: 200, body: "<html>" },
-    "rejected",
+    "retryable",
   ],
   "splunk-oncall": [
     { status: 200, body: '{"result":"success","entity_id":"x"}' },
     { status: 200, body: '{"result":"failure","messages":["bad route"]}' },
     "rejected",
   ],
-  ntfy: [{ status: 200, body: '{"id":"abc"}' }, { status: 200, body: "<html>" }, "rejected"],
+  ntfy: [{ status: 200, body: '{"id":"abc"}' }, { status: 200, body: "<html>" }, "retryable"],
   teams: [
     { status: 202, body: "" },
     {
@@ -245,7 +247,7 @@ const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer
     { status: 200, body: "{}" },
     "rejected",
   ],
-  mattermost: [{ status: 200, body: "ok" }, { status: 200, body: "<html>" }, "rejected"],
+  mattermost: [{ status: 200, body: "ok" }, { status: 200, body: "<html>" }, "retryable"],
   discord: [{ status: 200, body: '{"id":"4711"}' }, { status: 204, body: "" }, "rejected"],
 };
 

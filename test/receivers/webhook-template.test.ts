@@ -200,7 +200,7 @@ describe("what is answered", () => {
     [{ status: 202, body: '{"ok":true,"data":{"id":7}}' }, { kind: "rejected" }],
     [{ status: 200, body: '{"ok":false,"error":"full"}' }, { kind: "rejected" }],
     [{ status: 200, body: '{"ok":"true"}' }, { kind: "rejected" }],
-    [{ status: 200, body: "<html>" }, { kind: "rejected" }],
+    [{ status: 200, body: "<html>" }, { kind: "retryable" }],
     [{ status: 409, body: '{"ok":true,"data":{"id":"exists"}}' }, null],
     [
       { status: 200, body: '{"ok":true}' },

@@ -1,4 +1,4 @@
-import { type Failure, Rejected } from "../../../src/errors.ts";
+import { type Failure, Rejected, Retryable } from "../../../src/errors.ts";
 import type { Question, Said } from "../../../src/outbound/ask.ts";
 import { printable } from "../../../src/printable.ts";
 import type { Place, Receiver, Told } from "../../../src/receiver/receiver.ts";
@@ -68,9 +68,19 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
   return path + asked;
 }
 
-/** The answer does not say yes, so it is never taken for one. */
-export function refusal(said: Said, who: string, hint?: string): Rejected {
+/**
+ * The answer does not say yes, so it is never taken for one. A page is nobody's no to this alarm: somebody on the way says
+ * it, or a receiver that is away (`<html>We are back at 12:00`), so it passes, and the alarm must not be given up for it.
+ */
+export function refusal(said: Said, who: string, hint?: string): Rejected | Retryable {
   const text = printable(said.body).trim();
+  if (said.status < 300 && text.startsWith("<")) {
+    return new Retryable(`${who} answered ${said.status} with a page, and does not say that it took it.`, {
+      hint:
+        hint ??
+        "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
+    });
+  }
   const words = text === "" || text.startsWith("<") ? "" : ` It said: ${text.slice(0, 200)}`;
   return new Rejected(
     `${who} answered ${said.status}, but does not say that it took it.${words}`,
