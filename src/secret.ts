@@ -28,6 +28,13 @@ export const SecretRef = z
   });
 export type SecretRef = z.infer<typeof SecretRef>;
 
+/** Whether an address says who comes, or with which password: `https://:word@host` has no user name. */
+export function hasCredentials(address: string): boolean {
+  if (!URL.canParse(address)) return false;
+  const { username, password } = new URL(address);
+  return username !== "" || password !== "";
+}
+
 /** Largest secret file that is read, in bytes: keys and tokens are far smaller, a wrong path need not be. */
 const MAX_BYTES = 64 * 1024;
 

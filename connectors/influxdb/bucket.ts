@@ -2,7 +2,7 @@ import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
 import { ConfigError } from "../../src/errors.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
-import { complaintIn } from "./outcome.ts";
+import { complaintIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
 /** What the points go into: a bucket (v2), or a database with a retention policy (v1). */
 export interface Bucket {
@@ -50,11 +50,13 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
 
     async isMissing(signal) {
       try {
-        await exchange.post(writePath, "", signal);
+        const failure = failureOfSuccess(await exchange.post(writePath, "", signal), config);
+        if (failure !== null) throw failure;
         return false;
       } catch (error) {
         if (!(error instanceof HttpError)) throw error;
         // Some servers call an empty body a bad request, and that is an answer too.
+        if (isAboutPath(error)) throw error;
         if (error.statusCode === 400 || error.statusCode === 422) return false;
         if (error.statusCode === 404) return true;
         throw error;

@@ -2,13 +2,18 @@ import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
 import { isLoopback } from "../../src/loopback.ts";
 import { ProxyConfig } from "../../src/proxy.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { hasCredentials, SecretRef } from "../../src/secret.ts";
 import { NAME_TAGS } from "./names.ts";
 
 const Url = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
-  .refine((text) => !URL.canParse(text) || new URL(text).username === "", {
+  .refine((text) => !hasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
+  })
+  // The path of the endpoint is put behind it, and would be part of what stands behind `?`.
+  .refine((text) => !/[?#]/.test(text), {
+    error:
+      "The address must end with its path: no `?` and no `#`. Database, bucket and user have options of their own.",
   })
   .refine((text) => !/\/(api\/v2|write|query)\/?$/.test(text), {
     error: "Leave the path of the write endpoint out of the address; api says which one is used.",

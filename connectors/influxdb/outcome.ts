@@ -11,11 +11,30 @@ const MAX_REASON = 300;
 
 /**
  * InfluxDB 3 answers 201 to a request of which it stored only a part, and says so in the body; any other answer
- * below 300 means that every line is stored.
+ * below 300 means that every line is stored, unless it says otherwise.
  */
-export function verdictOfAnswer(answer: DatabaseAnswer, lines: number): Verdict {
+export function verdictOfAnswer(answer: DatabaseAnswer, config: InfluxConfig, lines: number): Verdict {
+  const error = failureOfSuccess(answer, config);
+  if (error !== null) return { kind: "failed", error };
   const reason = answer.status === 201 ? complaintIn(answer.body) : null;
   return reason === null ? STORED : poison(reason, lines);
+}
+
+/**
+ * A success that is none, because a database that has stored everything says nothing (204): a page, of somebody on the way
+ * who wants us to sign in, or of the user interface that a wrong `url` leads to; or an error, which InfluxDB 1.x may send
+ * with 200. Null for a real one. No line is to blame, so none is given up for it.
+ */
+export function failureOfSuccess({ status, body }: DatabaseAnswer, config: InfluxConfig): Failure | null {
+  const said = `${new URL(config.url).origin} answered ${status}`;
+  if (body.trimStart().startsWith("<")) {
+    return new Retryable(`${said} with a page, and does not say that it stored anything.`, {
+      hint: "If that stays so, check whether url leads to the database itself, and not to a page for signing in.",
+    });
+  }
+  const isObject = status !== 201 && body.trimStart().startsWith("{");
+  const words = isObject ? complaintIn(body) : null;
+  return words === null ? null : new Retryable(`${said}, and refused it all the same: ${words}`);
 }
 
 const STORED: Verdict = { kind: "stored", tooOld: null };
@@ -27,11 +46,25 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
     if (error.statusCode === 400 && saysItWantsTls(error.body ?? "")) {
       return { kind: "failed", error: wantsTls(serverAt(config)) };
     }
+    if (isAboutPath(error)) return { kind: "failed", error: noSuchPath(config) };
     if (error.statusCode === 400 || error.statusCode === 422) {
       return poison(complaintIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`, lines);
     }
   }
   return { kind: "failed", error: failureOf(error, config, nowMs) };
+}
+
+/** VictoriaMetrics answers 400 to a path that it does not know, where others say 404. No line is to blame. */
+export function isAboutPath({ statusCode, body }: HttpError): boolean {
+  return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
+}
+
+/** Without the server's words, which repeat the whole request. */
+function noSuchPath(config: InfluxConfig): ConfigError {
+  return new ConfigError(`${new URL(config.url).origin} answered 400: it takes no points at this path.`, {
+    field: "url",
+    hint: "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.",
+  });
 }
 
 /**

@@ -48,7 +48,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   async function send(lines: readonly Line[], through: Exchange, signal: AbortSignal): Promise<Verdict> {
     const count = countOf(lines);
     const verdict = await through.post(writePath, bodyOf(lines), signal).then(
-      (answer) => verdictOfAnswer(answer, count),
+      (answer) => verdictOfAnswer(answer, config, count),
       async (error: unknown): Promise<Verdict> => {
         const meaning = await meaningOfNoAnswer(error, signal);
         // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.

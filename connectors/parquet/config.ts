@@ -2,13 +2,14 @@ import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
 import { isLoopback } from "../../src/loopback.ts";
 import { ProxyConfig } from "../../src/proxy.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { hasCredentials, SecretRef } from "../../src/secret.ts";
 
 const Endpoint = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
-  .refine((text) => !URL.canParse(text) || new URL(text).username === "", {
+  .refine((text) => !hasCredentials(text), {
     error: "Leave the keys out of the address; use access_key_id and secret_access_key.",
   })
+  .refine((text) => !/[?#]/.test(text), { error: "The address ends with its server: no `?` and no `#`." })
   .refine((text) => !URL.canParse(text) || /^\/?$/.test(new URL(text).pathname), {
     error: "Leave the path out of the address; the bucket and the prefix have options of their own.",
   });

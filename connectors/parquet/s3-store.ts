@@ -130,8 +130,20 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     }
     const answer = { status: response.statusCode, headers: response.headers, bytes };
     const isFine = answer.status >= 200 && answer.status < 300;
+    if (isFine && method === "PUT") throwIfNotStored(answer);
     if (isFine || request.allow?.includes(answer.status) === true) return answer;
     throw failureOfAnswer(answer, config, clock.now());
+  }
+
+  /** A storage that has stored something says nothing; a page to sign in on, or an error, is somebody's who has not. */
+  function throwIfNotStored({ status, bytes }: S3Answer): void {
+    if (!/^\s*</.test(Buffer.from(bytes.subarray(0, 64)).toString())) return;
+    throw new Retryable(
+      `${endpoint.origin} answered ${status}, but not as a storage that has stored something.`,
+      {
+        hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
+      },
+    );
   }
 
   const farEnd = {

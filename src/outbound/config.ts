@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Duration } from "../duration.ts";
 import { ProxyConfig } from "../proxy.ts";
-import { SecretRef } from "../secret.ts";
+import { hasCredentials, SecretRef } from "../secret.ts";
 import { parseNetwork } from "./networks.ts";
 
 /** Headers that the connection itself needs, or that would change how the request is read. */
@@ -51,9 +51,3 @@ export const OUTBOUND = {
     .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
 } as const;
 export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND>>;
-
-function hasCredentials(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { username, password } = new URL(text);
-  return username !== "" || password !== "";
-}

@@ -45,6 +45,21 @@ function nameOf({ measurement, tags, timeMs }: ParsedPoint): string {
 }
 
 describe("influxdb: requests", () => {
+  test.each([
+    { status: 200, body: "<!doctype html><title>Log in</title>" },
+    { status: 400, body: 'unsupported path requested: "/x"' },
+  ])("a probe takes %j for no database", async (answer) => {
+    const stub = await stubServer();
+    stub.answer = () => answer;
+    await expect(sinkFor(stub).probe?.(never())).rejects.toMatchObject({ message: expect.any(String) });
+  });
+
+  test.each(["", "ok", "{}", '{"status":"success"}'])("a success with the body %j stores", async (body) => {
+    const stub = await stubServer();
+    stub.answer = () => ({ status: 200, body });
+    expect(await sinkFor(stub).write([valueEvent(1)], never())).toEqual({ rejected: [] });
+  });
+
   test("a batch is one request, compressed, to the API that was chosen", async () => {
     const stub = await stubServer();
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
@@ -112,6 +127,22 @@ describe("influxdb: requests", () => {
     ],
     [{ status: 500 }, { kind: "retryable" }],
     [{ status: 502, body: "<html>" }, { kind: "retryable" }],
+    // A success that is none: a page to sign in on, a user interface, an error of InfluxDB 1.x, a notice of a proxy.
+    [{ status: 200, body: "<!doctype html><title>Log in</title>" }, { kind: "retryable" }],
+    [{ status: 201, body: "\n <html>" }, { kind: "retryable" }],
+    [
+      { status: 200, body: '{"error":"timeout"}' },
+      { kind: "retryable", message: expect.stringContaining("timeout") },
+    ],
+    [{ status: 200, body: '{"code":"unavailable","message":"later"}' }, { kind: "retryable" }],
+    // VictoriaMetrics, of a path that it does not know.
+    [
+      {
+        status: 400,
+        body: 'remoteAddr: "10.0.0.7:50696"; requestURI: /x/api/v2/write?bucket=b; unsupported path requested: "/x"',
+      },
+      { kind: "config", field: "url", message: expect.not.stringContaining("requestURI") },
+    ],
   ])("the answer %j keeps the whole batch", async (answer, expected) => {
     const stub = await stubServer();
     stub.answer = () => answer;
@@ -302,6 +333,9 @@ describe("influxdb: requests", () => {
     [{ bucket: "b", create_database: true }, "create_database"],
     [{ bucket: "b", username: "ann" }, "username"],
     [{ bucket: "b", url: "http://ann:secret@127.0.0.1" }, "url"],
+    [{ bucket: "b", url: "http://:secret@127.0.0.1" }, "url"],
+    [{ bucket: "b", url: "http://127.0.0.1/?u=ann&p=secret" }, "url"],
+    [{ bucket: "b", url: "http://127.0.0.1/#/orgs" }, "url"],
     [{ bucket: "b", url: "http://127.0.0.1/api/v2" }, "url"],
     [{ bucket: "b", tags: { site_id: "x" } }, "tags.site_id"],
     [{ bucket: "b", tags: { time: "x" } }, "tags.time"],

@@ -186,6 +186,7 @@ describe("S3", () => {
     [{ status: 500, code: "InternalError" }, "retryable", /answered 500/],
     [{ status: 501, code: "NotImplemented" }, "config", /cannot do what is needed/],
     [{ status: 400, code: "InvalidRequest" }, "config", /does not take this/],
+    [{ status: 200, code: "InternalError" }, "retryable", /not as a storage that has stored something/],
     ["cut", "retryable", /could not be reached/],
   ];
   test.each(answers)("says what %j means", async (fault, kind, words) => {
@@ -235,6 +236,8 @@ describe("S3", () => {
     expect(parse({}).success).toBe(true);
     expect(parse({ endpoint: "http://s3.example" }).error?.message).toContain("allow_plain_http");
     expect(parse({ endpoint: "http://s3.example", allow_plain_http: true }).success).toBe(true);
+    expect(parse({ endpoint: "https://:secret@s3.example" }).success).toBe(false);
+    expect(parse({ endpoint: "https://s3.example/?X-Amz-Credential=key" }).success).toBe(false);
     expect(parse({ endpoint: "https://key:secret@s3.example" }).error?.message).toContain(
       "Leave the keys out",
     );
