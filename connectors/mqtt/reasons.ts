@@ -110,6 +110,9 @@ export function publishFailure(code: number, topic: string): Failure {
       return new Rejected(`The broker does not allow us to publish to ${topic} (not authorised, 135).`);
     case 144:
       return new Rejected(`The broker does not accept the topic ${topic} (144).`);
+    // Mosquitto's `message_size_limit`, which it does not tell beforehand: it would be as large the next time.
+    case 149:
+      return new Rejected(`The broker does not take a message for ${topic} of this size (149).`);
     case 153:
       return new Rejected(`The broker does not accept the payload for ${topic} (153).`);
     case 151:

@@ -45,7 +45,7 @@ function reasonFor(nth: number, reasonCode: number): Answers {
 }
 
 describe("what the broker says to a message", () => {
-  test.each([135, 144, 153])(
+  test.each([135, 144, 149, 153])(
     "reason %i: that one is a dead letter, the others are delivered",
     async (code) => {
       const { broker, sink } = await setUp(reasonFor(2, code));
