@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
@@ -105,7 +105,8 @@ function ownFile(path: string): string {
   const what = `The secret file ${path} cannot be`;
   let handle: number;
   try {
-    handle = openSync(path, "r");
+    // To open a pipe that nobody writes to would wait, and the whole worker with it. Windows has no such flag.
+    handle = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     const code = systemCodeOf(error);
     const own = ownTroubleOf(code, `${what} opened`, error);
@@ -116,7 +117,13 @@ function ownFile(path: string): string {
     });
   }
   try {
-    const { mode, uid, size } = fstatSync(handle);
+    const marks = fstatSync(handle);
+    if (!marks.isFile() && !marks.isDirectory()) {
+      throw new ConfigError(`The secret file ${path} is a pipe or a device, and no file.`, {
+        hint: "It is read again whenever it is used, and a pipe gives it once: write the secret into a file.",
+      });
+    }
+    const { mode, uid, size } = marks;
     if (isOpenToOthers(mode, uid)) {
       const bits = (mode & 0o777).toString(8).padStart(3, "0");
       throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${bits}).`, {

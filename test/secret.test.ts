@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { chmodSync, chownSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
@@ -51,6 +52,15 @@ describe("a secret", () => {
       }
     },
   );
+
+  test.skipIf(process.platform === "win32")("is refused when it is a pipe, and nobody waits for it", () => {
+    const path = join(folder, "pipe");
+    spawnSync("mkfifo", ["-m", "600", path]);
+    expect(thrown(() => readSecret({ file: path }))).toMatchObject({
+      message: expect.stringContaining("a pipe"),
+      hint: expect.stringContaining("write the secret into a file"),
+    });
+  });
 
   test("is refused when the file is missing, empty, huge or a folder", () => {
     expect(thrown(() => readSecret({ file: join(folder, "absent") })).message).toContain("ENOENT");

@@ -63,10 +63,15 @@ export function watchFile(options: {
   });
 }
 
-/** Tells apart the versions of the file that a name leads to; null while there is none. */
+/**
+ * Tells apart the versions of the file that a name leads to; null while there is none. A pipe (`--config <(decrypt it)`)
+ * was read at the start and has nothing more to say; to read it again could wait for ever.
+ */
 function markOf(file: string): string | null {
   try {
-    const { ino, size, mtimeMs, ctimeMs } = statSync(file);
+    const marks = statSync(file);
+    if (!marks.isFile()) return null;
+    const { ino, size, mtimeMs, ctimeMs } = marks;
     return `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
   } catch {
     return null;

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -48,6 +49,18 @@ test("a file that stays as it is is read once, and again when it has changed", a
   await clock.advance(5_000);
   expect(calls).toBe(2);
 });
+
+test.skipIf(process.platform === "win32")(
+  "a pipe is not read again, nor is a file that became one",
+  async () => {
+    writeFileSync(at("plenum.yaml"), "a");
+    await begin();
+    rmSync(at("plenum.yaml"));
+    spawnSync("mkfifo", [at("plenum.yaml")]);
+    await clock.advance(60_000);
+    expect(calls).toBe(1);
+  },
+);
 
 test("one that is being written is left alone until it is quiet", async () => {
   writeFileSync(at("plenum.yaml"), "a");
