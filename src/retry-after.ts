@@ -6,16 +6,20 @@ const LONGEST_MS = 86_400_000;
  * from the reply's own `Date` where there is one, because our clock may be wrong. Null when the header says nothing
  * usable, or a time that has passed.
  */
-export function retryAfterMs(
-  retryAfter: string | undefined,
-  nowMs: number,
-  date?: string | undefined,
-): number | null {
-  const until = httpDate(retryAfter);
+export function retryAfterMs(retryAfter: Header, nowMs: number, date?: Header): number | null {
+  const told = lastOf(retryAfter);
+  const until = httpDate(told);
   const seconds =
-    secondsIn(retryAfter) ?? (until === null ? null : (until - (httpDate(date) ?? nowMs)) / 1000);
+    secondsIn(told) ?? (until === null ? null : (until - (httpDate(lastOf(date)) ?? nowMs)) / 1000);
   if (seconds === null || seconds <= 0) return null;
   return Math.min(Math.ceil(seconds) * 1000, LONGEST_MS);
+}
+
+/** A header as HTTP libraries give it: several where it came more than once, of which the last counts. */
+type Header = string | readonly string[] | undefined;
+
+function lastOf(header: Header): string | undefined {
+  return typeof header === "object" ? header.at(-1) : header;
 }
 
 /** A number of seconds that is at least 0, as a number or as text; null for anything else. */

@@ -92,8 +92,8 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   }
   if (status === 404) return notFound(said, words, config);
   if (status === 429 || status === 503) {
-    const header = error.headers?.["retry-after"];
-    const waitMs = retryAfterMs(typeof header === "string" ? header : undefined, nowMs);
+    const { date, "retry-after": retryAfter } = error.headers ?? {};
+    const waitMs = retryAfterMs(retryAfter, nowMs, date);
     return new Throttled(`${said}: it asks us to wait.`, waitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });

@@ -64,8 +64,8 @@ export function failureOfAnswer(answer: S3Answer, config: S3Config, nowMs: numbe
     return new Retryable(`${said}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
   if (code === "SlowDown" || status === 429 || status === 503) {
-    const given = answer.headers["retry-after"];
-    const wait = retryAfterMs(Array.isArray(given) ? given.at(-1) : given, nowMs);
+    const { date, "retry-after": retryAfter } = answer.headers;
+    const wait = retryAfterMs(retryAfter, nowMs, date);
     return new Throttled(`${said}: it asks us to wait.`, wait, {
       scope: code === "SlowDown" || status === 429 ? "allowance" : "everything",
     });

@@ -32,7 +32,8 @@ export function failureOf(answer: HttpAnswer, origin: string, nowMs: number): Fa
     });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(answer.headers["retry-after"], nowMs), {
+    const { date, "retry-after": retryAfter } = answer.headers;
+    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
       scope: status === 429 ? "allowance" : "everything",
     });
   }

@@ -118,7 +118,10 @@ describe("influxdb: requests", () => {
     ],
     [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }],
     [
-      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:02:00 GMT" } },
+      {
+        status: 503,
+        headers: { "retry-after": "Sat, 21 Nov 2026 13:02:00 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
+      },
       { kind: "throttled", retryAfterMs: 120_000 },
     ],
     [

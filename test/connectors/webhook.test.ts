@@ -84,6 +84,9 @@ test.each(["cloudevents", "standard"])(
   },
 );
 
+/** The time of the clock in these tests, as a far end says it. */
+const NOON = "Sat, 21 Nov 2026 12:00:00 GMT";
+
 describe("webhook: signature", () => {
   test("the library of the standard verifies 1,000 payloads", async () => {
     const { stub, sink, keys } = await signed();
@@ -230,14 +233,28 @@ describe("webhook: request and answer", () => {
       { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" },
     ],
     [
-      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT" } },
+      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT", date: NOON } },
       { kind: "throttled", retryAfterMs: 60_000, scope: "everything" },
+    ],
+    // Our clock is an hour behind the receiver's: its own date says how long it means.
+    [
+      {
+        status: 429,
+        headers: {
+          "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT",
+          date: "Sat, 21 Nov 2026 13:00:00 GMT",
+        },
+      },
+      { kind: "throttled", retryAfterMs: 30_000 },
     ],
     [
       { status: 503, headers: { "retry-after": "soon" } },
       { kind: "throttled", retryAfterMs: null },
     ],
-    [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT" } }, { retryAfterMs: null }],
+    [
+      { status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } },
+      { retryAfterMs: null },
+    ],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
   ])("the answer %j", async (answer, expected) => {

@@ -193,6 +193,13 @@ describe("slack, which knows neither key nor id", () => {
       { status: 429, headers: { "retry-after": "30" } },
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
+    [
+      {
+        status: 503,
+        headers: { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
+      },
+      { kind: "throttled", retryAfterMs: 30_000 },
+    ],
     [{ status: 302, headers: { location: "https://evil.example/" } }, { kind: "config" }],
     [{ status: 500, body: "rollup_error" }, { kind: "retryable" }],
     [{ status: 503 }, { kind: "throttled", scope: "everything" }],
