@@ -24,9 +24,28 @@ const HeaderText = z
   .string()
   .regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 
+/** Headers by which somebody is let in, whatever a receiver calls them: `X-Api-Key`, `Ocp-Apim-Subscription-Key`. */
+const LETS_IN =
+  /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
+
+/** A secret in the configuration would be a text like any other, and shown where a receiver repeats what it was sent. */
+function isSecretInTheOpen(name: string, value: unknown): boolean {
+  return typeof value === "string" && value !== "" && (LETS_IN.test(name) || /^(basic|bearer) /i.test(value));
+}
+
 /** Further request headers; a value may be a secret. */
 export const Headers = z
   .record(HeaderName, z.union([HeaderText, SecretRef]))
+  .superRefine((headers, context) => {
+    for (const [name, value] of Object.entries(headers)) {
+      if (!isSecretInTheOpen(name, value)) continue;
+      context.addIssue({
+        code: "custom",
+        path: [name],
+        message: "A secret never stands here: say where it is, {file: path} or {env: NAME}.",
+      });
+    }
+  })
   .default({})
   .meta({ description: "Further request headers; a value may be a secret reference." });
 

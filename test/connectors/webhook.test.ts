@@ -191,6 +191,28 @@ describe("webhook: request and answer", () => {
     });
   });
 
+  test.each(["Authorization", "X-Api-Key", "Ocp-Apim-Subscription-Key", "cookie", "X-Auth-Token", "X-Other"])(
+    "a secret in the header %s does not stand in the configuration",
+    (name) => {
+      const parse = (value: unknown) =>
+        WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers: { [name]: value } });
+      const refused = parse("Bearer abcdefgh");
+      expect(refused.error?.issues).toMatchObject([
+        { path: ["headers", name], message: expect.stringContaining("{file: path} or {env: NAME}") },
+      ]);
+      expect(JSON.stringify(refused.error)).not.toContain("abcdefgh");
+      expect(parse({ env: "WEBHOOK_SECRET" }).success).toBe(true);
+      expect(parse("").success).toBe(true);
+    },
+  );
+
+  test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])("a header %s may be plain", (name) => {
+    const headers = { [name]: "north" };
+    expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(
+      true,
+    );
+  });
+
   test("sends further headers, also from secrets, and none that are ours to set", async () => {
     const { stub, sink } = await signed({
       headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc").ref },

@@ -371,7 +371,7 @@ describe("alertmanager: who we are", () => {
     [{ url: "http://am:9093/api/v2/alerts" }, "Leave /api/v2 out"],
     [{ user: "plenum" }, "together"],
     [{ token: { env: "T" }, user: "u", password: { env: "P" } }, "not both"],
-    [{ token: { env: "T" }, headers: { authorization: "x" } }, "leave the header Authorization out"],
+    [{ token: { env: "T" }, headers: { authorization: { env: "T" } } }, "leave the header Authorization out"],
     [{ labels: { "a-b": "x" } }, "letters, digits and `_`"],
     [{ labels: { site: "x" } }, "a label of this name already"],
     [{ labels: { __a: "x" } }, "kept for Prometheus"],
