@@ -7,7 +7,14 @@ import type { Message } from "./messages.ts";
 import { createNudge } from "./nudge.ts";
 import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
 import { createPublisher } from "./publisher.ts";
-import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
+import {
+  connectFailure,
+  disconnectFailure,
+  HungUp,
+  publishFailure,
+  subscribeFailure,
+  withSize,
+} from "./reasons.ts";
 import { type Listener, NOBODY, openSocket } from "./socket.ts";
 import { whyHungUp } from "./wrong-door.ts";
 
@@ -160,6 +167,8 @@ interface Pending {
   readonly topic: string;
   /** On the monotonic clock. */
   readonly sentMs: number;
+  /** Length of its payload, in UTF-16 units. */
+  readonly length: number;
 }
 
 function linkOver(
@@ -181,9 +190,14 @@ function linkOver(
   let cause: unknown = null;
 
   function gone(): void {
-    const reason = cause ?? new Retryable(`The connection to the broker at ${place} was lost.`);
+    const abandoned = pending.takeAll();
+    const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
+    const reason = withSize(
+      cause ?? new Retryable(`The connection to the broker at ${place} was lost.`),
+      longest,
+    );
     lost.abort(reason);
-    abandon(reason);
+    for (const { done } of abandoned) done(reason);
   }
 
   function abandon(reason: unknown): void {
@@ -220,7 +234,13 @@ function linkOver(
       return;
     }
     const id = freeId();
-    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic() });
+    pending.add({
+      id,
+      done,
+      topic: message.topic,
+      sentMs: clock.monotonic(),
+      length: message.payload.length,
+    });
     publisher.put(message, id);
     nudge.sent();
     if (!isWatched) void watch();

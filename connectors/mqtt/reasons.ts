@@ -145,11 +145,35 @@ export function disconnectFailure(code: number | undefined, place: string): Fail
       return new ConfigError(`Another client with our client id has connected to the broker at ${place}.`, {
         hint: "Run one worker only, or give each its own client_id.",
       });
+    // It did not tell its limit when it let us in, so nobody here knows which message it means.
+    case 149:
+      return new ConfigError(
+        `The broker at ${place} ended the connection: a message is too large for it (149).`,
+        {
+          field: "max_message_bytes",
+          hint: "Set max_message_bytes to what the broker takes; larger messages become dead letters then.",
+        },
+      );
     case 151:
       return new Throttled(`Our quota at the broker at ${place} is used up (151).`, null);
     default:
       return new Retryable(`The broker at ${place} ended the connection (reason ${code}).`);
   }
+}
+
+/** Below this no broker finds a message too large, in characters; `max_message_bytes` cannot be set lower. */
+const SURELY_SMALL = 1_024;
+
+/**
+ * Why a connection ended while messages were on their way, the longest of so many characters. A broker of MQTT 3.1.1 has no
+ * word for one that is too large: it hangs up, each time anew, and only a person can tell that from a broken line.
+ */
+export function withSize(reason: unknown, longest: number): unknown {
+  if (!(reason instanceof Retryable) || reason.hint !== undefined || longest <= SURELY_SMALL) return reason;
+  return new Retryable(reason.message, {
+    cause: reason.cause,
+    hint: `If that stays so, the broker may find a message too large: the longest on its way has ${longest} characters, and max_message_bytes can be set lower.`,
+  });
 }
 
 function codeOf(error: unknown): number | string | undefined {

@@ -149,6 +149,42 @@ describe("a connection that ends", () => {
     },
   );
 
+  test.each([
+    [
+      "a long message",
+      "x".repeat(3_000),
+      expect.stringMatching(/^If that stays so.*the longest on its way has [3-9]\d{3} characters/),
+    ],
+    ["short ones only", "x", undefined],
+  ])("while %s is on its way: that may be why, and it is said", async (_, unit, hint) => {
+    const { sink } = await setUp(
+      (packet, socket) => {
+        if (!isValue(packet)) return undefined;
+        setImmediate(() => socket.destroy());
+        return [];
+      },
+      {},
+      4,
+    );
+    await sink.open(never());
+    const event = valueEvent(1);
+    const tag = { ...event.data.tag, unit };
+    const { kept } = await sink.write([{ ...event, data: { ...event.data, tag } }], never());
+    expect(kept?.error).toBeInstanceOf(Retryable);
+    expect(kept?.error).toMatchObject({ hint });
+  });
+
+  test("with the reason 149: a person has to say what the broker takes", async () => {
+    const { broker, sink } = await setUp((packet) =>
+      isValue(packet) ? [{ cmd: "disconnect", reasonCode: 149 }] : undefined,
+    );
+    await sink.open(never());
+    const write = sink.write([valueEvent(1)], never());
+    await broker.until("publish", 2);
+    broker.cut();
+    expect((await write).kept?.error).toMatchObject({ kind: "config", field: "max_message_bytes" });
+  });
+
   test("is not mended by the library: a lost message is sent again only by a new write", async () => {
     const { broker, sink } = await setUp((packet, socket) => {
       if (!isValue(packet)) return undefined;
