@@ -22,6 +22,14 @@ export interface Reception {
   cut(reason: unknown): void;
 }
 
+/**
+ * Statuses whose head says all that counts: how long to wait (interface, Errors, the two with a status of their own). What
+ * comes with it may be cut off, compressed or too large, and we wait all the same: a 429 with `Retry-After: 40` whose page
+ * broke off would else be asked again 4 s later.
+ */
+const ORDERS_TO_WAIT = new Set([429, 503]);
+const NO_BODY = new Uint8Array();
+
 /** Room for an answer whose length is not announced, in bytes; it grows. */
 const UNANNOUNCED_BYTES = 65_536;
 
@@ -34,6 +42,13 @@ export function createReception(maxBytes: number, mayLeave: (() => void) | undef
   let headers: TransportReply["headers"] = {};
   let body = Buffer.alloc(0);
   let length = 0;
+
+  /** True when the reply counts although the rest of it does not come; then it is over, without a body. */
+  function waitsAllTheSame(): boolean {
+    if (ended !== null || status === null || !ORDERS_TO_WAIT.has(status)) return false;
+    resolve({ status, headers, body: NO_BODY });
+    return true;
+  }
 
   function tooLarge(): Malformed {
     return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
@@ -80,7 +95,9 @@ export function createReception(maxBytes: number, mayLeave: (() => void) | undef
       onResponseEnd() {
         resolve({ status: status ?? 0, headers, body: body.subarray(0, length) });
       },
-      onResponseError: (_controller, error) => reject(error),
+      onResponseError(_controller, error) {
+        if (!waitsAllTheSame()) reject(error);
+      },
     },
     reply: promise,
     hasBegun: () => status !== null,

@@ -126,6 +126,52 @@ describe("a body that is cut (trap 12)", () => {
   });
 });
 
+describe("an order to wait whose words are lost (traps 4 and 5)", () => {
+  const packed = gzipSync('{"errors":[{"status":429,"meta":{"retry_after":40}}]}').toString("latin1");
+  const LOST = {
+    "cut off": 'Content-Length: 500\r\n\r\n{"errors":[{"status":4',
+    "cut off in a chunk": "Transfer-Encoding: chunked\r\n\r\n1f4\r\n{",
+    "with no byte of it": "Content-Length: 500\r\n\r\n",
+    compressed: `Content-Encoding: gzip\r\nContent-Length: ${packed.length}\r\n\r\n${packed}`,
+    "too large by its word": `Content-Length: ${1024 ** 3}\r\n\r\n<html>`,
+    "too large": `Connection: close\r\n\r\n${" ".repeat(70_000)}`,
+    "no HTTP any more": "Transfer-Encoding: chunked\r\n\r\nlong\r\n",
+  };
+
+  it.each(Object.entries(LOST))("%s: what its head says is obeyed", async (_name, rest) => {
+    for (const [status, retryAfterMs] of [
+      // A second more than stated, for services that count in whole ones.
+      [429, 41_000],
+      [503, 40_000],
+    ] as const) {
+      const answer = `HTTP/1.1 ${status} Wait\r\nRetry-After: 40\r\n${rest}`;
+      const url = await raw(() => Buffer.from(answer, "latin1"));
+      const transport = transportTo(url, { max_body_bytes: 65_536 });
+      const failure = await failureOf(trialSource(transport.send).source.read(["1"], "live", never()));
+      expect(failure).toMatchObject({ kind: "throttled", retryAfterMs });
+    }
+  });
+
+  it("any other status says nothing without its words", async () => {
+    for (const status of [200, 401, 403, 404, 422, 500, 504]) {
+      const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
+      const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));
+      expect([status, failure.kind]).toEqual([status, "retryable"]);
+    }
+  });
+
+  it("who is stopped meanwhile hears no order", async () => {
+    const stop = new AbortController();
+    const answer = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
+    const url = await raw(
+      () => answer,
+      () => setTimeout(() => stop.abort(new Error("stopping")), 50),
+    );
+    const failure = await failureOf(transportTo(url).send(GET, stop.signal));
+    expect(failure.message).toBe("stopping");
+  });
+});
+
 describe("redirects (trap 7)", () => {
   it.each([301, 302, 303, 307, 308])("%i is not followed by any endpoint", async (status) => {
     const seen: string[] = [];
