@@ -18,6 +18,8 @@ export interface Stint {
   readonly draining: AbortSignal;
   /** Ends what is on its way. */
   readonly forced: AbortSignal;
+  /** The service as a whole was away since the stint before, so what failed then blames nobody. */
+  readonly afterOutage?: boolean;
   /** Called for every good answer. */
   readonly well: () => void;
 }

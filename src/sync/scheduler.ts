@@ -179,6 +179,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     let failures = 0;
     /** Of those, the last ones that were refusals: a service that was away before says nothing about what is refused. */
     let refusals = 0;
+    let wasAway = false;
     const labels = { source, job: follower.name };
     const noted = oneAtATime();
     await loop({
@@ -187,10 +188,15 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       bell: options.scope.changes,
       random,
       async turn() {
+        const afterOutage = wasAway || outage.isOn();
+        wasAway = false;
         await abortable(outage.over(end.signal), waits.signal);
         const away = new AbortController();
         const onAway = abortable(outage.begun(end.signal), away.signal).then(
-          () => away.abort(new Stopping()),
+          () => {
+            wasAway = true;
+            away.abort(new Stopping());
+          },
           () => undefined,
         );
         const draining = AbortSignal.any([waits.signal, away.signal]);
@@ -201,7 +207,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           beside(noted(() => well(follower, null)));
         };
         try {
-          await follower.follow({ draining, forced: end.signal, well: onWell });
+          await follower.follow({ draining, forced: end.signal, afterOutage, well: onWell });
           return 0;
         } catch (error) {
           end.signal.throwIfAborted();

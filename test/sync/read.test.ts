@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/building.ts";
-import { ConfigError, OwnTrouble, Rejected, Retryable } from "#src/errors.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
 import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
@@ -17,6 +17,7 @@ import type { TagValueFact } from "#src/tag-facts.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
+  begin,
   createTrialQuota,
   followFor,
   inventory,
@@ -366,6 +367,59 @@ describe("the loop", () => {
     const before = asked.length;
     expect(await runFor(await live(source, ids(60)), 290_000)).toBeInstanceOf(Retryable);
     expect(asked.length - before).toBeLessThanOrEqual(5);
+  });
+
+  test.each([
+    ["a 429", () => new Throttled("429", 5_000)],
+    ["maintenance", () => new Throttled("503", 5_000, { scope: "everything" })],
+    ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
+  ])("suspects no tag of %s", async (_, failure) => {
+    let fails = true;
+    const { source, asked } = building((group) =>
+      fails ? Promise.reject(failure()) : (all(1)(group) as never),
+    );
+    const reads = await live(source, ids(60));
+    expect(await runFor(reads, 10_000)).toEqual(failure());
+    expect(ids(60).map((id) => reads.known(id)?.apart)).toEqual(Array(60).fill(null));
+    fails = false;
+    const before = asked.length;
+    await runFor(reads, 15_000);
+    expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([
+      20, 20, 20,
+    ]);
+  });
+
+  test("a service that failed whatever was asked leaves no tag under suspicion", async () => {
+    let failing = 0;
+    const { source } = building((group) =>
+      failing-- > 0 ? Promise.reject(new Retryable("500")) : (all(1)(group) as never),
+    );
+    const reads = await live(source, ids(60));
+    await runFor(reads, 60_000);
+    const apart = () => ids(60).filter((id) => reads.known(id)?.apart !== null).length;
+    failing = 4;
+    expect(await runFor(reads, 60_000)).toBeInstanceOf(Retryable);
+    // Three groups failed, which a gateway may do; it takes a control to tell.
+    expect(apart()).toBeGreaterThan(0);
+    expect(await runFor(reads, 10_000)).toBeInstanceOf(Retryable);
+    expect(apart()).toBe(0);
+  });
+
+  test("an outage of the service leaves no tag under suspicion", async () => {
+    let failing = 0;
+    const { source } = building((group) =>
+      failing-- > 0 ? Promise.reject(new Retryable("500")) : (all(1)(group) as never),
+    );
+    const reads = await live(source, ids(60));
+    await runFor(reads, 60_000);
+    failing = 2;
+    for (let n = 0; n < 60 && failing > 0; n++) await runFor(reads, 1_000);
+    const apart = () => ids(60).filter((id) => reads.known(id)?.apart !== null).length;
+    expect(apart()).toBeGreaterThan(0);
+    const { drain } = begin(reads, undefined, { afterOutage: true });
+    await clock.advance(1_000);
+    expect(apart()).toBe(0);
+    await drain(clock);
   });
 
   test("stops at once for a token that is refused", async () => {

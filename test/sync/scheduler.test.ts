@@ -357,6 +357,57 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
+  test("are told at their next stint, and only then, that the service was away", async () => {
+    const stints: (boolean | undefined)[] = [];
+    let fail: (error: Error) => void = () => undefined;
+    const { clock, scheduler } = await schedule(() => [], 0, [
+      {
+        name: "live",
+        async follow({ draining, afterOutage }) {
+          stints.push(afterOutage);
+          const { promise, reject, resolve } = Promise.withResolvers<void>();
+          fail = reject;
+          draining.addEventListener("abort", () => resolve(), { once: true });
+          await promise;
+        },
+      },
+    ]);
+    await clock.advance(10_000);
+    fail(new Retryable("500"));
+    await clock.advance(60_000);
+    fail(new Throttled("503", 20_000, { scope: "everything" }));
+    await clock.advance(60_000);
+    fail(new Retryable("500"));
+    await clock.advance(60_000);
+    expect(stints).toEqual([false, false, true, false]);
+    await scheduler.stop(0);
+  });
+
+  test("that are drained by an outage are told so too", async () => {
+    const stints: (boolean | undefined)[] = [];
+    const { clock, scheduler } = await schedule(
+      (time) => [
+        job("alarms", async () => {
+          if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });
+          return { kind: "ok" };
+        }),
+      ],
+      0,
+      [
+        {
+          name: "live",
+          async follow({ draining, afterOutage }) {
+            stints.push(afterOutage);
+            await new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
+          },
+        },
+      ],
+    );
+    await clock.advance(180_000);
+    expect(stints).toEqual([false, true]);
+    await scheduler.stop(0);
+  });
+
   test("an endpoint that was away for an hour is tried again within two minutes of its return", async () => {
     let isAway = true;
     const tries: number[] = [];

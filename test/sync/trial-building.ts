@@ -6,7 +6,7 @@ import type { QuotaEndpoint } from "#src/source/quota/limiter.ts";
 import { createQuota } from "#src/source/quota/quota.ts";
 import type { Choose, Lane, QuotaStatus, Source } from "#src/source/source.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
-import type { Follower } from "#src/sync/follower.ts";
+import type { Follower, Stint } from "#src/sync/follower.ts";
 import type { Held } from "#src/sync/snapshot.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -95,13 +95,17 @@ export async function followUntilIdle(
 }
 
 /** Begins the work of a follower; `drain` ends it in order. */
-export function begin(follower: Follower, well: () => void = () => undefined) {
+export function begin(
+  follower: Follower,
+  well: () => void = () => undefined,
+  more: Pick<Stint, "afterOutage"> = {},
+) {
   const draining = new AbortController();
   const forced = new AbortController();
   let over = false;
   let failure: unknown = null;
   const work = follower
-    .follow({ draining: draining.signal, forced: forced.signal, well })
+    .follow({ draining: draining.signal, forced: forced.signal, well, ...more })
     .catch((error: unknown) => {
       failure = error;
     })

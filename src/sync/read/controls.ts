@@ -23,6 +23,10 @@ export interface Controls {
   next(): readonly string[];
   /** These were read: nothing concerns all. */
   answered(): void;
+  /** Whether a failure can be due to the tags of its request; one of the quota, of the token or of the service cannot. */
+  mayBlame(failure: Failure): boolean;
+  /** Whether this is the control that tries: what it meets is about no tag, for it was answered lately. */
+  isTrial(group: readonly string[]): boolean;
   /** A request failed for a reason that need not be its tags'. Answers whether it concerns all. */
   failed(failure: Failure): boolean;
   /** A request was refused, and what the token may see does not say why. Answers whether it concerns all. */
@@ -75,6 +79,8 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       controlsRefused = 0;
       tried = [];
     },
+    mayBlame: mayBeOneGateway,
+    isTrial: (group) => trying && group === out,
     failed(failure) {
       failures++;
       controlsRefused = 0;

@@ -106,6 +106,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return liveShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
   const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
+  /** What failed was about no tag, so whoever came under suspicion by it travels with the others again. */
+  const blameNobody = () => {
+    suspects.forget();
+    slow.forget();
+  };
   const nextGroup = createNextGroup({ clock, board, controls, suspects, replyMs });
 
   async function refresh(): Promise<void> {
@@ -230,9 +235,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const atMs = clock.monotonic();
     const refusal = refusalOf(failure);
     if (refusal === null || group.length === 0) {
-      board.failed(group, atMs);
-      suspects.failed(group);
-      if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
+      if (controls.mayBlame(failure) && controls.isTrial(group)) blameNobody();
+      else if (controls.mayBlame(failure)) {
+        board.failed(group, atMs);
+        suspects.failed(group);
+        if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
+      }
       if (controls.failed(failure)) throw failure;
       log.warn({ err: failure }, "a live read failed");
       return;
@@ -269,7 +277,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     name: "live",
     ability: ABILITY,
 
-    async follow({ draining, forced, well }: Stint) {
+    async follow({ draining, forced, afterOutage, well }: Stint) {
+      if (afterOutage === true) blameNobody();
       const ending = AbortSignal.any([draining, forced]);
       await refresh();
       // Nobody stands in line where nothing is to be read.

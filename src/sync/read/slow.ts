@@ -13,6 +13,8 @@ export interface SlowTags {
   labelOf(id: string): string | null;
   /** A request came back; no answer in time counts as `Infinity`. */
   replied(ids: readonly string[], latencyMs: number): void;
+  /** Nobody is slow, or suspected of it. */
+  forget(): void;
   /** The middle of the latest latencies, milliseconds; 0 before the first. */
   typicalMs(): number;
 }
@@ -41,6 +43,7 @@ export function createSlowTags(): SlowTags {
     any: () => labels.size > 0,
     labelOf: (id) => labels.get(id) ?? null,
     typicalMs,
+    forget: () => labels.clear(),
     replied(ids, latencyMs) {
       const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= NEEDED;
       const wasApart = ids.some((id) => labels.has(id));
