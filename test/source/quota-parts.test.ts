@@ -209,6 +209,35 @@ describe("what the service says of the quota", () => {
     expect(limits()).toEqual([1]);
   });
 
+  test("a lower limit that was stated once is given up after ten minutes and ten replies without it", async () => {
+    const { ask, clock, quota, limits } = await ready();
+    const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
+    state(2);
+    for (let n = 0; n < 9; n++) void ask("live");
+    await clock.advance(600_000);
+    expect(limits()).toEqual([2]);
+    void ask("live");
+    await clock.advance(60_000);
+    expect(limits()).toEqual([20]);
+  });
+
+  test("one that is repeated counts on, and so does one of a service that is seldom asked", async () => {
+    const { ask, clock, quota, limits } = await ready();
+    const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
+    for (let minute = 0; minute < 30; minute++) {
+      state(minute % 5 === 0 ? 2 : 15);
+      void ask("live");
+      await clock.advance(60_000);
+    }
+    expect(limits()).toEqual([2]);
+    state(2);
+    for (let hour = 0; hour < 9; hour++) {
+      void ask("live");
+      await clock.advance(3_600_000);
+    }
+    expect(limits()).toEqual([2]);
+  });
+
   test("a pause for one endpoint holds that one; one for everything, or for none by name, holds all", async () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.hold>) => {
       const { quota } = await ready({ sharing: "separate" });

@@ -10,6 +10,7 @@ import type { QuotaEndpoint } from "./limiter.ts";
 import { createPace } from "./pace.ts";
 import type { QuotaRecord } from "./record.ts";
 import { createSpentSlots, type Slot } from "./spent-slots.ts";
+import { createStatedLimit } from "./stated-limit.ts";
 
 /** One request on its way through an allowance. */
 export interface QuotaRequest extends Waiting {
@@ -80,10 +81,9 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
   const inFlight = new Set<Slot>();
-  let { polite, reserve } = options;
-  /** The least that the service has stated. */
-  let stated = Number.POSITIVE_INFINITY;
-  let limit = options.perMinute;
+  let { perMinute: granted, polite, reserve } = options;
+  const stated = createStatedLimit();
+  let limit = granted;
   let caution = createCaution(limit);
   let heldUntil = options.heldUntilMs;
   let throttled = options.throttled;
@@ -94,8 +94,17 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   /** Ends the waiting of each request that has no slot yet. */
   const queued = new Map<QuotaRequest, WorkSignal>();
 
+  /** The limit is the least of ours and the service's; another one has its own lessons. */
+  const settleLimit = (now: number) => {
+    const next = Math.min(granted, stated.most(now));
+    if (next === limit) return;
+    limit = next;
+    caution = createCaution(limit);
+  };
+
   /** What the moment allows: slots in the window, the time between paced requests, and who is paced. */
   const terms = (now: number) => {
+    settleLimit(now);
     const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
     const careful = now < options.carefulUntilMs;
     const allowed = Math.max(1, perWindow - foreign.occupied(now));
@@ -194,7 +203,10 @@ export function createAllowance(options: AllowanceOptions): Allowance {
       throw error;
     } finally {
       inFlight.delete(slot);
-      if (answered) slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
+      if (answered) {
+        slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
+        stated.answered();
+      }
       release();
       // It is durable with what the reply is turned into, which must not wait for it.
       void record.afterReply(slot).catch((error) => options.onUnsaved(error));
@@ -232,11 +244,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     },
     observe(endpoint, taken, says) {
       const now = clock.monotonic();
-      if (says < limit) {
-        stated = says;
-        limit = says;
-        caution = createCaution(limit);
-      }
+      stated.says(says, now);
+      settleLimit(now);
       let since = now;
       for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
       foreign.excess(now, clock.now(), spent.unexplained(taken, since));
@@ -267,12 +276,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     },
     retired: () => isRetired,
     change(share) {
-      ({ polite, reserve } = share);
-      const next = Math.min(share.perMinute, stated);
-      if (next !== limit) {
-        limit = next;
-        caution = createCaution(limit);
-      }
+      ({ perMinute: granted, polite, reserve } = share);
+      settleLimit(clock.monotonic());
       wakeUp?.abort(WOKEN);
       wakeAt = Number.POSITIVE_INFINITY;
       release();
