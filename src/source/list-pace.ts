@@ -115,7 +115,9 @@ export function createListPace(options: ListPaceOptions): ListPace {
       hold(forMs);
     },
     observe({ limit, remaining }) {
-      if (limit !== null && limit > 0) statedLimit = limit;
+      // None at all, stated with an answer, is a way of saying that there is no limit; so is what is left of it.
+      if (limit === 0) return;
+      if (limit !== null) statedLimit = limit;
       const oldest = starts[0];
       if (remaining === 0 && oldest !== undefined) hold(oldest + WINDOW_MS - clock.monotonic());
     },

@@ -141,6 +141,19 @@ describe("the pace of lists (trap 32)", () => {
     expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
   });
 
+  it("takes a limit of nothing that comes with an answer for no limit", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    const ask = async () => {
+      starts.push(clock.monotonic());
+      pace.observe({ limit: 0, remaining: 0 });
+    };
+    for (let i = 0; i < 31; i++) void pace.run(ask, never(), true);
+    await clock.runUntil(60_000);
+    expect(starts).toEqual(Array(30).fill(0));
+  });
+
   it("runs one urgent and one other at a time, and nothing during a hold", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
