@@ -1,4 +1,3 @@
-import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { buildSensors } from "./build-sensors.ts";
 import type { BuiltSource } from "./build-source.ts";
@@ -11,6 +10,7 @@ import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { SourceWork } from "./operator/work.ts";
+import { secretStamp } from "./secret.ts";
 import { serviceClock } from "./source/clock-skew.ts";
 import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
@@ -75,7 +75,7 @@ export async function buildSync(options: {
     metrics,
     ticker,
     tagsListed: () => notice(sync.store),
-    ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
+    ...("file" in token ? { tokenStamp: async () => secretStamp(token.file) } : {}),
   });
   const { scope, store } = sync;
   const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
@@ -170,14 +170,4 @@ export function planSettings(source: string, entry: SourceEntry, state: StateCon
   const { read, history, quota, time_zone: timeZone } = entry;
   const valuesMax = valuesIn(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
   return { source, read, history, quota, timeZone, valuesMax };
-}
-
-/** Changes when the token file does. A file that is away for a moment is being replaced. */
-function stampOf(file: string): string {
-  try {
-    const { mtimeMs, ino, size } = statSync(file);
-    return `${mtimeMs} ${ino} ${size}`;
-  } catch {
-    return "absent";
-  }
 }

@@ -1,4 +1,4 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } from "node:fs";
 import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
@@ -95,6 +95,19 @@ export function keptSecret(
       });
     }
   };
+}
+
+/**
+ * Changes when the file does, or who may read it: whoever was told to run chmod need not wait for the next look. A file that
+ * is away for a moment is being replaced.
+ */
+export function secretStamp(file: string): string {
+  try {
+    const { mtimeMs, ctimeMs, ino, size } = statSync(file);
+    return `${mtimeMs} ${ctimeMs} ${ino} ${size}`;
+  } catch {
+    return "absent";
+  }
 }
 
 function nameOf(ref: SecretRef): string {

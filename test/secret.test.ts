@@ -5,7 +5,7 @@ import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseYaml } from "#src/config/load.ts";
 import { ConfigError } from "#src/errors.ts";
-import { readSecret, SecretRef } from "#src/secret.ts";
+import { readSecret, SecretRef, secretStamp } from "#src/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
 let folder: string;
@@ -20,6 +20,19 @@ function file(name: string, text: string, mode: number): string {
   chmodSync(path, mode);
   return path;
 }
+
+test("the stamp of a secret's file changes with its text, with who may read it, and when it is away", () => {
+  const path = file("stamped", "one", 0o644);
+  const stamps = [secretStamp(path), secretStamp(path)];
+  expect(stamps[1]).toBe(stamps[0]);
+  chmodSync(path, 0o600);
+  stamps.push(secretStamp(path));
+  writeFileSync(path, "another");
+  stamps.push(secretStamp(path));
+  rmSync(path);
+  stamps.push(secretStamp(path));
+  expect(new Set(stamps).size).toBe(4);
+});
 
 describe("a secret", () => {
   test.each([0o600, 0o400, 0o440])(

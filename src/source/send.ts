@@ -1,6 +1,6 @@
 import type { Health } from "../building.ts";
 import type { Clock } from "../clock.ts";
-import { type Failure, meaningOf } from "../errors.ts";
+import { ConfigError, type Failure, meaningOf, Retryable } from "../errors.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { type Moment, momentOf } from "../moment.ts";
@@ -172,7 +172,18 @@ export function createSend(options: SendOptions): Send {
       const failure = meaningOf(error);
       measure(endpoint, failure.kind, startedMs);
       obey(failure, endpoint, limit, startedMs);
+      if (!isPost(call) && wasExchanged(failure, secret)) throw new OldToken(failure.message);
       throw failure;
+    }
+  }
+
+  /** Whether a refusal is of a token that has been exchanged since its request left. */
+  function wasExchanged(failure: Failure, sent: Secret): boolean {
+    if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
+    try {
+      return token().reveal() !== sent.reveal();
+    } catch {
+      return false;
     }
   }
 
@@ -214,7 +225,8 @@ export function createSend(options: SendOptions): Send {
     try {
       return await once(true);
     } catch (error) {
-      if (!(error instanceof StaleSocket) || isPost(call)) throw error;
+      const mayGoAgain = error instanceof StaleSocket || error instanceof OldToken;
+      if (!mayGoAgain || isPost(call)) throw error;
       return once(false);
     }
   }
@@ -260,6 +272,12 @@ export function createSend(options: SendOptions): Send {
     },
   };
 }
+
+/**
+ * The service refused a token in whose place there is another by now. What is revoked first and exchanged a second later
+ * would else pass for a refused token that nobody has renewed, and nothing would be asked for a minute.
+ */
+class OldToken extends Retryable {}
 
 function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
   return "body" in call && call.body !== undefined;

@@ -301,3 +301,59 @@ it("counts requests by outcome", async () => {
     { labels: { source: "trial", endpoint: "read", outcome: "config" }, value: 1 },
   ]);
 });
+
+describe("a token that is exchanged while a request is on its way", () => {
+  const refusing = (environment: Record<string, string | undefined>, next: string | undefined) =>
+    trialSource(
+      (request) => {
+        if (request.headers.authorization !== `Bearer ${TOKEN}`) {
+          return reply(200, GOOD[request.path.includes("/read") ? "read" : "me"]);
+        }
+        environment.PLENUM_TOKEN = next;
+        return reply(200, { errors: [{ status: 401, message: "Unauthenticated" }] });
+      },
+      { environment },
+    );
+  const outcomeOf = (asked: Promise<unknown> | undefined) =>
+    Promise.resolve(asked).then(
+      () => "answered",
+      (error: Error & { reason?: string }) => error.reason,
+    );
+
+  it("is no refused token: the same is asked with the new one, in a slot of its own", async () => {
+    for (const name of ["read", "me"]) {
+      const trial = refusing({ PLENUM_TOKEN: TOKEN }, "18|new");
+      expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");
+      expect(trial.requests.map(({ headers }) => headers.authorization)).toEqual([
+        `Bearer ${TOKEN}`,
+        "Bearer 18|new",
+      ]);
+      expect(trial.runs).toHaveLength(name === "read" ? 2 : 0);
+    }
+  });
+
+  it("is refused where there is no other, and a write is never asked again", async () => {
+    for (const [name, next] of [
+      ["read", TOKEN],
+      ["read", undefined],
+      ["write", "18|new"],
+    ] as const) {
+      const trial = refusing({ PLENUM_TOKEN: TOKEN }, next);
+      expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("unauthenticated");
+      expect(trial.requests).toHaveLength(1);
+    }
+  });
+
+  it("is refused when the new one is refused too", async () => {
+    const environment: Record<string, string> = { PLENUM_TOKEN: TOKEN };
+    const trial = trialSource(
+      () => {
+        environment.PLENUM_TOKEN = "18|new";
+        return reply(401, "<html>");
+      },
+      { environment },
+    );
+    expect(await outcomeOf(CALLS.me?.(trial.source))).toBe("unauthenticated");
+    expect(trial.requests).toHaveLength(2);
+  });
+});
