@@ -1,7 +1,13 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, Event } from "#src/event.ts";
 import type { HeldPoll } from "#src/sync/snapshot.ts";
-import { createTrial, type ListChange, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+import {
+  createTrial,
+  type ListChange,
+  type TrialOptions,
+  type TrialSync,
+  type WireList,
+} from "./trial-sync.ts";
 
 /** Lists and records that are plausible and not true: what they may change, and when. */
 
@@ -41,6 +47,32 @@ const bent = (id: string, attributes: object): ListChange => {
     for (const record of list.data) if (record.id === id) Object.assign(record.attributes, attributes);
   };
 };
+
+test("an alarm of a site that the token's word does not name is told, and costs no word for each list", async () => {
+  await started(2);
+  const elsewhere = (list: WireList) => {
+    const record = structuredClone(list.data[0]);
+    Object.assign(record, { id: "elsewhere" });
+    record.attributes.site = { id: 77, display_name: "Elsewhere" };
+    return {
+      ...list,
+      data: [...list.data, record],
+      meta: { ...list.meta, total: list.meta.total + 1 },
+    };
+  };
+  trial.rewriteLists((list, path, query) => (isActive(path, query) ? elsewhere(list) : undefined));
+  await trial.clock.advance(MINUTE);
+  expect(told("elsewhere")).toEqual(["alarm-raised"]);
+  const before = trial.requests.length;
+  await trial.clock.advance(10 * MINUTE);
+  const asked = trial.requests.slice(before);
+  expect(asked.filter(({ path, query }) => isActive(path, query)).length).toBeGreaterThanOrEqual(19);
+  expect(asked.filter(({ path }) => path.endsWith("/me")).length).toBeLessThanOrEqual(1);
+  trial.rewriteLists(null);
+  await trial.clock.advance(2 * MINUTE);
+  // What is not shown any more is explained by it, as before.
+  expect(told("elsewhere")).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+});
 
 describe("a list that drops at once", () => {
   test("is read again, held and told; when it is whole again, nothing was told", async () => {

@@ -114,12 +114,19 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const refused = new Set(
       [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
     );
+    const hidden = held()
+      .values()
+      .filter((known) => isFollowed(known) && isHidden(known))
+      .toArray();
+    // What the list shows needs no explanation, though the token's word does not name its site.
+    const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
     // One that stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
     const unexplained =
       worth.some((known) => !found.has(known.alarm.id)) ||
+      hidden.some((known) => !shownIds.has(known.alarm.id)) ||
       held()
         .values()
-        .some((known) => isFollowed(known) && (refused.has(known.alarm.site.id) || isHidden(known)));
+        .some((known) => isFollowed(known) && refused.has(known.alarm.site.id));
     const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
 
     const isSeen = (siteId: number) => seenScope?.after.has(siteId) ?? true;
