@@ -121,8 +121,9 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     // What the list shows needs no explanation, though the token's word does not name its site.
     const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
     // One that stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
+    const doubtful = absent.filter((known) => dropDoubt.isOpen(known.alarm.site.id));
     const unexplained =
-      worth.some((known) => !found.has(known.alarm.id)) ||
+      [...worth, ...doubtful].some((known) => !found.has(known.alarm.id)) ||
       hidden.some((known) => !shownIds.has(known.alarm.id)) ||
       held()
         .values()

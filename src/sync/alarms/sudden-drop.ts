@@ -58,6 +58,8 @@ function sumOf(
 export interface DropDoubt {
   /** The sites of whose list no absence is believed now, for what is left unexplained of a drop; and a sentence. */
   judge(drop: Drop | null, isObserved: (siteId: number) => boolean): Doubted;
+  /** Whether the list of a site has dropped and was not confirmed yet: then each reading of it counts. */
+  isOpen(siteId: number): boolean;
 }
 
 interface Doubted {
@@ -74,6 +76,7 @@ export function createDropDoubt(log: Pick<Log, "info" | "warn">): DropDoubt {
   const readings = new Map<number, number>();
 
   return {
+    isOpen: (siteId) => readings.has(siteId),
     judge(drop, isObserved) {
       const over = [...readings.keys()].filter((siteId) => isObserved(siteId) && !drop?.siteIds.has(siteId));
       for (const siteId of over) readings.delete(siteId);
