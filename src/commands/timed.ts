@@ -62,8 +62,17 @@ export function promisesAfter(
       return { kept: held, over: [] };
     return { kept, over: withOlder(held) };
   }
-  if (!isOwn || finish.outcome === "unknown") return { kept: held, over: [] };
+  if (!isOwn || mayYetHold(finish, held)) return { kept: held, over: [] };
   return { kept: held.older ?? null, over: [] };
+}
+
+/**
+ * Whether a value may be in force that its command did not find there. Nobody could read the tag; or it held another value
+ * when it was read, and a reading may be 14 s old, or a gateway without a line writes when it has one. Where an older
+ * promise waits, that one is kept: it says what is to hold.
+ */
+function mayYetHold({ outcome }: Finish, { older }: Restore): boolean {
+  return outcome === "unknown" || (outcome === "mismatch" && older === undefined);
 }
 
 /** "22 for two hours" while 22 is there for an hour yet: nothing is written, and two hours count from now. */

@@ -9,6 +9,7 @@ afterEach(async () => {
 
 async function rigWith(
   simulatorFor: (first: string) => unknown,
+  entry: object = {},
 ): Promise<{ rig: Rig; tags: readonly string[] }> {
   const any = await createRig();
   open.push(any);
@@ -23,6 +24,7 @@ async function rigWith(
         min: 15,
         max: 25,
         min_interval: "1s",
+        ...entry,
       })),
     },
   };
@@ -97,4 +99,21 @@ test("the value of a write that was not proved is not written again once the tag
     ["confirmed", "already-set"],
   ]);
   expect(rig.posts).toHaveLength(1);
+});
+
+test.each([
+  ["shows later, is put back", 22, ["confirmed", null], [22, 20]],
+  ["never shows, is left", 20, ["rejected", "unexpected-value"], [22]],
+])("the value of a write for a time that was not proved, and %s", async (_what, later, end, values) => {
+  const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset" } };
+  const { rig, tags } = await rigWith(() => ({ faults: [reset] }), { restore: true });
+  const [tag = ""] = tags;
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(60_000);
+  expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
+  rig.simulator.control.setTag(tag, later);
+  await rig.clock.advance(3 * 3_600_000);
+  expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"], end]);
+  expect(rig.posts.map(([write]) => write?.value)).toEqual(values);
+  expect(rig.commands.notices()).toEqual([]);
 });
