@@ -73,8 +73,7 @@ export function createPaging(options: PagingOptions): Paging {
     try {
       return { asked: await listing.ask(queryOf(listing, wanted, {})), size: wanted };
     } catch (error) {
-      const refused = error instanceof ConfigError && error.field === "per_page";
-      if (!refused || wanted <= DEFAULT_PAGE_SIZE) throw error;
+      if (!isAboutPageSize(error) || wanted <= DEFAULT_PAGE_SIZE) throw error;
       refusedSizes.add(listing.name);
       return { asked: await listing.ask(queryOf(listing, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
@@ -114,6 +113,12 @@ export function createPaging(options: PagingOptions): Paging {
       }
     },
   };
+}
+
+/** The name of the field is the service's to choose (`per page`, `query.perPage`), and it may stand in the words alone. */
+function isAboutPageSize(error: unknown): boolean {
+  if (!(error instanceof ConfigError) || error.reason !== "validation") return false;
+  return /per[^a-z]*page|page[^a-z]*size/i.test(`${error.field ?? ""} ${error.message}`);
 }
 
 type Position = Readonly<Record<string, string>>;

@@ -192,11 +192,16 @@ describe("page sizes (trap 11)", () => {
   const sizes = (trial: ReturnType<typeof trialSource>) =>
     trial.requests.map(({ path }) => new URL(path, "https://x.example").searchParams.get("per_page"));
 
-  it("a size that is refused costs one request, once", async () => {
+  it.each([
+    ["as the interface names it", { message: "too large", source: "per_page" }],
+    ["in words", { message: "The per page field must not be greater than 100.", source: "per page" }],
+    ["with its place", { message: "too large", source: "query.perPage" }],
+    ["without a field", { message: "The per page must be at most 100." }],
+  ])("a size that is refused costs one request, once: %s", async (_name, said) => {
     const trial = trialSource(
       ({ path }) =>
         path.includes("per_page=500")
-          ? reply(200, { errors: [{ status: 422, message: "too large", source: "per_page" }] })
+          ? reply(200, { errors: [{ status: 422, ...said }] })
           : reply(200, envelope([tagRecord("1")], { per_page: 100 })),
       { config },
     );
