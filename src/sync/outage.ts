@@ -22,11 +22,18 @@ export interface Outage {
   /** Resolves when it is not to be had; at once when it is not. */
   begun(signal: AbortSignal): Promise<void>;
   /** What a failure of a job says about the whole service; true when it is an outage now. */
-  judge(failure: Failure, repeated: boolean, signal: AbortSignal): Promise<boolean>;
+  judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
   /** Probes until the service is back, as long as there is an outage. Runs beside everything else. */
   watch(signal: AbortSignal): Promise<void>;
   /** Any job has succeeded. */
   noteSuccess(): void;
+}
+
+export interface FailedJob {
+  /** It has failed before, and nothing of it has succeeded since. */
+  readonly repeated: boolean;
+  /** It asks `GET me`, which is what others are judged by. */
+  readonly isAboutMe: boolean;
 }
 
 export interface OutageOptions {
@@ -147,7 +154,7 @@ export function createOutage(options: OutageOptions): Outage {
     // The last probe never left: it was none.
     if (cause instanceof OwnTrouble) return clock.sleep(OWN_TROUBLE_MS, signal);
     attempts += 1;
-    if (!isTokenTrouble(cause)) {
+    if (!isForPerson(cause)) {
       const told = cause instanceof Throttled ? (cause.retryAfterMs ?? MAINTENANCE_MS) : null;
       await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
       return;
@@ -164,7 +171,7 @@ export function createOutage(options: OutageOptions): Outage {
   /** Null when the service is back and that was told. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
-    if (isTokenTrouble(cause) || reconcile === null) {
+    if (isRefusedToken(cause) || reconcile === null) {
       const trouble = await askMe(signal);
       if (trouble !== null) return trouble;
     }
@@ -194,10 +201,12 @@ export function createOutage(options: OutageOptions): Outage {
       suspectSinceMs = null;
     },
 
-    async judge(failure, repeated, signal) {
+    async judge(failure, { repeated, isAboutMe }, signal) {
       if (isOn()) return true;
       if (failure instanceof OwnTrouble) return false;
       if (failure instanceof ConfigError) {
+        // Another address than the service's answers 404 to every job; to this one alone also a service that is there.
+        if (isAboutMe && failure.reason === "settings") return false;
         const whole = await wordAbout(failure, signal);
         if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
         return isOn();
@@ -228,7 +237,7 @@ export function createOutage(options: OutageOptions): Outage {
         while (isOn()) {
           // After a restart in the middle of an outage the cause is not known any more: look at once.
           if (cause !== null) {
-            if (!isTokenTrouble(cause)) await askHealth(signal);
+            if (!isForPerson(cause)) await askHealth(signal);
             await waitForProbe(signal);
           }
           const before = cause;
@@ -240,7 +249,7 @@ export function createOutage(options: OutageOptions): Outage {
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
           // What was waited for a service that is away says nothing about a token that is refused now.
-          if (isTokenTrouble(before) !== isTokenTrouble(cause)) attempts = 0;
+          if (isForPerson(before) !== isForPerson(cause)) attempts = 0;
         }
         log.info("the service is back");
         endedMs = clock.monotonic();
@@ -260,8 +269,13 @@ function isAnswer(failure: Failure): boolean {
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
-function isTokenTrouble(cause: Failure | null): boolean {
+/** Mended by a person: a token that is refused, or an address that is not the service's. */
+function isForPerson(cause: Failure | null): boolean {
   return cause instanceof ConfigError;
+}
+
+function isRefusedToken(cause: Failure | null): boolean {
+  return cause instanceof ConfigError && cause.reason === "unauthenticated";
 }
 
 function reasonOf(failure: Failure): string {

@@ -167,7 +167,11 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** True when the whole service is not to be had. */
   async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const whole = await outage.judge(failure, failures > 1, end.signal);
+    const whole = await outage.judge(
+      failure,
+      { repeated: failures > 1, isAboutMe: work.name === "token" },
+      end.signal,
+    );
     if (!whole && failure instanceof ConfigError)
       await availability.featureDown(work.name, explain(work, failure));
     remember(work, explain(work, failure), false);

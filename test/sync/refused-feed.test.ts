@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { SERVICE_SUBJECT } from "#src/event.ts";
 import type { Follower } from "#src/sync/follower.ts";
 import { rest } from "#src/waiting.ts";
 import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
@@ -145,6 +146,45 @@ test("a token that is refused once the service is back from maintenance is tried
   await trial.clock.advance(MINUTE + 10_000);
   expect(trial.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");
 });
+
+const ROUTES = [
+  ["a proxy", { kind: "missing_route" }],
+  ["the service", { kind: "error", status: 404 }],
+] as const;
+
+test.each(ROUTES)(
+  "a service whose GET me does not exist, says %s, is there all the same",
+  async (_who, fault) => {
+    await started();
+    const before = trial.store.events.length;
+    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+    await trial.restart();
+    const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    await trial.clock.advance(90 * MINUTE);
+    const news = trial.store.events.slice(before);
+    expect(news.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
+    expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
+  },
+);
+
+test.each(ROUTES)(
+  "where nothing exists, says %s, the service is away, until something does",
+  async (_who, fault) => {
+    await started();
+    const before = trial.store.events.length;
+    const news = () => trial.store.events.slice(before).map(({ type, subject }) => `${type} ${subject}`);
+    trial.simulator.control.setFaults([{ fault }]);
+    await trial.clock.advance(2 * MINUTE);
+    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
+    const asked = trial.requests.length;
+    await trial.clock.advance(30 * MINUTE);
+    expect(trial.requests.length - asked).toBeLessThan(30);
+
+    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+    await trial.clock.advance(10 * MINUTE);
+    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
+  },
+);
 
 describe("trap 24: one thing is forbidden", () => {
   const message = "This action is unauthorized.";
