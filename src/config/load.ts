@@ -77,14 +77,19 @@ export function parseYaml<T extends z.ZodType>(
     throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
   const parsed = schema.safeParse(content);
-  if (parsed.success && problems.length === 0) return parsed.data;
+  const dropped = prototypes(content);
+  if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
 
   // What a variable would have said is not known, so nothing is said about it.
   const unknown = new Set(problems.map(({ path }) => path));
-  for (const { path, message, atKey = false } of told({ schema, content }, parsed.error?.issues ?? [])) {
+  const complain = ({ path, message, atKey = false }: Finding) => {
     const problem = at(offsetOf(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
-  }
+  };
+  for (const finding of told({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
+  // Of a section with keys of its own the schema has said that it knows none of this name.
+  const known = new Set(problems.map(({ path }) => path));
+  for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
@@ -97,6 +102,24 @@ function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly F
   });
   const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
   return [...nameless, ...findings(written, rest)];
+}
+
+const PROTOTYPE = "__proto__";
+
+/**
+ * The keys `__proto__`, wherever they stand. Of an object that is its prototype, so of a section with names of one's own
+ * (`sinks`, `headers`) the schema leaves such an entry out, and says nothing.
+ */
+function prototypes(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
+  if (typeof content !== "object" || content === null) return [];
+  if (Array.isArray(content)) return content.flatMap((entry, n) => prototypes(entry, [...path, n]));
+  return Object.entries(content).flatMap(([key, value]) => {
+    const here = [...path, key];
+    if (key !== PROTOTYPE) return prototypes(value, here);
+    return [
+      { path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE}: give it another name.` },
+    ];
+  });
 }
 
 /** The content as plain values; what aliases make impossible is thrown as `failure` says. */

@@ -216,6 +216,26 @@ describe("a mistake is told with its place, its path and what to do", () => {
       says: /^plenum\.yaml:6:1 __proto__: This key is not known here\./,
     },
     {
+      what: "a sink that would be a prototype",
+      text: `${SOURCE}sinks:\n  __proto__: { stdout: {} }\n`,
+      says: "plenum.yaml:7:3 sinks.__proto__: Nothing can be called __proto__: give it another name.",
+    },
+    {
+      what: "a source that would be a prototype",
+      text: `${SOURCE}  "__proto__": { base_url: https://other.example.com }\n`,
+      says: "plenum.yaml:6:3 sources.__proto__: Nothing can be called __proto__: give it another name.",
+    },
+    {
+      what: "a header that would be a prototype",
+      text: `${SOURCE}sinks:\n  a: { alertmanager: { url: https://x.example.com, headers: { __proto__: x } } }\n`,
+      says: "plenum.yaml:7:63 sinks.a.alertmanager.headers.__proto__: Nothing can be called __proto__: give it another name.",
+    },
+    {
+      what: "an option that would be a prototype, in a list",
+      text: `${SOURCE}    read:\n      - { name: a, every: 30s, select: { __proto__: {} } }\n`,
+      says: /^plenum\.yaml:7:42 sources\.main\.read\.0\.select\.__proto__: This key is not known here\./,
+    },
+    {
       what: "an empty file",
       text: "",
       says: "plenum.yaml:1:1 The file is empty. Start from config/example.yaml.",
