@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
 import { Secret } from "./log.ts";
-import { readAt } from "./masking.ts";
+import { neverShow, readAt } from "./masking.ts";
 import { ownTroubleOf, systemCodeOf } from "./own-trouble.ts";
 
 /** Where a secret is found. The text itself never stands in the configuration. */
@@ -56,6 +56,7 @@ export function readSecret(
   const text = "file" in ref ? ownFile(ref.file) : environment[ref.env];
   const name = nameOf(ref);
   if (text === undefined) {
+    if ("env" in ref && seemsSecret(ref.env)) throw secretInPlaceOf("the variable's name", ref.env);
     throw new NoSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
   }
   const secret = text.replace(/\r?\n$/, "");
@@ -114,6 +115,27 @@ function nameOf(ref: SecretRef): string {
   return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
+/** What tokens are made of, at least 20 of it; a path of folders has a slash, and what is shorter is a name. */
+const TOKEN = /^[A-Za-z0-9._~+=:|-]{20,}$/;
+/** `api-token-2.txt`; what follows the last dot of a token (`eyJhbGciOi….eyJzdWIiOi….SflKxwRJSM`) is longer. */
+const EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
+/** `PLENUM_TOKEN_OF_HOUSE_12`, `plenum-token-of-house12`. */
+const NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
+
+/** Whether somebody seems to have written a secret (`17|Zk3…`) where the path of its file, or a variable's name, belongs. */
+function seemsSecret(text: string): boolean {
+  if (!TOKEN.test(text) || EXTENSION.test(text) || NAME.test(text)) return false;
+  return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
+}
+
+/** Without the text, and without a cause that repeats it. */
+function secretInPlaceOf(what: string, text: string): ConfigError {
+  neverShow(text);
+  return new NoSecret(`A secret itself seems to stand where ${what} belongs.`, {
+    hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
+  });
+}
+
 function ownFile(path: string): string {
   const what = `The secret file ${path} cannot be`;
   let handle: number;
@@ -124,6 +146,7 @@ function ownFile(path: string): string {
     const code = systemCodeOf(error);
     const own = ownTroubleOf(code, `${what} opened`, error);
     if (own !== null) throw own;
+    if (seemsSecret(path)) throw secretInPlaceOf("the path of its file", path);
     throw new (code === "ENOENT" ? NoSecret : ConfigError)(`${what} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,

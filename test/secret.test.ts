@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseYaml } from "#src/config/load.ts";
-import { ConfigError } from "#src/errors.ts";
+import { ConfigError, sentence } from "#src/errors.ts";
 import { readSecret, SecretRef, secretStamp } from "#src/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
@@ -106,6 +106,56 @@ describe("a secret", () => {
     expect(`${secret} ${JSON.stringify({ secret })} ${inspect(secret)}`).not.toContain("s3cret");
   });
 
+  test.each([
+    "17|Zk3mPq8sT1vX4yB6nD9f",
+    "17|zkmpqstvxybndfghjklw",
+    "Zk3mPq8sT1vX4yB6nD9f",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV",
+    "3f2b8c1e-7d4a-4e0b-9c55-12ab34cd56ef",
+    "x1".repeat(200),
+  ])("is not repeated where it stands in place of its file: %s", (text) => {
+    expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
+    expect(thrown(() => readSecret({ file: text })).message).toBe(
+      "A secret itself seems to stand where the path of its file belongs.",
+    );
+  });
+
+  test("is not repeated where it stands in place of the name of a variable", () => {
+    const text = "Zk3mPq8sT1vX4yB6nD9f";
+    expect(toldOf(() => readSecret({ env: text }, {}))).not.toContain(text);
+    expect(thrown(() => readSecret({ env: text }, {})).message).toBe(
+      "A secret itself seems to stand where the variable's name belongs.",
+    );
+    expect(readSecret({ env: text }, { [text]: "s3cret" }).reveal()).toBe("s3cret");
+  });
+
+  test.each([
+    { file: "plenum-token-of-house12" },
+    { file: "Hw7cRj2gLb5tKd8zVx1q.txt" },
+    { file: "secrets/Hw7cRj2gLb5tKd8zVx1q" },
+    { file: "short17" },
+    { file: "nothingbutletterswithoutend" },
+    { env: "PLENUM_TOKEN_OF_HOUSE_12" },
+    { env: "PLENUM_S3_SECRET_ACCESS_KEY" },
+    { env: "TOKEN2" },
+  ])("is missed by the path or name where that is one: %j", (ref) => {
+    const [name = ""] = Object.values(ref);
+    expect(thrown(() => readSecret(ref, {})).message).toContain(name);
+  });
+
+  test("is read from a file with a name like a token's", () => {
+    const name = "Zk3mPq8sT1vX4yB6nD9f";
+    const before = process.cwd();
+    file(name, "s3cret", 0o600);
+    process.chdir(folder);
+    try {
+      expect(readSecret({ file: name }).reveal()).toBe("s3cret");
+    } finally {
+      process.chdir(before);
+    }
+  });
+
   test("is referred to, never written into the configuration", () => {
     expect(SecretRef.safeParse("s3cret").error?.issues[0]?.message).toContain("{file: path}");
     expect(SecretRef.safeParse({ env: "not a name" }).success).toBe(false);
@@ -113,6 +163,12 @@ describe("a secret", () => {
     expect(SecretRef.parse({ env: "PW" })).toEqual({ env: "PW" });
   });
 });
+
+/** All that a log or a terminal could show of what is thrown. */
+function toldOf(action: () => unknown): string {
+  const error = thrown(action);
+  return `${sentence(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;
+}
 
 function thrown(action: () => unknown): ConfigError {
   try {
