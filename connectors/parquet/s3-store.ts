@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Clock } from "../../src/clock.ts";
-import { Retryable } from "../../src/errors.ts";
+import { ConfigError, Retryable } from "../../src/errors.ts";
 import { proxyOf, targetOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { failureOfConnection } from "../../src/tls-trouble.ts";
@@ -19,6 +19,15 @@ const CONNECT_MS = 10_000;
 const CONNECTIONS = 8;
 /** A conditional put that met another one is tried so often; by then that one is over, and the answer is yes or no. */
 const CONFLICTS = 3;
+/** What is read of a refusal, or of the answer to a put, in bytes: a code and a sentence, such as `SlowDown`. */
+const MAX_WORDS_BYTES = 64 * 1024;
+/** A page of a list, in bytes: 1,000 keys of 1,024 bytes, each of them perhaps `%C3`, and what is said of them, are 4 MB. */
+const MAX_PAGE_BYTES = 8 * 1024 ** 2;
+/**
+ * An object, in bytes: a sealed day of 300,000 rows has 10 MB, a landing of a million rows 50, a checkpoint with the
+ * statistics of 100,000 files as much.
+ */
+const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
 
 export interface S3Store extends ObjectStore {
   /** Asks for one key: shows address, credentials, bucket and the right to list, and writes nothing. */
@@ -35,6 +44,8 @@ interface S3Request {
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
+  /** Bytes of a success that are read at most; one that has more is none. Without it, as of a refusal, only its beginning. */
+  readonly maxBytes?: number;
   /** Statuses beside 2xx that the caller understands. */
   readonly allow?: readonly number[];
 }
@@ -112,7 +123,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     askedMs = clock.monotonic();
     const limit = timeLimit(signal, config.timeout);
     let response: Dispatcher.ResponseData;
-    let bytes: Uint8Array;
+    let said: Beginning;
     try {
       response = await connected().request({
         origin,
@@ -122,14 +133,17 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
         body: body ?? null,
         signal: limit.signal,
       });
-      bytes = new Uint8Array(await response.body.arrayBuffer());
+      const isWanted = response.statusCode >= 200 && response.statusCode < 300;
+      const maxBytes = (isWanted ? request.maxBytes : undefined) ?? MAX_WORDS_BYTES;
+      said = await beginningOf(response, maxBytes);
     } catch (error) {
       throw signal.aborted ? signal.reason : failureOfConnection(error, farEnd);
     } finally {
       limit.end();
     }
-    const answer = { status: response.statusCode, headers: response.headers, bytes };
+    const answer = { status: response.statusCode, headers: response.headers, bytes: said.bytes };
     const isFine = answer.status >= 200 && answer.status < 300;
+    if (isFine && said.isCut && request.maxBytes !== undefined) throw tooLarge(request.key, request.maxBytes);
     if (isFine && method === "PUT") throwIfNotStored(answer);
     if (isFine || request.allow?.includes(answer.status) === true) return answer;
     throw failureOfAnswer(answer, config, clock.now());
@@ -142,6 +156,25 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       `${endpoint.origin} answered ${status}, but not as a storage that has stored something.`,
       {
         hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
+      },
+    );
+  }
+
+  function tooLarge(key: string | null, maxBytes: number): ConfigError {
+    const most = `more than ${maxBytes / 1024 ** 2} MiB`;
+    if (key === null) {
+      return new ConfigError(
+        `${endpoint.origin} answered ${most} to a list, where a storage has half of it.`,
+        {
+          field: "s3.endpoint",
+          hint: "Check that s3.endpoint is that of an S3-compatible storage.",
+        },
+      );
+    }
+    return new ConfigError(
+      `${prefix}${key} in the bucket ${config.bucket} has ${most}, too many to be read.`,
+      {
+        hint: "Nothing that Plenum writes comes near: see who has put it there, or choose another prefix.",
       },
     );
   }
@@ -171,7 +204,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       ...(after === undefined ? {} : { "start-after": prefix + after }),
       ...(token === null ? {} : { "continuation-token": token }),
     };
-    const { bytes } = await ask({ method: "GET", key: null, query }, signal);
+    const { bytes } = await ask({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
     return listed(Buffer.from(bytes).toString(), prefix.length);
   }
 
@@ -193,7 +226,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     },
 
     async get(key, signal) {
-      const answer = await ask({ method: "GET", key, allow: [404] }, signal);
+      const answer = await ask({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
       if (answer.status !== 404) return answer.bytes;
       if (Buffer.from(answer.bytes).includes("<Code>NoSuchBucket</Code>")) {
         throw failureOfAnswer(answer, config, clock.now());
@@ -226,6 +259,28 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       await open?.destroy();
     },
   };
+}
+
+interface Beginning {
+  readonly bytes: Uint8Array;
+  /** There is more. */
+  readonly isCut: boolean;
+}
+
+/** An answer, as far as it is wanted; the rest costs the connection. Of one that says beforehand that it is longer, little. */
+async function beginningOf(
+  { body, headers }: Pick<Dispatcher.ResponseData, "body" | "headers">,
+  maxBytes: number,
+): Promise<Beginning> {
+  const isLonger = Number(headers["content-length"] ?? 0) > maxBytes;
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of body as AsyncIterable<Buffer>) {
+    parts.push(part);
+    bytes += part.length;
+    if (isLonger || bytes > maxBytes) break;
+  }
+  return { bytes: Buffer.concat(parts).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
 }
 
 /** As the signature wants it: every character but letters, digits, `-._~` and the slashes between. */

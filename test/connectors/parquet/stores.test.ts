@@ -1,11 +1,13 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import { createS3Store } from "#connectors/parquet/s3-store.ts";
+import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
 import { type Clock, systemClock } from "#src/clock.ts";
 import { sentence } from "#src/errors.ts";
 import { folderFailure } from "#src/folder-trouble.ts";
@@ -230,6 +232,49 @@ describe("S3", () => {
     }
   });
 
+  test.each([
+    [
+      "a list",
+      (store: ObjectStore) => store.list("a", never()),
+      200,
+      /more than 8 MiB to a list.*s3\.endpoint/s,
+    ],
+    ["a probe", (store: ObjectStore) => (store as S3Store).probe(never()), 200, /more than 8 MiB to a list/],
+    ["a refusal", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
+    ["a refused put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 403, /\(AccessDenied\)/],
+    ["a put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 200, /not as a storage/],
+  ] as const)("does not read on where %s has no end", async (_what, ask, status, words) => {
+    const endless = await startEndless(status);
+    const failure = await ask(s3Store(endless)).catch((error: unknown) => error);
+    expect(sentence(failure)).toMatch(words);
+    expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
+  });
+
+  test("does not read an object that says of itself that it is far too large", async () => {
+    const endless = await startEndless(200, { "content-length": String(257 * 1024 ** 2) });
+    const failure = await s3Store(endless, { prefix: "lake" })
+      .get("tag/tag.parquet", never())
+      .catch((error: unknown) => error);
+    expect(failure).toMatchObject({ kind: "config" });
+    expect(sentence(failure)).toMatch(/^lake\/tag\/tag\.parquet in the bucket lake has more than 256 MiB/);
+    expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
+  });
+
+  test("reads an object of 20 MiB, and a page of a thousand keys of a thousand bytes", async () => {
+    const s3 = await server();
+    const store = s3Store(s3);
+    const large = Buffer.alloc(20 * 1024 ** 2, "x");
+    s3.objects.set("large", large);
+    expect(large.equals((await store.get("large", never())) ?? Buffer.alloc(0))).toBe(true);
+
+    const keys = Array.from({ length: 1_000 }, (_, n) => `${"\u{1f321}".repeat(255)}${n}`);
+    const contents = keys.map(
+      (key) => `<Contents><Key>${encodeURIComponent(key)}</Key><Size>1</Size></Contents>`,
+    );
+    const page = await startAnswering((response) => response.end(contents.join("\n")));
+    expect((await s3Store(page).list("", never())).map(({ key }) => key)).toEqual(keys);
+  });
+
   test("needs https but to this machine, unless somebody says otherwise", () => {
     const parse = (more: Record<string, unknown>) =>
       S3Config.safeParse({ ...inS3({ url: "http://127.0.0.1:1" }).s3, ...more });
@@ -259,7 +304,35 @@ async function server(): Promise<S3Server> {
   return s3;
 }
 
-function s3Store(s3: S3Server, more: Record<string, unknown> = {}, clock: Clock = systemClock) {
+/** Answers every request with an error of S3 that goes on for as long as somebody reads. */
+async function startEndless(status: number, headers: Record<string, string> = {}) {
+  let sent = 0;
+  const more = Buffer.alloc(64 * 1024, " ");
+  const answering = await startAnswering((response) => {
+    const goOn = () => {
+      let isRead = true;
+      while (isRead && !response.destroyed) {
+        isRead = response.write(more);
+        sent += more.length;
+      }
+    };
+    response.on("drain", goOn).writeHead(status, headers);
+    response.write("<Error><Code>AccessDenied</Code>");
+    goOn();
+  });
+  return { ...answering, sent: () => sent };
+}
+
+async function startAnswering(answer: (response: ServerResponse) => void) {
+  const answering = createServer((request, response) => {
+    request.resume().on("end", () => answer(response));
+  });
+  onTestFinished(() => void answering.close().closeAllConnections());
+  await new Promise<void>((resolve) => answering.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${(answering.address() as AddressInfo).port}` };
+}
+
+function s3Store(s3: Pick<S3Server, "url">, more: Record<string, unknown> = {}, clock: Clock = systemClock) {
   const store = createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), clock);
   onTestFinished(() => store.close());
   return store;
