@@ -333,6 +333,15 @@ export interface ConnectorContext {
   readonly picture: Picture;
 }
 
+export interface Shared {
+  /** The option that leads both there, below the connector's name. */
+  readonly path: readonly string[];
+  /** For the sentence "The sinks a and b would …": `write the same files: give one of them another folder`. */
+  readonly would: string;
+  /** It bears two that are offered different events, by their filters. */
+  readonly bearsOthers?: true;
+}
+
 /** A connector as the catalogue lists it. A capability is the presence of its function. */
 export interface ConnectorDefinition<C = unknown> {
   readonly name: string;
@@ -352,6 +361,11 @@ export interface ConnectorDefinition<C = unknown> {
    * copied; null where it keeps no such event.
    */
   whereIs?(config: C, event: Event): string | null;
+  /**
+   * What two sinks of it have in common that each needs for itself, such as a folder; null where nothing. Two that do are
+   * refused by the configuration.
+   */
+  shared?(one: C, other: C): Shared | null;
   /** A promise where more than a few files belong to it: they are loaded only where such a sink is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   commands?(config: C, context: ConnectorContext): CommandSource | Promise<CommandSource>;

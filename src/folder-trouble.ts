@@ -1,5 +1,5 @@
-import { existsSync, lstatSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { existsSync, lstatSync, realpathSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
 import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
 import { systemCodeOf } from "./own-trouble.ts";
 
@@ -63,4 +63,15 @@ export function linkTrouble(link: string, cause?: unknown): ConfigError {
     hint: "Make the folder that it leads to, or choose another folder.",
     cause,
   });
+}
+
+/** Where a path leads, with its links followed as far as it is there: two spellings of one folder are the same text. */
+export function realFolder(path: string): string {
+  const whole = resolve(path);
+  try {
+    return realpathSync.native(whole);
+  } catch {
+    // Not there yet, or not to be looked at.
+    return dirname(whole) === whole ? whole : join(realFolder(dirname(whole)), basename(whole));
+  }
 }

@@ -1,6 +1,7 @@
-import { resolve } from "node:path";
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import { isAbsolute, relative, resolve, sep } from "node:path";
+import type { ConnectorDefinition, Shared } from "../../src/connector.ts";
 import type { Event } from "../../src/event.ts";
+import { realFolder } from "../../src/folder-trouble.ts";
 import { FileConfig } from "./config.ts";
 import { folderOf } from "./layout.ts";
 import { createFileSink } from "./sink.ts";
@@ -11,8 +12,27 @@ export const file = {
   Config: FileConfig,
   carriesSequence: true,
   whereIs: searchFor,
+  shared: sameFiles,
   sink: createFileSink,
 } satisfies ConnectorDefinition<FileConfig>;
+
+/**
+ * Files of another name are nobody's business here, nor are those of the other layout, whose names are made otherwise. With
+ * `path` all folders below are looked through for files that were not finished.
+ */
+function sameFiles(one: FileConfig, other: FileConfig): Shared | null {
+  const isByDay = one.path === undefined;
+  if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
+  const [here, there] = [realFolder(one.folder), realFolder(other.folder)];
+  const isShared = isByDay ? here === there : isWithin(here, there) || isWithin(there, here);
+  if (!isShared) return null;
+  return { path: ["folder"], would: "write the same files: give one of them another folder or another name" };
+}
+
+function isWithin(outer: string, path: string): boolean {
+  const way = relative(outer, path);
+  return way.split(sep)[0] !== ".." && !isAbsolute(way);
+}
 
 /** `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which reads compressed files and others. */
 function searchFor({ folder, name, path }: FileConfig, { subject, type, siteid }: Event): string {

@@ -1,15 +1,38 @@
 import { resolve } from "node:path";
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import type { ConnectorDefinition, Shared } from "../../src/connector.ts";
 import type { AnyEvent, Event } from "../../src/event.ts";
+import { realFolder } from "../../src/folder-trouble.ts";
 import { ParquetConfig } from "./config.ts";
+import { endpointOf, prefixOf } from "./s3-answer.ts";
 
 export const parquet = {
   name: "parquet",
   summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
   Config: ParquetConfig,
   whereIs: questionFor,
+  shared: sameTables,
   sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
 } satisfies ConnectorDefinition<ParquetConfig>;
+
+/** A Delta table bears several that write, but two that are offered the same events would add each row twice. */
+function sameTables(one: ParquetConfig, other: ParquetConfig): Shared | null {
+  const place = placeOf(other);
+  if (place === null || placeOf(one) !== place) return null;
+  const isInFolder = other.folder !== undefined;
+  const isDelta = one.table_format === "delta" && other.table_format === "delta";
+  return {
+    path: isInFolder ? ["folder"] : ["s3", "prefix"],
+    would: `write the same tables: give one of them another ${isInFolder ? "folder" : "s3.prefix"}`,
+    ...(isDelta ? { bearsOthers: true } : {}),
+  };
+}
+
+/** Null where the configuration says none, or one that is no address, which it is told for by itself. */
+function placeOf({ folder, s3 }: ParquetConfig): string | null {
+  if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
+  const end = URL.parse(endpointOf(s3));
+  return end && `${end.origin} ${s3.bucket} ${prefixOf(s3)}`;
+}
 
 /** In the words of DuckDB, which reads folders, S3 and Delta tables alike. */
 function questionFor({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {

@@ -15,6 +15,11 @@ export function endpointOf({ endpoint, region }: Pick<S3Config, "endpoint" | "re
   return endpoint ?? `https://s3.${region}.amazonaws.com`;
 }
 
+/** With the slash that separates it from the rest of a key; empty where there is none. */
+export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
+  return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
+}
+
 /**
  * What an answer that is no success means. By the storage's own code, because the status alone says little:
  *

@@ -11,7 +11,7 @@ import { USER_AGENT } from "../../src/version.ts";
 import { timeLimit } from "../../src/waiting.ts";
 import type { S3Config } from "./config.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
-import { endpointOf, failureOfAnswer, type S3Answer } from "./s3-answer.ts";
+import { endpointOf, failureOfAnswer, prefixOf, type S3Answer } from "./s3-answer.ts";
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 10_000;
@@ -56,7 +56,7 @@ interface S3Request {
  */
 export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const endpoint = new URL(endpointOf(config));
-  const prefix = config.prefix === "" ? "" : `${config.prefix.replace(/^\/+|\/+$/g, "")}/`;
+  const prefix = prefixOf(config);
   const base = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;

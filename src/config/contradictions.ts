@@ -1,10 +1,6 @@
 import { suggestion } from "../suggest.ts";
-
-/** What one section of the configuration says of another that is not so. */
-export interface Contradiction {
-  readonly path: readonly (string | number)[];
-  readonly message: string;
-}
+import type { Contradiction } from "./problems.ts";
+import { sharedPlaces } from "./shared-places.ts";
 
 interface BySystem {
   readonly systems?: readonly string[] | undefined;
@@ -59,6 +55,7 @@ export function contradictions(config: Sections): readonly Contradiction[] {
     ...writable(config),
     ...filters(config),
     ...boundToOneMachine(config),
+    ...sharedPlaces(config.sinks),
   ];
 }
 

@@ -10,6 +10,12 @@ export interface ConfigProblem {
   readonly message: string;
 }
 
+/** What one section of the configuration says of another that is not so. */
+export interface Contradiction {
+  readonly path: readonly (string | number)[];
+  readonly message: string;
+}
+
 /** All that is wrong with a configuration file, told at once. */
 export class ConfigurationError extends ConfigError {
   readonly problems: readonly ConfigProblem[];

@@ -1,0 +1,137 @@
+import { mkdirSync, rmSync, symlinkSync } from "node:fs";
+import { join, relative } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { parseYaml } from "#src/config/load.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+const SOURCE = `sources:
+  main:
+    base_url: https://monitoring.example.com
+    token: { env: TOKEN }
+    time_zone: Europe/Stockholm
+`;
+
+let folder: string;
+beforeAll(() => {
+  folder = temporaryFolder("shared-places");
+  mkdirSync(join(folder, "real"));
+  symlinkSync("real", join(folder, "link"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** What is said of two sinks, a and b, each as it is written; null where nothing. */
+function told(a: string, b: string, more = ""): string | null {
+  const text = `${SOURCE}${more}sinks:\n  a: { ${a} }\n  b: { ${b} }\n`;
+  try {
+    parseYaml({ schema: Config, file: "f", text, environment: {} });
+    return null;
+  } catch (error) {
+    return (error as Error).message.replace(/^f:\d+:\d+ /, "");
+  }
+}
+
+const file = (path: string, more = "") => `file: { folder: "${path}"${more} }`;
+const parquet = (path: string, more = "") => `parquet: { folder: "${path}"${more} }`;
+const s3 = (more: string, format = "plain") =>
+  `parquet: { s3: { bucket: lake, access_key_id: { env: ID }, secret_access_key: { env: KEY }, ${more} }, table_format: ${format} }`;
+
+const SAME_FILES =
+  "sinks.b.file.folder: The sinks a and b would write the same files: give one of them another folder or another name.";
+const SAME_TABLES =
+  "sinks.b.parquet.folder: The sinks a and b would write the same tables: give one of them another folder.";
+const SAME_PREFIX =
+  "sinks.b.parquet.s3.prefix: The sinks a and b would write the same tables: give one of them another s3.prefix.";
+
+describe("two file sinks", () => {
+  test.each([
+    ["the same spelling", "real", "real"],
+    ["a slash at its end", "real", "real/"],
+    ["a way round", "real", "other/../real"],
+    ["a link", "real", "link"],
+    ["a link above", "real/later/events", "link/later/events"],
+    ["a folder that is not there yet", "later", "./later/"],
+  ])("may not have one folder: %s", (_what, one, other) => {
+    const [here, there] = [`${folder}/${one}`, `${folder}/${other}`];
+    expect(told(file(here), file(there))).toBe(SAME_FILES);
+    expect(told(file(relative(process.cwd(), here)), file(there))).toBe(SAME_FILES);
+    expect(told(file(here, ", gzip: true, name: x"), file(there, ", name: x"))).toBe(SAME_FILES);
+  });
+
+  test("with folders for days may not lie within each other, where each looks for what is unfinished", () => {
+    const days = ', path: "{date}"';
+    expect(told(file("/x", days), file("/x/y", days))).toBe(SAME_FILES);
+    expect(told(file("/x/y", days), file("/x", ', path: "{kind}/{date}"'))).toBe(SAME_FILES);
+    expect(told(file("/x/y", days), file("/x/..y", days))).toBeNull();
+    expect(told(file("/x/y", days), file("/x/yz", days))).toBeNull();
+  });
+
+  test.each([
+    ["two folders", file("/x/a"), file("/x/b")],
+    ["a folder within another", file("/x"), file("/x/b")],
+    ["two names", file("/x"), file("/x", ", name: other")],
+    ["two layouts, whose names differ", file("/x"), file("/x", ', path: "{date}"')],
+    ["one of them switched off", file("/x"), `enabled: false, ${file("/x")}`],
+    ["the other a lake", file("/x"), parquet("/x")],
+  ])("are fine with %s", (_what, a, b) => {
+    expect(told(a, b)).toBeNull();
+  });
+
+  test("of three each is told of once", () => {
+    const b = `${file("/x")} }\n  c: { ${file("/x")}`;
+    expect(told(file("/x"), b)?.split("\n")).toEqual([
+      SAME_FILES,
+      expect.stringContaining("sinks.c.file.folder: The sinks a and c would write the same files"),
+    ]);
+  });
+});
+
+describe("two lakes", () => {
+  test.each([
+    ["one folder", parquet("/x"), parquet("/x/"), SAME_TABLES],
+    ["one folder in two formats", parquet("/x"), parquet("/x", ", table_format: delta"), SAME_TABLES],
+    ["one bucket", s3("region: eu-north-1"), s3("region: eu-north-1"), SAME_PREFIX],
+    ["one prefix in two spellings", s3("prefix: a/b"), s3("prefix: /a/b/"), SAME_PREFIX],
+    [
+      "one storage in two spellings",
+      s3("region: eu-north-1"),
+      s3('endpoint: "https://S3.eu-north-1.amazonaws.com:443/"'),
+      SAME_PREFIX,
+    ],
+    ["the same events in one Delta table", s3("prefix: a", "delta"), s3("prefix: a", "delta"), SAME_PREFIX],
+  ])("may not have %s", (_what, a, b, said) => {
+    expect(told(a, b)).toBe(said);
+  });
+
+  test.each([
+    ["two folders", parquet("/x/a"), parquet("/x/b")],
+    ["two prefixes", s3("prefix: a"), s3("prefix: b")],
+    ["two storages", s3('endpoint: "https://a.example"'), s3('endpoint: "https://b.example"')],
+    [
+      "different events in one Delta table",
+      `filter: { sites: [1] }, ${s3("prefix: a", "delta")}`,
+      `filter: { sites: [2] }, ${s3("prefix: a", "delta")}`,
+    ],
+  ])("are fine with %s", (_what, a, b) => {
+    expect(told(a, b)).toBeNull();
+  });
+
+  test("in two plain tables of different events may not have one folder either", () => {
+    expect(told(`filter: { sites: [1] }, ${parquet("/x")}`, `filter: { sites: [2] }, ${parquet("/x")}`)).toBe(
+      SAME_TABLES,
+    );
+  });
+
+  test("that are wrong by themselves are told so, and nothing of each other", () => {
+    const complaint = told(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
+    expect(complaint).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
+    expect(complaint).not.toContain("The sinks");
+    expect(told("parquet: {}", "parquet: {}")).not.toContain("The sinks");
+  });
+
+  test("of a fleet are one sink at each of its sources, which is one table of all", () => {
+    const state = 'state: { postgres: { url: "postgresql://p@db.example.com/p" } }\n';
+    expect(told(s3("prefix: a", "delta"), s3("prefix: b", "delta"), state)).toBeNull();
+    expect(told(s3("prefix: a", "delta"), s3("prefix: a", "delta"), state)).toBe(SAME_PREFIX);
+  });
+});
