@@ -90,7 +90,9 @@ async function buildSink(
     picture,
   };
   const sink = parts.standIn?.(name) ?? (await definition.sink?.(options, context));
-  const configured = sink === undefined ? null : { name, connector, sink, delivery: entry };
+  const meets = (other: ConfiguredSink) =>
+    other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
+  const configured = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
   const isSame = before !== undefined && isDeepStrictEqual(before.entry[connector], options);
   const listener = isSame ? before.listener : ((await definition.commands?.(options, context)) ?? null);
   return { entry, configured, listener };

@@ -112,18 +112,19 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     runners = all;
     wanted = wantedOf(sinks);
     seenByLag = null;
-    const starting = coming.map((runner) => runner.start(hasLeft(runner.configured.name)));
+    const starting = coming.map((runner) => runner.start(hasLeft(runner.configured)));
     const ending = endAll(going).finally(() => endings.delete(ending));
     endings.add(ending);
     // Known, so what is committed from here on reaches whoever is new; who goes needs his time.
     await Promise.all(starting);
   }
 
-  /** Two of one name would move one cursor. */
-  async function hasLeft(name: string): Promise<void> {
-    await Promise.all(
-      [...leaving].filter((each) => each.configured.name === name).map((each) => each.ended()),
+  /** Two of one name would move one cursor, and two that meet, as where a sink is renamed, would write the same files. */
+  async function hasLeft(next: ConfiguredSink): Promise<void> {
+    const before = [...leaving].filter(
+      ({ configured }) => configured.name === next.name || next.meets?.(configured) === true,
     );
+    await Promise.all(before.map((each) => each.ended()));
   }
 
   async function endAll(going: readonly SinkRunner[]): Promise<void> {

@@ -17,6 +17,10 @@ export interface ConfiguredSink {
   readonly connector: string;
   readonly sink: Sink;
   readonly delivery: DeliveryConfig;
+  /** The connector's options. */
+  readonly options?: unknown;
+  /** Whether the two would write into the same place, so that one begins when the other has ended. */
+  meets?(other: ConfiguredSink): boolean;
 }
 
 export interface SinkRunnerOptions {

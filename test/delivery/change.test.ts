@@ -1,5 +1,9 @@
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { buildSinks, sinksOf } from "#src/build-sinks.ts";
+import { Config } from "#src/config/config.ts";
 import type { Event } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
+import { createPicture } from "#src/picture.ts";
 import { valueEvent } from "../sample-events.ts";
 import { configured, openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 
@@ -71,6 +75,46 @@ test("who takes another's place begins when that one has finished its batch, and
   await workshop.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
+});
+
+test("who would write where another of another name does begins when that one has ended, and nobody else waits", async () => {
+  let finish: () => void = () => {};
+  const before = scriptedSink(
+    () =>
+      new Promise((resolve) => {
+        finish = () => resolve({ rejected: [] });
+      }),
+  );
+  const [after, elsewhere] = [scriptedSink(), scriptedSink()];
+  const dispatcher = workshop.dispatcher({ before });
+  await dispatcher.start(new AbortController().signal);
+  await commit(values(0, 2));
+  const meets = ({ name }: { readonly name: string }) => name === "before";
+  await dispatcher.change([{ ...configured("after", after), meets }, configured("elsewhere", elsewhere)]);
+  await commit(values(2, 2));
+  expect([before.closes, after.opens, elsewhere.opens]).toEqual([0, 0, 1]);
+  finish();
+  await workshop.clock.advance(1_000);
+  expect([before.closes, after.opens]).toEqual([1, 1]);
+  expect(written(after)).toEqual(ids(values(0, 4)));
+});
+
+test("a sink that was built meets one that writes the same files, and no other", async () => {
+  const { clock, metrics, store } = workshop;
+  const sinks = Config.shape.sinks.parse({
+    days: { file: { folder: "/x" } },
+    renamed: { file: { folder: "/x/" } },
+    elsewhere: { file: { folder: "/y" } },
+    lake: { parquet: { folder: "/x" } },
+    screen: { stdout: {} },
+  });
+  const picture = createPicture(store, new Map());
+  const log = createLog({ level: "silent" });
+  const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, picture }));
+  const met = all.map((one) =>
+    all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name),
+  );
+  expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });
 
 describe("a sink that is gone, while the state cannot be written", () => {
