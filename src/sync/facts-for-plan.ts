@@ -3,6 +3,7 @@ import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { ledgerFor, wantedSeries } from "./history/book.ts";
 import type { HistoryConfig } from "./history/config.ts";
+import { valuesBelow } from "./history/cuts.ts";
 import type { LedgerBefore } from "./history/ledger-before.ts";
 import { type BackfillOrder, type BackfillOrders, loadOrders } from "./history/orders.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
@@ -13,7 +14,7 @@ import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
 import { type ListProgress, tagsFromLists } from "./seen-building.ts";
 import { firstMatch } from "./select.ts";
-import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
+import { type HeldCut, type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
 
 /** What a plan needs of the configuration. */
 export interface PlanSettings {
@@ -69,13 +70,14 @@ export async function factsFromState(
 }
 
 async function heldPast(store: Store, source: string) {
-  const [tags, ledgers, orders, window] = await Promise.all([
+  const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
     store.documents<HeldHistory | LedgerBefore>(documentSet("history", source)),
     loadOrders(store, source),
     store.document<HeldWindow>(syncSet("history-window", source), "values"),
+    store.document<HeldCut>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? UNKNOWN_WINDOW };
+  return { tags, ledgers, orders, window: window ?? UNKNOWN_WINDOW, cut: cut ?? null };
 }
 
 /** The ledgers of every series that is wanted now, and how far they are; the store is only read. */
@@ -88,9 +90,10 @@ export async function pastFromState(
   readonly orders: BackfillOrders;
   readonly progress: HistoryProgress;
 }> {
-  const { tags, ledgers, orders, window } = await heldPast(store, settings.source);
+  const { tags, ledgers, orders, window, cut } = await heldPast(store, settings.source);
   const { all } = ledgersOf(settings, tags, ledgers, orders, nowMs);
-  const values = windowValues(window, { most: settings.valuesMax });
+  const most = Math.min(settings.valuesMax, valuesBelow(cut, nowMs));
+  const values = windowValues(window, { most });
   return { ledgers: all, orders, progress: progressOf(all, orders, values, unprovenTags(all), nowMs) };
 }
 
@@ -134,6 +137,7 @@ export function factsFromTags(
     ledgers: new Map(),
     orders: { open: [], paused: false },
     window: UNKNOWN_WINDOW,
+    cut: null,
     nowMs,
     live: null,
   });
@@ -156,12 +160,13 @@ function factsOf(known: {
   readonly ledgers: ReadonlyMap<string, HeldHistory | LedgerBefore>;
   readonly orders: BackfillOrders;
   readonly window: HeldWindow;
+  readonly cut: HeldCut | null;
   readonly nowMs: number;
   readonly live: PlanLive | null;
 }): PlanFacts {
   const { settings, tags, orders, nowMs, live } = known;
   const ledgers = ledgersOf(settings, tags, known.ledgers, orders, nowMs);
-  const most = settings.valuesMax;
+  const most = Math.min(settings.valuesMax, valuesBelow(known.cut, nowMs));
   const left = (values: number) =>
     requestsLeft(progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs));
   return {

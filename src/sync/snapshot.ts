@@ -345,6 +345,21 @@ export interface HeldWindow {
   readonly failures?: number;
 }
 
+/**
+ * Where the service was seen to leave points out of an answer of history without an error (set `history-window`, key
+ * `cut`).
+ */
+export interface HeldCut {
+  /** Points of one series; null where it is not known to matter. */
+  readonly series: number | null;
+  /** Points of the whole answer. */
+  readonly answer: number | null;
+  /** It is one of the two, and not known which. */
+  readonly either: boolean;
+  /** When it was proved last, UTC. */
+  readonly at: string;
+}
+
 /** The period in which sensors are watched now (set `sensors`, key `period`). */
 export interface HeldSensorPeriod {
   /** UTC. */

@@ -16,6 +16,10 @@ export interface LoggedPoint {
 /** What the service has: every version of every bucket, by `<tag> <resolution>`. */
 export type Truth = Map<string, LoggedPoint[]>;
 
+export interface TrialLog extends TagLog {
+  readonly measurements: readonly Measurement[];
+}
+
 export interface TrialHistory {
   readonly source: Source;
   readonly quota: ReturnType<typeof createTrialQuota>;
@@ -26,6 +30,8 @@ export interface TrialHistory {
   readonly withoutLog: Set<string>;
   /** Values that one answer can have at most. */
   valuesMax: number;
+  /** What is left of an answer. */
+  shorten: (logs: readonly TrialLog[]) => readonly TagLog[];
   /** Whether `from` and `to` include the bucket that begins there. */
   ends: { readonly from: boolean; readonly to: boolean };
 }
@@ -39,6 +45,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     trouble: () => null,
     withoutLog: new Set(),
     valuesMax: Number.POSITIVE_INFINITY,
+    shorten: (logs) => logs,
     ends: { from: true, to: true },
   };
   const answer = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
@@ -50,7 +57,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
     const values = logs.reduce((sum, log) => sum + log.measurements.length, 0);
     if (values > trial.valuesMax) throw new Retryable("504, too much");
-    return logs;
+    return trial.shorten(logs);
   };
   const series = (id: string, query: HistoryQuery): Measurement[] => {
     const from = Date.parse(query.from);

@@ -30,9 +30,11 @@ export interface Ask {
   readonly alone: boolean;
   /** Values that the reply is expected to have. */
   readonly values: number;
+  /** What an answer left out that may have been cut: asked for again by itself. */
+  readonly again?: true;
 }
 
-interface Wanted {
+export interface Wanted {
   readonly series: Series;
   readonly range: Range;
   /** It was refused before: asked alone, it spoils nobody else's request. */
@@ -46,6 +48,8 @@ export interface Limit {
   readonly values: number;
   /** Whether what is asked alone goes before the others now; it takes turns with them. */
   readonly aloneFirst: boolean;
+  /** Buckets that each of so many tags may be asked for, where the service leaves off; as many as one likes by default. */
+  readonly bucketsEach?: (tags: number) => number;
 }
 
 export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
@@ -159,7 +163,8 @@ function askForPast(kind: "backfill" | "ordered", wanted: readonly Wanted[], lim
 }
 
 function lengthOf(group: Group, limit: Limit): number {
-  const perTag = Math.max(1, Math.floor(limit.values / group.length));
+  const each = Math.floor(limit.values / group.length);
+  const perTag = Math.max(1, Math.min(each, limit.bucketsEach?.(group.length) ?? each));
   return perTag * BUCKET_MS[group[0].series.rules.resolution];
 }
 
@@ -186,7 +191,7 @@ function cut(fromMs: number, toMs: number, group: Group, limit: Limit): number {
   return Math.min(toMs, Math.max(least, most));
 }
 
-function askFor(kind: Ask["kind"], group: Group, range: Range): Ask {
+export function askFor(kind: Ask["kind"], group: Group, range: Range): Ask {
   const ranges = new Map<string, Range>();
   const series: Series[] = [];
   for (const wanted of group) {

@@ -1,5 +1,7 @@
+import { type Clock, isoUtc } from "../../clock.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type HeldWindow, syncSet } from "../snapshot.ts";
+import { type HeldCut, type HeldWindow, syncSet } from "../snapshot.ts";
+import { bucketsEach, type Counts, provedCut, valuesBelow } from "./cuts.ts";
 import { answered, failed, UNKNOWN_WINDOW, type WindowLimits, windowValues } from "./window.ts";
 
 /** How much one request of a source may ask for; learned while it is used, remembered over restarts. */
@@ -10,12 +12,22 @@ export interface LearnedWindow {
   /** A request for so many values was answered; returns what is to be remembered of it, with the answer. */
   answered(values: number): readonly DocumentChange[];
   failed(values: number): Promise<void>;
+  /** An answer left off at one of these counts, without an error. */
+  cutAt(counts: Counts): Promise<void>;
+  /** Buckets that each of so many tags may be asked for; infinite where no answer left off. */
+  bucketsEach(tags: number): number;
 }
 
-export function createLearnedWindow(store: Store, source: string, limits: WindowLimits): LearnedWindow {
+export function createLearnedWindow(
+  store: Store,
+  source: string,
+  limits: WindowLimits,
+  clock: Pick<Clock, "now">,
+): LearnedWindow {
   const set = syncSet("history-window", source);
   const key = "values";
   let window: HeldWindow = UNKNOWN_WINDOW;
+  let cut: HeldCut | null = null;
 
   const learn = (next: HeldWindow): readonly DocumentChange[] => {
     const isNews = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
@@ -26,8 +38,14 @@ export function createLearnedWindow(store: Store, source: string, limits: Window
   return {
     async load() {
       window = (await store.document<HeldWindow>(set, key)) ?? UNKNOWN_WINDOW;
+      cut = (await store.document<HeldCut>(set, "cut")) ?? null;
     },
-    values: () => windowValues(window, limits),
+    values: () => Math.min(windowValues(window, limits), valuesBelow(cut, clock.now())),
+    bucketsEach: (tags) => bucketsEach(cut, tags, clock.now()),
+    async cutAt(counts) {
+      cut = provedCut(cut, counts, isoUtc(clock.now()));
+      await store.commit({ documents: [{ set, put: [["cut", cut]] }] });
+    },
     answered: (values) => learn(answered(window, values, limits)),
     async failed(values) {
       const documents = learn(failed(window, values));

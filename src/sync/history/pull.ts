@@ -21,6 +21,7 @@ import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
 import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
+import { createShortAnswers } from "./short-answers.ts";
 import { createTakeBack } from "./take-back.ts";
 
 /**
@@ -78,7 +79,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = seesEverything() } = options;
   let { classes } = options;
   const limits = { most: options.valuesMax };
-  const window = createLearnedWindow(store, source.name, limits);
+  const window = createLearnedWindow(store, source.name, limits, clock);
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
   const orders = createOpenOrders({ store, source: source.name, clock, log, book });
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
@@ -95,6 +96,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   });
   const counted = metrics === undefined ? {} : { metrics };
   const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
+  const short = createShortAnswers({ clock, window, log });
   const requests = createHistoryRequests({
     source,
     clock,
@@ -103,6 +105,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     window,
     probe,
     settle,
+    short,
     reasons,
     lookMs,
   });
@@ -160,12 +163,22 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         (series) =>
           isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic() && isInSight(series),
       );
-    const limit = { size: TAGS_PER_REQUEST, values: window.values(), aloneFirst: !wasAlone };
+    const limit = {
+      ...{ size: TAGS_PER_REQUEST, values: window.values(), aloneFirst: !wasAlone },
+      bucketsEach: window.bucketsEach,
+    };
     if (kind === "totals") {
       const total = nextTotal(free, nowMs, limit);
       return total === null ? null : { ask: total };
     }
-    const live = nextFollowing(free, nowMs, limit);
+    const { open, paused } = orders.now();
+    const live =
+      short.next(free, limit, past && !paused) ??
+      nextFollowing(
+        free.filter((series) => !short.has(series, true)),
+        nowMs,
+        limit,
+      );
     // Learning waits for a slot that live reads leave over: some always do, because no plan counts on all of them.
     const toLearn = probing || !past ? null : probe.next(nowMs);
     const isDue = live !== null || (!probing && probe.waiting() > 0);
@@ -174,9 +187,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (live !== null) return { ask: live };
     if (toLearn !== null) return { probe: toLearn };
     if (!past) return null;
-    const { open, paused } = orders.now();
-    if (!past || paused) return null;
-    const ask = nextOrdered(free, open, nowMs, limit) ?? nextBackfill(free, nowMs, limit);
+    if (paused) return null;
+    const sure = free.filter((series) => !short.has(series));
+    const ask = nextOrdered(sure, open, nowMs, limit) ?? nextBackfill(sure, nowMs, limit);
     // A request costs the same with 20 tags: while others are about to be proven, it waits for company.
     const isFull = ask === null || ask.alone || ask.series.length === TAGS_PER_REQUEST;
     return ask === null || (probing && !isFull) ? null : { ask };

@@ -15,6 +15,7 @@ import { lengthOfAll } from "./ranges.ts";
 import { type Refusal, type RefusalReasons, Unclear } from "./refusal-reasons.ts";
 import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
 import type { HistorySettle } from "./settle.ts";
+import type { ShortAnswers } from "./short-answers.ts";
 import { hadIn } from "./spans.ts";
 
 /** What one request of history is for. */
@@ -52,11 +53,14 @@ export function createHistoryRequests(options: {
   readonly window: LearnedWindow;
   readonly probe: HistoryProbe;
   readonly settle: HistorySettle;
+  readonly short: ShortAnswers;
   readonly reasons: RefusalReasons;
   /** How long nothing is looked for again after nothing was found, in milliseconds. */
   readonly lookMs: () => number;
 }): HistoryRequests {
-  const { source, clock, log, book, window, probe, settle, reasons } = options;
+  const { source, clock, log, book, window, probe, settle, short, reasons } = options;
+  /** Series that the last answer left out, by their keys. */
+  const leftOut = new Set<string>();
 
   /** What the service says to a query: an answer, or the error, which the caller throws where it understands it. */
   async function askFor(
@@ -91,13 +95,30 @@ export function createHistoryRequests(options: {
     const settled =
       "totals" in reply
         ? await settle.totals(part, reply.totals)
-        : await settle.logs(part, reply.logs, window.answered(part.values));
+        : await settle.logs(await short.believed(part, reply.logs), reply.logs, window.answered(part.values));
     reasons.answered();
     const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
+    const listed = new Set(("totals" in reply ? reply.totals : reply.logs).map(({ id }) => id));
     for (const each of series) {
       each.suspect = false;
-      if (!moved.has(each)) each.notBeforeMs = clock.monotonic() + STUCK_MS;
+      if (mayGoOn(each, listed.has(each.placed.tag.id)) || moved.has(each)) continue;
+      each.notBeforeMs = clock.monotonic() + STUCK_MS;
     }
+  }
+
+  /**
+   * Whether there is a reason to ask for a series again at once though its answer brought it no further. One record that
+   * is missing among 20 may be there the next time: whoever exports a month would look at 97 % for five minutes. What is
+   * left out twice in a row waits as all do.
+   */
+  function mayGoOn(series: Series, isListed: boolean): boolean {
+    if (isListed) {
+      leftOut.delete(series.key);
+      return short.has(series);
+    }
+    if (leftOut.has(series.key)) return false;
+    leftOut.add(series.key);
+    return true;
   }
 
   /** Learns from a failure what size may be too large. */
@@ -150,6 +171,7 @@ export function createHistoryRequests(options: {
     const noLog = refused.filter(({ refusal }) => refusal.why === "no-log").map(({ member }) => member);
     const seen = new Set(noLog.length === 0 ? [] : await reasons.seen(noLog, signal));
     const changed = new Map<Series, HeldHistory>();
+    short.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.suspect = true;
       // Whoever cannot be seen has no log for us, which says nothing about the log.
@@ -174,12 +196,17 @@ export function createHistoryRequests(options: {
       if (query === null) return;
       const logs = await source.history(query, "history", signal);
       reasons.answered();
-      await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+      await settle.ledgers(probe.proven(query.tagIds, overview(logs), clock.now()));
     };
     const whatOf = (part: readonly Series[]) => `whether ${idsOf(part)} have a log`;
     const { refused, last } = await settleApart(firsts, fetch, whatOf, signal, refusal);
     for (const each of refused) await settleVerdict(idsOf([each.member]), each.refusal, signal);
     if (last !== null) throw hopeless(last);
+  }
+
+  /** What may have been cut says who has a log, but not when it begins. */
+  function overview(logs: readonly TagLog[]): readonly TagLog[] {
+    return short.isWhole(logs) ? logs : [];
   }
 
   async function settleVerdict(
@@ -235,7 +262,7 @@ export function createHistoryRequests(options: {
         return;
       }
       const bad = probe.settle(toLearn, logs && new Set(logs.map(({ id }) => id)));
-      if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+      if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, overview(logs), clock.now()));
       const said = refusal?.said ?? LEFT_OVER;
       await settleVerdict(bad, { why: "no-log", said }, signal);
     } catch (error) {

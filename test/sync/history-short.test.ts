@@ -1,0 +1,279 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { isoUtc } from "#src/clock.ts";
+import { NoLog } from "#src/errors.ts";
+import type { AnyEvent } from "#src/event.ts";
+import { documentSet } from "#src/store/store.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
+import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
+import { type HeldBackfill, type HeldCut, type HeldHistory, syncSet } from "#src/sync/snapshot.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import { followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
+import { type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+
+const FIVE_MS = 300_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.parse("2026-11-02T06:00:00Z");
+const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "30d" };
+
+let clock: VirtualClock;
+let store: MemoryStore;
+let service: TrialHistory;
+
+beforeEach(() => {
+  const virtual = createVirtualClock(START, { turns: 1 });
+  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  store = createMemoryStore(() => clock.now());
+  service = trialHistory(clock);
+});
+
+const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
+
+/** Logs a value per bucket from a time on, but where it was silent. */
+function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS): void {
+  const all = [];
+  for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < START + 20 * DAY_MS; atMs += stepMs)
+    if (!isSilent(atMs)) all.push({ atMs, value: (atMs / FIVE_MS) % 97, knownFromMs: atMs + FIVE_MS });
+  service.truth.set(`${id} 5m`, all);
+  const months = ["2026-07", "2026-08", "2026-09", "2026-10", "2026-11"].map((month) =>
+    Date.parse(`${month}-01`),
+  );
+  service.truth.set(
+    `${id} 1mo`,
+    months.filter((atMs) => atMs + 31 * DAY_MS > fromMs).map((atMs) => ({ atMs, value: 1, knownFromMs: 0 })),
+  );
+}
+
+async function pull(tags: readonly string[], more: object = {}, valuesMax = 100_000): Promise<HistoryPull> {
+  await inventory(
+    store,
+    "trial",
+    tags.map((id) => tagNamed(id)),
+  );
+  const nothing = () => undefined;
+  return createHistoryPull({
+    ...{ source: service.source, store, clock, timeZone: "UTC", valuesMax },
+    log: { info: nothing, warn: nothing, error: nothing },
+    classes: HistoryConfig.parse([{ ...FIVE, ...more }]),
+  });
+}
+
+const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
+
+/** What of the service's truth was not told, from so long before the start up to an hour ago. */
+function missing(tags: readonly string[], beforeMs: number): readonly string[] {
+  const told = toldPoints(store.events as readonly AnyEvent[]);
+  const lost = tags.flatMap((id) =>
+    (service.truth.get(`${id} 5m`) ?? [])
+      .filter(({ atMs }) => atMs >= START - beforeMs && atMs < clock.now() - HOUR_MS)
+      .filter(({ atMs }) => told.values.get(`${id} 5m`)?.has(atMs) !== true)
+      .map(({ atMs }) => `${id} ${isoUtc(atMs)}`),
+  );
+  return [...told.faults, ...lost];
+}
+
+const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
+const cut = () => store.document<HeldCut>(syncSet("history-window", "trial"), "cut");
+
+type Cut = (logs: readonly TrialLog[]) => readonly TrialLog[];
+const each =
+  (part: (all: TrialLog["measurements"]) => TrialLog["measurements"]): Cut =>
+  (logs) =>
+    logs.map((log) => ({ ...log, measurements: part(log.measurements) }));
+
+/** The first or last so many of all, in the order of the tags. */
+const inAll =
+  (most: number, isLast: boolean): Cut =>
+  (logs) => {
+    let left = most;
+    const order = isLast ? logs.toReversed() : logs;
+    const kept = order.map((log) => {
+      const { measurements } = log;
+      const count = Math.min(left, measurements.length);
+      left -= count;
+      return {
+        ...log,
+        measurements: isLast ? measurements.slice(measurements.length - count) : measurements.slice(0, count),
+      };
+    });
+    return isLast ? kept.toReversed() : kept;
+  };
+
+/** The first or last so many of all by their time, as a database would. */
+const byTime =
+  (most: number, isLast: boolean): Cut =>
+  (logs) => {
+    const times = logs.flatMap(({ measurements }, tag) => measurements.map(({ time }) => `${time} ${tag}`));
+    times.sort();
+    const kept = new Set(isLast ? times.slice(-most) : times.slice(0, most));
+    return logs.map((log, tag) => ({
+      ...log,
+      measurements: log.measurements.filter(({ time }) => kept.has(`${time} ${tag}`)),
+    }));
+  };
+
+describe("a service that cuts its answers without an error", () => {
+  const cuts: readonly (readonly [string, Cut])[] = [
+    ["the first 1,000 of each series", each((all) => all.slice(0, 1_000))],
+    ["the last 1,000 of each series", each((all) => all.slice(-1_000))],
+    ["the first 100 of each series", each((all) => all.slice(0, 100))],
+    ["the first 1,000 of all", inAll(1_000, false)],
+    ["the last 1,000 of all", inAll(1_000, true)],
+    ["the earliest 5,000 of all", byTime(5_000, false)],
+    ["the latest 5,000 of all", byTime(5_000, true)],
+  ];
+  test.each(cuts)("loses nothing: %s", async (_, shorten) => {
+    service.shorten = shorten;
+    const tags = ids(20);
+    for (const id of tags) logged(id, START - 60 * DAY_MS);
+    const history = await pull(tags);
+    await runOnce(history);
+    await followFor(clock, history, 30 * 60_000);
+    expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+    expect(await cut()).toBeDefined();
+    expect(history.progress().requestsLeft).toBe(0);
+  });
+
+  test.each(cuts)("loses nothing of tags that log rarely, and of a single one: %s", async (_, shorten) => {
+    service.shorten = shorten;
+    logged("101", START - 60 * DAY_MS);
+    logged("102", START - 60 * DAY_MS, () => false, HOUR_MS);
+    logged("103", START - 3 * DAY_MS);
+    const history = await pull(ids(3));
+    await runOnce(history);
+    await followFor(clock, history, 30 * 60_000);
+    expect(missing(ids(3), 30 * DAY_MS)).toEqual([]);
+  });
+
+  test.each(cuts)("loses nothing of what closed while the worker was away: %s", async (_, shorten) => {
+    const tags = ids(20);
+    for (const id of tags) logged(id, START - DAY_MS);
+    await runOnce(await pull(tags, { backfill: "0s" }));
+    service.shorten = shorten;
+    await clock.advance(10 * DAY_MS);
+    const history = await pull(tags, { backfill: "0s" });
+    await runOnce(history);
+    await followFor(clock, history, 30 * 60_000);
+    expect(missing(tags, 0)).toEqual([]);
+  });
+
+  test.each(cuts.slice(0, 5))(
+    "loses nothing where the worker is stopped again and again: %s",
+    async (_, shorten) => {
+      service.shorten = shorten;
+      const tags = ids(5);
+      for (const id of tags) logged(id, START - 60 * DAY_MS);
+      for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
+      await runOnce(await pull(tags));
+      expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+    },
+  );
+
+  test("is asked alone for an end that it refuses, and the end has no log then", async () => {
+    for (const id of ids(20)) logged(id, START - 60 * DAY_MS, (at) => at > START - 9 * HOUR_MS);
+    service.trouble = ({ resolution, from }) =>
+      resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS
+        ? new NoLog("404, no log")
+        : null;
+    const history = await pull(ids(20));
+    await runOnce(history);
+    expect(missing(ids(20), 30 * DAY_MS)).toEqual([]);
+    const held = await store.document<HeldHistory>(documentSet("history", "trial"), "107 5m");
+    expect(held?.spans.at(-1)).toMatchObject({ why: "no-log", said: "404, no log" });
+    expect(history.progress().requestsLeft).toBe(0);
+  });
+
+  test("asks for what it bears from then on, also after a restart", async () => {
+    service.shorten = each((all) => all.slice(0, 1_000));
+    const tags = ids(20);
+    for (const id of tags) logged(id, START - 120 * DAY_MS);
+    await runOnce(await pull(tags));
+    expect(await cut()).toMatchObject({ series: 1_000 });
+    const before = bulk();
+    await runOnce(await pull(tags, { backfill: "90d" }));
+    // 60 days more in pieces of 997 buckets.
+    expect(bulk() - before).toBeLessThanOrEqual(Math.ceil((60 * 288) / 997) + 2);
+    expect(missing(tags, 90 * DAY_MS)).toEqual([]);
+  });
+});
+
+describe("a service that does not cut", () => {
+  /** Of each ten tags one began lately, one was off for a time, two are behind a gateway that is away, one logs hourly. */
+  function building(count: number): readonly string[] {
+    const tags = ids(count);
+    for (const [place, id] of tags.entries()) {
+      const kind = place % 10;
+      const spread = place * 7 * FIVE_MS;
+      if (kind === 1) logged(id, START - 7 * DAY_MS - spread);
+      else if (kind === 2)
+        logged(
+          id,
+          START - 400 * DAY_MS,
+          (at) => at > START - 20 * DAY_MS && at < START - 4 * DAY_MS - spread,
+        );
+      else if (kind === 3 || kind === 4) logged(id, START - 400 * DAY_MS, (at) => at > START - 9 * DAY_MS);
+      else logged(id, START - 400 * DAY_MS, () => false, kind === 5 ? HOUR_MS : FIVE_MS);
+    }
+    return tags;
+  }
+
+  async function cost(count: number): Promise<number> {
+    const tags = building(count);
+    const history = await pull(tags, { backfill: "30d" }, 20_000);
+    await runOnce(history);
+    await followFor(clock, history, 30 * 60_000);
+    expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+    expect(history.progress()).toMatchObject({ requestsLeft: 0, resolutions: [{ complete: count }] });
+    expect(await cut()).toBeUndefined();
+    return bulk();
+  }
+
+  test("is asked again for few of its ends", async () => {
+    // 114 without any doubt; the others are spent while the answers grow, and as many for 300 days.
+    expect(await cost(200)).toBeLessThanOrEqual(136);
+  });
+
+  test("books an end without points as it did", async () => {
+    building(20);
+    await runOnce(await pull(ids(20)));
+    const held = await store.document<HeldHistory>(documentSet("history", "trial"), "104 5m");
+    expect(held?.spans.at(-1)).toEqual({
+      from: isoUtc(START - 9 * DAY_MS + FIVE_MS),
+      to: expect.any(String),
+      why: "null",
+    });
+  });
+});
+
+describe("a tag that is left out of an answer", () => {
+  const order: HeldBackfill = {
+    ...{ select: {}, resolution: "5m", askedAt: isoUtc(START), doneAt: null },
+    ...{ from: isoUtc(START - 5 * DAY_MS), to: isoUtc(START - DAY_MS) },
+  };
+
+  test("once is asked for again at once, so that an order is done within a minute", async () => {
+    for (const id of ids(20)) logged(id, START - 60 * DAY_MS);
+    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
+    let left = 1;
+    service.shorten = (logs) => {
+      const isLong = logs.some(({ measurements }) => measurements.length > 20);
+      return isLong && left-- > 0 ? logs.filter(({ id }) => id !== "107") : logs;
+    };
+    const history = await pull(ids(20), { backfill: "0s" });
+    await followFor(clock, history, 60_000);
+    expect(history.progress().orders).toEqual([]);
+    expect(missing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
+  });
+
+  test("again and again is left alone for five minutes each time", async () => {
+    for (const id of ids(20)) logged(id, START - 60 * DAY_MS);
+    service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
+    const history = await pull(ids(20), { backfill: "1d" });
+    await runOnce(history);
+    const before = service.asked.filter(({ tagIds }) => tagIds.includes("107")).length;
+    await followFor(clock, history, 10 * 60_000);
+    const asked = service.asked.filter(({ tagIds }) => tagIds.includes("107")).length - before;
+    expect(asked).toBeLessThanOrEqual(3);
+  });
+});
