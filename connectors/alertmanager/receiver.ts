@@ -4,6 +4,7 @@ import { ConfigError, Rejected } from "../../src/errors.ts";
 import { ask, type Said } from "../../src/outbound/ask.ts";
 import { givenHeaders, inHeader } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
+import { isPage } from "../../src/printable.ts";
 import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { keptSecret } from "../../src/secret.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
@@ -93,10 +94,6 @@ function authorizationOf(
     const both = Buffer.from(`${config.user}:${password().reveal()}`).toString("base64");
     return { authorization: `Basic ${both}` };
   };
-}
-
-function isPage(body: string): boolean {
-  return body.trimStart().startsWith("<");
 }
 
 function notAlertmanager(origin: string): ConfigError {

@@ -1,5 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/errors.ts";
+import { isPage } from "../../src/printable.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
 import { type FarEnd, failureOfConnection, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";
@@ -27,7 +28,7 @@ export function verdictOfAnswer(answer: DatabaseAnswer, config: InfluxConfig, li
  */
 export function failureOfSuccess({ status, body }: DatabaseAnswer, config: InfluxConfig): Failure | null {
   const said = `${new URL(config.url).origin} answered ${status}`;
-  if (body.trimStart().startsWith("<")) {
+  if (isPage(body)) {
     return new Retryable(`${said} with a page, and does not say that it stored anything.`, {
       hint: "If that stays so, check whether url leads to the database itself, and not to a page for signing in.",
     });

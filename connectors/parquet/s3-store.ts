@@ -3,6 +3,7 @@ import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Retryable } from "../../src/errors.ts";
+import { isPage } from "../../src/printable.ts";
 import { proxyOf, targetOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { failureOfConnection } from "../../src/tls-trouble.ts";
@@ -151,7 +152,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
   /** A storage that has stored something says nothing; a page to sign in on, or an error, is somebody's who has not. */
   function throwIfNotStored({ status, bytes }: S3Answer): void {
-    if (!/^\s*</.test(Buffer.from(bytes.subarray(0, 64)).toString())) return;
+    if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(
       `${endpoint.origin} answered ${status}, but not as a storage that has stored something.`,
       {

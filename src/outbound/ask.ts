@@ -1,5 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../errors.ts";
+import { isPage } from "../printable.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { saysItWantsTls, wantsTls } from "../tls-trouble.ts";
 import { USER_AGENT } from "../version.ts";
@@ -118,7 +119,7 @@ export function failureOfAnswer(answer: HttpAnswer, origin: string, nowMs: numbe
 /** The first words of what it said, for a person; none where they are a page. */
 function words(body: string): string {
   const text = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
-  return text === "" || text.startsWith("<") ? "" : ` It said: ${text.slice(0, 300)}`;
+  return text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;
 }
 
 function parsed(body: string): unknown {

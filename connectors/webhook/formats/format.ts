@@ -1,6 +1,6 @@
 import { type Failure, Rejected, Retryable } from "../../../src/errors.ts";
 import type { Question, Said } from "../../../src/outbound/ask.ts";
-import { printable } from "../../../src/printable.ts";
+import { isPage, printable } from "../../../src/printable.ts";
 import type { Place, Receiver, Told } from "../../../src/receiver/receiver.ts";
 
 /** What is to be done at the receiver: the calls of `Receiver` that send something. */
@@ -74,14 +74,14 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
  */
 export function refusal(said: Said, who: string, hint?: string): Rejected | Retryable {
   const text = printable(said.body).trim();
-  if (said.status < 300 && text.startsWith("<")) {
+  if (said.status < 300 && isPage(text)) {
     return new Retryable(`${who} answered ${said.status} with a page, and does not say that it took it.`, {
       hint:
         hint ??
         "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
     });
   }
-  const words = text === "" || text.startsWith("<") ? "" : ` It said: ${text.slice(0, 200)}`;
+  const words = text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;
   return new Rejected(
     `${who} answered ${said.status}, but does not say that it took it.${words}`,
     hint === undefined ? {} : { hint },

@@ -120,7 +120,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       .toArray();
     // What the list shows needs no explanation, though the token's word does not name its site.
     const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
-    // One that stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
+    // The scope is looked at with each reading that is to confirm a drop, and else when an alarm is asked after: one that
+    // stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
     const doubtful = absent.filter((known) => dropDoubt.isOpen(known.alarm.site.id));
     const unexplained =
       [...worth, ...doubtful].some((known) => !found.has(known.alarm.id)) ||

@@ -9,8 +9,8 @@ import type { HeldCut } from "../snapshot.ts";
  * it has more points, of one series or in all, than any before it, or as many. A sensor that was installed last week, a
  * logger that was off and a gateway that was away have fewer points than the series that went on, and are believed at
  * once. So an honest service is asked again only while the largest answer still grows, however long the backfill is: of
- * 200 tags, half of which have such ends, 134 requests for a month where it were 114 without any doubt, of 60 tags 167 for
- * 300 days where it were 143 (`test/sync/history-short.test.ts`). That is a minute of the quota.
+ * 200 tags, half of which have such ends, 134 requests for a month where it was 114 without any doubt, of 60 tags 167 for
+ * 300 days where it was 143 (`test/sync/history-short.test.ts`). That is a minute of the quota.
  */
 export interface Counts {
   /** Points of the longest series. */
@@ -35,7 +35,7 @@ export const NOTHING_KNOWN: Known = {
   once: { series: 0, answer: 0 },
 };
 
-/** So much longer a proved limit is believed, in milliseconds: what was logged late looks like one, and services change. */
+/** So long a proved limit is believed, in milliseconds: what was logged late looks like one, and services change. */
 const BELIEVED_MS = 30 * 86_400_000;
 
 /** Whoever gave so many points would have given one fewer. */

@@ -164,7 +164,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic() && isInSight(series),
       );
     const limit = {
-      ...{ size: TAGS_PER_REQUEST, values: window.values(), aloneFirst: !wasAlone },
+      size: TAGS_PER_REQUEST,
+      values: window.values(),
+      aloneFirst: !wasAlone,
       bucketsEach: window.bucketsEach,
     };
     if (kind === "totals") {
@@ -172,7 +174,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       return total === null ? null : { ask: total };
     }
     const { open, paused } = orders.now();
-    const live =
+    const first =
       short.next(free, limit, past && !paused) ??
       nextFollowing(
         free.filter((series) => !short.has(series, true)),
@@ -181,13 +183,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       );
     // Learning waits for a slot that live reads leave over: some always do, because no plan counts on all of them.
     const toLearn = probing || !past ? null : probe.next(nowMs);
-    const isDue = live !== null || (!probing && probe.waiting() > 0);
+    const isDue = first !== null || (!probing && probe.waiting() > 0);
     if (isDue) dueSinceMs ??= clock.monotonic();
     else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
-    if (live !== null) return { ask: live };
+    if (first !== null) return { ask: first };
     if (toLearn !== null) return { probe: toLearn };
-    if (!past) return null;
-    if (paused) return null;
+    if (!past || paused) return null;
     const sure = free.filter((series) => !short.has(series));
     const ask = nextOrdered(sure, open, nowMs, limit) ?? nextBackfill(sure, nowMs, limit);
     // A request costs the same with 20 tags: while others are about to be proven, it waits for company.

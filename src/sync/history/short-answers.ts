@@ -23,7 +23,7 @@ import { type Range, subtract } from "./ranges.ts";
 export interface ShortAnswers {
   /** The same request with what of each series' part the answer says something of. */
   believed(ask: Ask, logs: readonly TagLog[]): Promise<Ask>;
-  /** Whether nothing can be missing at the ends of an answer. */
+  /** Whether nothing can be missing at the ends of an answer, whose counts are remembered as those of any other. */
   isWhole(logs: readonly TagLog[]): boolean;
   /** The next that is asked for again; `past`: also what no following waits for. */
   next(free: readonly Series[], limit: Limit, past: boolean): Ask | null;
@@ -86,6 +86,7 @@ export function createShortAnswers(options: {
     const proofs = new Map<ShortAnswer, Doubt[]>();
     const isSure = isOneRange(ask) || isNone(doubtful(known, counts));
     const ended: ShortAnswer[] = [];
+    const isOpenStill = ({ answer }: Doubt) => !proofs.has(answer);
     for (const { key, placed } of ask.series) {
       const own = ask.ranges.get(key);
       const points = byId.get(placed.tag.id);
@@ -104,12 +105,8 @@ export function createShortAnswers(options: {
       if (!proofs.has(answer) && all().every((doubt) => doubt.answer !== answer))
         known = withEnd(known, answer.counts);
     }
+    if (proofs.size > 0) for (const [key, own] of doubts) keep(key, own.filter(isOpenStill));
     for (const [{ counts: before }, proved] of proofs) {
-      for (const [key, own] of doubts)
-        keep(
-          key,
-          own.filter(({ answer }) => !proofs.has(answer)),
-        );
       // What leaves off at a count of its own does so with each series; series with fewer points were cut as a whole.
       const isEach = proved.every(({ count }) => count === before.series);
       const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
