@@ -36,14 +36,12 @@ export async function leaveSession(url: string): Promise<void> {
 /** Somebody at the broker who wants to know how commands end; what comes while the broker is away he misses. */
 export async function hear(url: string) {
   const outcomes = new Map<string, string>();
-  const reasons = new Set<string>();
   const client = await connectAsync(url, { clientId: "listener", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);
   client.on("message", (_topic, payload) => {
-    const { commandId, outcome, reason } = JSON.parse(payload.toString()) as CommandResult;
+    const { commandId, outcome } = JSON.parse(payload.toString()) as CommandResult;
     outcomes.set(commandId, outcome);
-    if (reason !== null) reasons.add(reason);
   });
   await client.subscribeAsync("plenum/+/+/tag/+/result", { qos: 1 });
-  return { outcomes, reasons, leave: () => client.endAsync(true) };
+  return { outcomes, leave: () => client.endAsync(true) };
 }

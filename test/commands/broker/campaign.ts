@@ -5,7 +5,7 @@ import { type SeededRandom, seededRandom } from "../seeded-random.ts";
 import { countBy, openBooks } from "./accounts.ts";
 import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";
 import { createMessages, type Message } from "./messages.ts";
-import { besideTheWorker, isSettled, linesOf, remains, resultsIn } from "./remains.ts";
+import { besideTheWorker, isSettled, isWaiting, linesOf, remains, resultsIn } from "./remains.ts";
 import { FACTOR, type Stage, setStage } from "./stage.ts";
 
 /**
@@ -261,49 +261,62 @@ async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
 /** Longer than a value is borrowed, and than a flood takes to be told. */
 const TRY_AGAIN_MS = 10_000;
 const LOOK_AGAIN_MS = 1_000;
-/** Of every kind there are some among so many. */
+/** Of every kind there are some among so many, and more than the service takes at once. */
 const MORE = 150;
 
 /**
- * Among few messages on a busy machine not everything may have come at its moment: a flood is one within a minute, and of
- * what a worker hears while it is killed again and again it answers little.
+ * Among few messages on a busy machine not everything may have come at its moment: a flood is one within a minute, of
+ * what a worker hears while it is killed again and again it answers little, and it may end when no command waits.
  */
 async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promise<void> {
   const { judge, switchFile } = stage;
-  const ends = async () => endsOf(await besideTheWorker(stage.stateFolder, resultsIn));
-  let tries = 0;
   /** So that some of them are known already, and however many it takes, as many are repeated as were promised. */
-  const twice = (messages: readonly Message[]) => {
+  const sendTwice = (messages: readonly Message[]) => {
     sent.duplicates += messages.length;
-    return [...messages, ...messages];
+    for (const message of [...messages, ...messages]) sent.publish(message);
   };
-  /** Every other time while writing is stopped. */
-  const more = () => {
-    tries += 1;
-    if (tries % 2 === 0) writeFileSync(switchFile, "the campaign\n");
-    return twice(Array.from({ length: MORE }, () => sent.messages.next()));
-  };
-  const missing = [
-    {
-      what: "a flood is refused",
-      holds: () => stage.heardReasons.has("flood"),
-      send: () => twice(sent.messages.flood()),
+  const more = () => sendTwice(Array.from({ length: MORE }, () => sent.messages.next()));
+  const flood = () => sendTwice(sent.messages.flood());
+  /** Calm, while writing is stopped, and to a worker that ends. */
+  const inTurn = [
+    more,
+    () => {
+      writeFileSync(switchFile, "the campaign\n");
+      more();
     },
+    async () => {
+      more();
+      const last = stage.ledger.lastSerial();
+      const wasHeard = () => (stage.tap.handled() ?? 0) >= last;
+      await stage.until(
+        async () => wasHeard() || (await besideTheWorker(stage.stateFolder, isWaiting)),
+        "a command waits to be written",
+      );
+      await stage.stopWorker();
+      await sent.revive();
+    },
+  ];
+  const isThere = (counts: ReadonlyMap<string, number>, end: string) => (counts.get(end) ?? 0) > least;
+  const ends = async () => endsOf(await besideTheWorker(stage.stateFolder, resultsIn));
+  const before = await ends();
+  const missing = [
     {
       what: "values are written back",
       holds: () => [...judge.writes.keys()].filter(isRestore).length > least,
-      send: () => Array.from({ length: Math.ceil(least) + 1 }, () => sent.messages.borrowed()),
+      tries: [
+        () => {
+          for (let n = 0; n <= least; n += 1) sent.publish(sent.messages.borrowed());
+        },
+      ],
     },
-    {
-      what: `commands end in every way (${ENDS.join(", ")})`,
-      holds: async () => {
-        const counts = await ends();
-        return ENDS.every((end) => (counts.get(end) ?? 0) > least);
-      },
-      send: more,
-    },
+    ...ENDS.filter((end) => !isThere(before, end)).map((end) => ({
+      what: `commands end as ${end}`,
+      holds: async () => isThere(await ends(), end),
+      tries: end === "flood" ? [flood] : inTurn,
+    })),
   ];
-  for (const { what, holds, send } of missing) {
+  for (const { what, holds, tries } of missing) {
+    let tried = 0;
     let triedAt = Number.NEGATIVE_INFINITY;
     let lookedAt = Number.NEGATIVE_INFINITY;
     await stage.until(
@@ -314,7 +327,8 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
         if (performance.now() - triedAt < TRY_AGAIN_MS) return false;
         triedAt = performance.now();
         rmSync(switchFile, { force: true });
-        for (const message of send()) sent.publish(message);
+        await tries[tried % tries.length]?.();
+        tried += 1;
         return false;
       },
       what,

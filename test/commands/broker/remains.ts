@@ -52,3 +52,9 @@ export async function isSettled(store: Store): Promise<boolean> {
   const restores = await store.documents("command-restore");
   return restores.size === 0 && ![...entries.values()].some(({ command }) => command !== undefined);
 }
+
+/** Whether a command has been accepted and not left yet. */
+export async function isWaiting(store: Store): Promise<boolean> {
+  const entries = await store.documents<{ readonly state: string }>("command");
+  return [...entries.values()].some(({ state }) => state === "accepted");
+}

@@ -38,8 +38,6 @@ export interface Stage {
   readonly kills: readonly Moment[];
   /** How commands ended, as somebody heard at the broker. */
   readonly heard: ReadonlyMap<string, string>;
-  /** Why some of them ended so. */
-  readonly heardReasons: ReadonlySet<string>;
   publish(message: Message): void;
   /** Resolves when there is room for a message. */
   room(): Promise<void>;
@@ -201,7 +199,6 @@ async function built(
     lives,
     kills,
     heard: listener.outcomes,
-    heardReasons: listener.reasons,
     publish: (message) => publishers.publish(message, ledger.enter(message)),
     room: () => bell.until(async () => isRoom(), "the worker keeps up"),
     isAlive,
