@@ -1,4 +1,5 @@
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import {
   chmodSync,
   cpSync,
@@ -17,7 +18,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
 import { hostOf, hostTrouble, NEEDS } from "../tools/host.cjs";
 import { findNode, packageOf } from "../tools/pinned-node.cjs";
@@ -343,6 +344,67 @@ describe("a first command", () => {
     });
     expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
     expect(stderr).toContain(sentence);
+  });
+
+  /** Says where it is, waits until the test lets it go on, and installs. */
+  const SLOW_NPM = `case "$1" in --version) echo 10.8.2; exit ;; esac
+    echo "$$" >>npm-began
+    while [ ! -f go-on ]; do sleep 0.02; done
+    mkdir -p node_modules && for each in "$PACKAGES"/*; do ln -sfn "$each" node_modules/; done
+    echo "{}" >node_modules/.package-lock.json`;
+
+  function startsIn(cwd: string) {
+    const child = spawn("./plenum", ["--help"], {
+      cwd,
+      env: {
+        ...environment(`${hostWith({ node: pretend("20.20.2"), npm: SLOW_NPM })}:${UNIX_TOOLS}`),
+        PACKAGES: join(ROOT, "node_modules"),
+      },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    const said = { stdout: "", stderr: "" };
+    for (const name of ["stdout", "stderr"] as const)
+      child[name].on("data", (data: Buffer) => {
+        said[name] += data.toString();
+      });
+    const ended = once(child, "close").then(([status]) => status as number);
+    return {
+      said,
+      ended,
+      says: (text: string) => vi.waitFor(() => expect(said.stderr).toContain(text), SOON),
+    };
+  }
+  const SOON = { timeout: 30_000 };
+  const WAITS = "Another command is installing what Plenum needs; waiting until it is done …\n";
+
+  test("and a second one beside it install once: the second waits for the first", async () => {
+    const cwd = folder();
+    const first = startsIn(cwd);
+    await vi.waitFor(() => expect(readdirSync(cwd)).toContain("npm-began"), SOON);
+    const second = startsIn(cwd);
+    await second.says(WAITS);
+    writeFileSync(join(cwd, "go-on"), "");
+    expect([await first.ended, await second.ended]).toEqual([0, 0]);
+    for (const { said } of [first, second]) expect(said.stdout).toMatch(/^Usage: plenum/);
+    expect(second.said.stderr).toBe(WAITS);
+    expect(readFileSync(join(cwd, "npm-began"), "utf8").trim().split("\n")).toHaveLength(1);
+    expect(readdirSync(cwd)).not.toContain(".installing");
+  });
+
+  test.each([
+    ["of a process that was killed", String(2 ** 22 + 1), 0],
+    ["of another process with the same number, hours ago", String(process.pid), 3 * 3_600],
+  ])("is not held up by the installation %s", async (_, owner, agoS) => {
+    const cwd = folder();
+    const mark = join(cwd, ".installing");
+    writeFileSync(mark, owner);
+    const madeAtS = Date.now() / 1_000 - agoS;
+    utimesSync(mark, madeAtS, madeAtS);
+    writeFileSync(join(cwd, "go-on"), "");
+    const started = startsIn(cwd);
+    expect(await started.ended).toBe(0);
+    expect(started.said.stdout).toMatch(/^Usage: plenum/);
+    expect(readdirSync(cwd).filter((name) => name.startsWith(".installing"))).toEqual([]);
   });
 
   test("runs under the pinned Node.js where npm made no link, and then without any Node.js of the host", () => {

@@ -8,6 +8,7 @@ const { spawnSync } = require("child_process");
 const { existsSync, statSync } = require("fs");
 const { join } = require("path");
 const { hostOf, hostTrouble, NEEDS } = require("./host.cjs");
+const { oneAtATime } = require("./one-at-a-time.cjs");
 const { findNode, linkNode } = require("./pinned-node.cjs");
 
 const ROOT = join(__dirname, "..");
@@ -41,6 +42,21 @@ function npm(args, stdio) {
   return spawnSync("npm", args, options);
 }
 
+/**
+ * @param {{ readonly renew: boolean }} options
+ * @returns {{ readonly installed: boolean } | { readonly trouble: string }} `installed`: by this process, just now
+ */
+function installMissing({ renew }) {
+  if (isInstalled(renew)) return { installed: false };
+  const waiting = () =>
+    process.stderr.write("Another command is installing what Plenum needs; waiting until it is done …\n");
+  return oneAtATime(ROOT, waiting, () => {
+    if (isInstalled(renew)) return { installed: false };
+    const trouble = install();
+    return trouble === null ? { installed: true } : { trouble };
+  });
+}
+
 /** @returns {string | null} one sentence when it failed */
 function install() {
   const asked = npm(["--version"], ["ignore", "pipe", "ignore"]);
@@ -61,13 +77,12 @@ function install() {
 function prepare(options) {
   const tooOld = hostTrouble(hostOf(process.env.npm_config_user_agent));
   if (tooOld !== null) return { trouble: tooOld };
-  const missing = !isInstalled(options.renew);
-  const failed = missing ? install() : null;
-  if (failed !== null) return { trouble: failed };
+  const packages = installMissing(options);
+  if ("trouble" in packages) return packages;
   const found = findNode(ROOT);
   if ("trouble" in found) return found;
   if (found.pinned) linkNode(ROOT, found.path);
-  return { path: found.path, installed: missing };
+  return { path: found.path, installed: packages.installed };
 }
 
 function main() {

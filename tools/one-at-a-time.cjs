@@ -1,0 +1,117 @@
+// @ts-check
+"use strict";
+const { readFileSync, renameSync, statSync, unlinkSync, writeFileSync } = require("fs");
+const { join } = require("path");
+
+/**
+ * Says who installs. Beside `node_modules`, because npm empties that; git does not know it.
+ */
+const MARK = ".installing";
+
+/** Longer than any installation takes, in milliseconds: a number of a process may come again after a crash. */
+const LONGEST_MS = 900000;
+const LOOK_AGAIN_MS = 200;
+
+/**
+ * Runs `install` while nobody else does so in the same folder: two of `npm ci` at a time take each other's files away.
+ * A second command in another terminal, or a service that starts again after an update, waits until the first is done.
+ * @template T
+ * @param {string} root
+ * @param {() => void} waiting called once when somebody else is installing
+ * @param {() => T} install
+ * @returns {T}
+ */
+function oneAtATime(root, waiting, install) {
+  const mark = join(root, MARK);
+  let told = false;
+  while (!takes(mark)) {
+    if (!told) waiting();
+    told = true;
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_AGAIN_MS);
+  }
+  try {
+    return install();
+  } finally {
+    remove(mark);
+  }
+}
+
+/**
+ * Where nothing can be written npm will say so.
+ * @param {string} mark
+ * @returns {boolean} false while somebody else has it
+ */
+function takes(mark) {
+  try {
+    writeFileSync(mark, String(process.pid), { flag: "wx" });
+    return true;
+  } catch (error) {
+    if (codeOf(error) !== "EEXIST") return true;
+  }
+  const owner = ownerOf(mark);
+  if (owner !== null && !isAtWork(mark, owner)) giveUp(mark, owner);
+  return false;
+}
+
+/**
+ * @param {string} mark
+ * @returns {string | null} null when it has just been taken away
+ */
+function ownerOf(mark) {
+  try {
+    return readFileSync(mark, "utf8");
+  } catch (_error) {
+    return null;
+  }
+}
+
+/**
+ * @param {string} mark
+ * @param {string} owner number of a process; empty for a moment, before it is written
+ */
+function isAtWork(mark, owner) {
+  try {
+    if (Date.now() - statSync(mark).mtimeMs > LONGEST_MS) return false;
+    if (owner !== "") process.kill(Number(owner), 0);
+    return true;
+  } catch (error) {
+    // Somebody else's process answers so too.
+    return codeOf(error) === "EPERM";
+  }
+}
+
+/**
+ * Removes the mark of a process that ended without doing so; of several that find it, one.
+ * @param {string} mark
+ * @param {string} owner
+ */
+function giveUp(mark, owner) {
+  const aside = `${mark}.${process.pid}`;
+  try {
+    renameSync(mark, aside);
+    // Another one was quicker, and has made its own meanwhile.
+    if (readFileSync(aside, "utf8") !== owner) renameSync(aside, mark);
+    else unlinkSync(aside);
+  } catch (_error) {
+    // It is gone.
+  }
+}
+
+/** @param {string} mark */
+function remove(mark) {
+  try {
+    unlinkSync(mark);
+  } catch (_error) {
+    // It could not be made either, or somebody found it too old.
+  }
+}
+
+/**
+ * @param {unknown} error
+ * @returns {unknown}
+ */
+function codeOf(error) {
+  return error instanceof Error ? /** @type {{ code?: unknown }} */ (error).code : undefined;
+}
+
+module.exports = { oneAtATime };
