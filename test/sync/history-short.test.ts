@@ -15,6 +15,10 @@ const FIVE_MS = 300_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const START = Date.parse("2026-11-02T06:00:00Z");
+/** Before the first day that a backfill goes back to. */
+const LONG_AGO = START - 35 * DAY_MS;
+/** After the last day that a test sees. */
+const LAST = START + 11 * DAY_MS;
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "30d" };
 
 let clock: VirtualClock;
@@ -33,7 +37,7 @@ const ids = (count: number) => Array.from({ length: count }, (_, i) => String(10
 /** Logs a value per bucket from a time on, but where it was silent. */
 function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS): void {
   const all = [];
-  for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < START + 20 * DAY_MS; atMs += stepMs)
+  for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < LAST; atMs += stepMs)
     if (!isSilent(atMs)) all.push({ atMs, value: (atMs / FIVE_MS) % 97, knownFromMs: atMs + FIVE_MS });
   service.truth.set(`${id} 5m`, all);
   const months = ["2026-07", "2026-08", "2026-09", "2026-10", "2026-11"].map((month) =>
@@ -126,7 +130,7 @@ describe("a service that cuts its answers without an error", () => {
   test.each(cuts)("loses nothing: %s", async (_, shorten) => {
     service.shorten = shorten;
     const tags = ids(20);
-    for (const id of tags) logged(id, START - 60 * DAY_MS);
+    for (const id of tags) logged(id, LONG_AGO);
     const history = await pull(tags);
     await runOnce(history);
     await followFor(clock, history, 30 * 60_000);
@@ -137,8 +141,8 @@ describe("a service that cuts its answers without an error", () => {
 
   test.each(cuts)("loses nothing of tags that log rarely, and of a single one: %s", async (_, shorten) => {
     service.shorten = shorten;
-    logged("101", START - 60 * DAY_MS);
-    logged("102", START - 60 * DAY_MS, () => false, HOUR_MS);
+    logged("101", LONG_AGO);
+    logged("102", LONG_AGO, () => false, HOUR_MS);
     logged("103", START - 3 * DAY_MS);
     const history = await pull(ids(3));
     await runOnce(history);
@@ -163,7 +167,7 @@ describe("a service that cuts its answers without an error", () => {
     async (_, shorten) => {
       service.shorten = shorten;
       const tags = ids(5);
-      for (const id of tags) logged(id, START - 60 * DAY_MS);
+      for (const id of tags) logged(id, LONG_AGO);
       for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
       await runOnce(await pull(tags));
       expect(missing(tags, 30 * DAY_MS)).toEqual([]);
@@ -171,7 +175,7 @@ describe("a service that cuts its answers without an error", () => {
   );
 
   test("is asked alone for an end that it refuses, and the end has no log then", async () => {
-    for (const id of ids(20)) logged(id, START - 60 * DAY_MS, (at) => at > START - 9 * HOUR_MS);
+    for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
     service.trouble = ({ resolution, from }) =>
       resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS
         ? new NoLog("404, no log")
@@ -187,7 +191,7 @@ describe("a service that cuts its answers without an error", () => {
   test("asks for what it bears from then on, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
-    for (const id of tags) logged(id, START - 120 * DAY_MS);
+    for (const id of tags) logged(id, START - 95 * DAY_MS);
     await runOnce(await pull(tags));
     expect(await cut()).toMatchObject({ series: 1_000 });
     const before = bulk();
@@ -207,13 +211,9 @@ describe("a service that does not cut", () => {
       const spread = place * 7 * FIVE_MS;
       if (kind === 1) logged(id, START - 7 * DAY_MS - spread);
       else if (kind === 2)
-        logged(
-          id,
-          START - 400 * DAY_MS,
-          (at) => at > START - 20 * DAY_MS && at < START - 4 * DAY_MS - spread,
-        );
-      else if (kind === 3 || kind === 4) logged(id, START - 400 * DAY_MS, (at) => at > START - 9 * DAY_MS);
-      else logged(id, START - 400 * DAY_MS, () => false, kind === 5 ? HOUR_MS : FIVE_MS);
+        logged(id, LONG_AGO, (at) => at > START - 20 * DAY_MS && at < START - 4 * DAY_MS - spread);
+      else if (kind === 3 || kind === 4) logged(id, LONG_AGO, (at) => at > START - 9 * DAY_MS);
+      else logged(id, LONG_AGO, () => false, kind === 5 ? HOUR_MS : FIVE_MS);
     }
     return tags;
   }
@@ -253,7 +253,7 @@ describe("a tag that is left out of an answer", () => {
   };
 
   test("once is asked for again at once, so that an order is done within a minute", async () => {
-    for (const id of ids(20)) logged(id, START - 60 * DAY_MS);
+    for (const id of ids(20)) logged(id, LONG_AGO);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     let left = 1;
     service.shorten = (logs) => {
@@ -267,7 +267,7 @@ describe("a tag that is left out of an answer", () => {
   });
 
   test("again and again is left alone for five minutes each time", async () => {
-    for (const id of ids(20)) logged(id, START - 60 * DAY_MS);
+    for (const id of ids(20)) logged(id, LONG_AGO);
     service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
     const history = await pull(ids(20), { backfill: "1d" });
     await runOnce(history);

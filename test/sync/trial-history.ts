@@ -100,14 +100,12 @@ export function versions(
   nowMs: number,
   range = EVER,
 ): Map<number, TagValue> {
-  const points = truth.get(`${id} ${resolution}`) ?? [];
-  const latest = new Map<number, LoggedPoint>();
-  for (const point of points) {
-    if (point.knownFromMs > nowMs || point.atMs < range.from || point.atMs > range.to) continue;
-    const before = latest.get(point.atMs);
-    if (before === undefined || before.knownFromMs <= point.knownFromMs) latest.set(point.atMs, point);
-  }
-  return new Map([...latest].sort(([a], [b]) => a - b).map(([at, { value }]) => [at, value]));
+  const points = (truth.get(`${id} ${resolution}`) ?? []).filter(
+    ({ atMs, knownFromMs }) => atMs >= range.from && atMs <= range.to && knownFromMs <= nowMs,
+  );
+  // Of several versions the one that became known last comes last, and stays.
+  points.sort((a, b) => a.atMs - b.atMs || a.knownFromMs - b.knownFromMs);
+  return new Map(points.map(({ atMs, value }) => [atMs, value]));
 }
 
 export interface ToldPoints {
