@@ -5,7 +5,7 @@ import { cutPower } from "./power-cut/campaign.ts";
 import { canRecord } from "./power-cut/record.ts";
 
 /** More by `npm run crash:long`. */
-const CUTS = sized(2_000, 150);
+const CUTS = sized(1_000, 150);
 
 describe(`after a power cut what was said to be on disk is there, and whole (seed ${seed})`, () => {
   test.each([

@@ -10,6 +10,6 @@ describeCampaign("one simulation of everything", {
   script: "world",
   kept,
   seeds: 10,
-  seedsInCi: 100,
+  seedsInCi: 60,
   leastRequests: 200,
 });
