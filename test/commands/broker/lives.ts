@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { Hurry } from "./hurried-clock.ts";
 
@@ -10,6 +11,8 @@ export interface Life {
   readonly startMs: number;
   endMs: number;
   how: "running" | "killed" | "stopped" | "failed";
+  /** How late this process beside it was at most, as a machine that is busy makes both of them. */
+  lateMs: number;
   /** Resolves when it says that it has started, or has ended before. */
   readonly started: Promise<void>;
   readonly ended: Promise<void>;
@@ -37,8 +40,12 @@ export function beginLife(options: {
     ],
     { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: DEFAULT_TOKEN } },
   );
+  const delays = monitorEventLoopDelay();
+  delays.enable();
   const ended = once(child, "exit").then(([code]) => {
+    delays.disable();
     life.endMs = options.now();
+    life.lateMs = (delays.max / 1e6) * options.hurry.factor;
     if (life.how === "running") life.how = "failed";
     if (life.how === "stopped" && code !== 0) life.how = "failed";
   });
@@ -48,6 +55,7 @@ export function beginLife(options: {
     startMs: options.now(),
     endMs: Number.POSITIVE_INFINITY,
     how: "running",
+    lateMs: 0,
     started: Promise.race([said, ended]),
     ended,
     kill() {
