@@ -467,7 +467,7 @@ interface Start {
   readonly as?: readonly string[];
   /** Where an open port is not enough. */
   readonly isReady?: () => boolean;
-  /** 15 s where nothing else is said, in milliseconds. */
+  /** A minute where nothing else is said, in milliseconds. */
   readonly withinMs?: number;
 }
 
@@ -477,7 +477,7 @@ async function started(
   port: number,
   folder: string,
   url: string,
-  { as = [], isReady = () => true, withinMs = 15_000 }: Start = {},
+  { as = [], isReady = () => true, withinMs = 60_000 }: Start = {},
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);

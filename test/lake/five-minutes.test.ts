@@ -46,7 +46,7 @@ test("the page works as it stands, and the views agree with the rows", async () 
   writeFileSync(here.path("one-building.yaml"), "sites: [6]\n");
   const simulate = words("simulate").map((word) => (word === "8095" ? "0" : word));
   const simulator = here.start(...simulate, "--options", "one-building.yaml");
-  await expect.poll(() => simulator.printed(), { timeout: 20_000 }).toContain("answers at");
+  await expect.poll(() => simulator.printed()).toContain("answers at");
   const [url = ""] = /http:[^;]+/.exec(simulator.printed()) ?? [];
   const written = readFileSync(here.path("lake.yaml"), "utf8");
   const ports = /^status: \{ port: 9855 \}\n[\s\S]*http:\/\/127\.0\.0\.1:8095\n/m;

@@ -61,7 +61,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
     // Its slot is recorded, and it waits for a connection.
     await gate.shut();
     const asked = askHistory("a");
-    await expect.poll(() => slotsOf("history"), { timeout: 20_000 }).toHaveLength(1);
+    await expect.poll(() => slotsOf("history")).toHaveLength(1);
     process.kill(member.pid, "SIGSTOP");
     gate.open();
     await pass(HELD_UP_MS);

@@ -58,7 +58,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       const there = new Set((await end.received()).map((one) => one.identity));
       return expected.map(identity).filter((id) => !there.has(id));
     };
-    await expect.poll(missing, { timeout: 10_000 }).toEqual([]);
+    await expect.poll(missing).toEqual([]);
     const arrived = await end.received();
     const first = firstOf(arrived.map(({ identity }) => identity));
     const latest = new Map<string, number>();

@@ -10,6 +10,8 @@ import { startScriptedBroker } from "./scripted-broker.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
+/** A guard against hanging, no expectation. */
+const WITHIN = { timeout: 30_000 };
 
 /** What the broker said first, and whether it is a new life after so many seconds. */
 function isNew(
@@ -148,7 +150,7 @@ describe("the life of a broker an hour later, while our wall clock was set by te
     let sink = sinkOf();
     let life: string | null = null;
     const look = async () => {
-      await vi.waitFor(() => sink.open(never()));
+      await vi.waitFor(() => sink.open(never()), WITHIN);
       const said = await sink.look?.(life, never());
       life = said?.life ?? null;
       return said?.isNew;
@@ -168,7 +170,7 @@ describe("the life of a broker an hour later, while our wall clock was set by te
         const seen = await look();
         expect(life).toContain(`"uptime":${uptimeS}`);
         return seen;
-      });
+      }, WITHIN);
       expect(isNew).toBe(isNewLife);
     }
   });

@@ -9,6 +9,9 @@ import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 
+/** A guard against hanging, no expectation. */
+const WITHIN = { timeout: 30_000 };
+
 /** A broker that acknowledges one value after the other, each when the test says so. */
 async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
   const broker = await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined));
@@ -37,7 +40,7 @@ async function acknowledge(
 ): Promise<void> {
   await clock.advance(afterMs);
   broker.send({ cmd: "puback", messageId, reasonCode: 0 });
-  await vi.waitFor(() => expect(sink.lastStepMs?.()).toBe(clock.monotonic()));
+  await vi.waitFor(() => expect(sink.lastStepMs?.()).toBe(clock.monotonic()), WITHIN);
 }
 
 test("a broker that takes a message every 8 s gets each once, over one connection", async () => {
@@ -50,7 +53,7 @@ test("a broker that takes a message every 8 s gets each once, over one connectio
   await store.commit({ events: batch });
   await clock.advance(0);
   for (const packet of await values(far.broker, batch.length)) await acknowledge(far, packet, clock, 8_000);
-  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]));
+  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]), WITHIN);
   expect(far.broker.came.filter(isValue)).toHaveLength(batch.length);
   expect(far.broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
