@@ -76,10 +76,12 @@ function* lostOnTheWay({ connections, deliveries, ledger, published }: Books): G
     const here = new Set<number>();
     for (const each of deliveries) if (each.connection === connection) here.add(each.serial);
     const last = [...here].reduce((a, b) => Math.max(a, b), 0);
+    const { life, protocol } = connection;
+    const place = `connection ${number} (life ${life}, MQTT ${protocol}, granted after ${since}, heard ${last})`;
     for (const [serial, acknowledgedAt] of published) {
       const mayExpire = ledger.message(serial)?.beside?.messageExpiryInterval !== undefined;
       if (serial > since && acknowledgedAt < last && !here.has(serial) && !mayExpire)
-        yield `message ${serial} was published while connection ${number} was there and not delivered`;
+        yield `message ${serial}, acknowledged before ${acknowledgedAt + 1}, was not delivered over ${place}`;
     }
   }
 }
