@@ -19,7 +19,8 @@ const START = Date.parse("2026-11-02T06:00:00Z");
 const LONG_AGO = START - 35 * DAY_MS;
 /** After the last day that a test sees. */
 const LAST = START + 11 * DAY_MS;
-const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "30d" };
+const BACKFILL_MS = 12 * DAY_MS;
+const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "12d" };
 
 let clock: VirtualClock;
 let store: MemoryStore;
@@ -134,7 +135,7 @@ describe("a service that cuts its answers without an error", () => {
     const history = await pull(tags);
     await runOnce(history);
     await followFor(clock, history, 30 * 60_000);
-    expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+    expect(missing(tags, BACKFILL_MS)).toEqual([]);
     expect(await cut()).toBeDefined();
     expect(history.progress().requestsLeft).toBe(0);
   });
@@ -147,7 +148,7 @@ describe("a service that cuts its answers without an error", () => {
     const history = await pull(ids(3));
     await runOnce(history);
     await followFor(clock, history, 30 * 60_000);
-    expect(missing(ids(3), 30 * DAY_MS)).toEqual([]);
+    expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
   });
 
   test.each(cuts)("loses nothing of what closed while the worker was away: %s", async (_, shorten) => {
@@ -170,7 +171,7 @@ describe("a service that cuts its answers without an error", () => {
       for (const id of tags) logged(id, LONG_AGO);
       for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
       await runOnce(await pull(tags));
-      expect(missing(tags, 30 * DAY_MS)).toEqual([]);
+      expect(missing(tags, BACKFILL_MS)).toEqual([]);
     },
   );
 
@@ -182,7 +183,7 @@ describe("a service that cuts its answers without an error", () => {
         : null;
     const history = await pull(ids(20));
     await runOnce(history);
-    expect(missing(ids(20), 30 * DAY_MS)).toEqual([]);
+    expect(missing(ids(20), BACKFILL_MS)).toEqual([]);
     const held = await store.document<HeldHistory>(documentSet("history", "trial"), "107 5m");
     expect(held?.spans.at(-1)).toMatchObject({ why: "no-log", said: "404, no log" });
     expect(history.progress().requestsLeft).toBe(0);
@@ -191,14 +192,14 @@ describe("a service that cuts its answers without an error", () => {
   test("asks for what it bears from then on, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
-    for (const id of tags) logged(id, START - 95 * DAY_MS);
+    for (const id of tags) logged(id, START - 47 * DAY_MS);
     await runOnce(await pull(tags));
     expect(await cut()).toMatchObject({ series: 1_000 });
     const before = bulk();
-    await runOnce(await pull(tags, { backfill: "90d" }));
-    // 60 days more in pieces of 997 buckets.
-    expect(bulk() - before).toBeLessThanOrEqual(Math.ceil((60 * 288) / 997) + 2);
-    expect(missing(tags, 90 * DAY_MS)).toEqual([]);
+    await runOnce(await pull(tags, { backfill: "42d" }));
+    // 30 days more in pieces of 997 buckets.
+    expect(bulk() - before).toBeLessThanOrEqual(Math.ceil((30 * 288) / 997) + 2);
+    expect(missing(tags, 42 * DAY_MS)).toEqual([]);
   });
 });
 

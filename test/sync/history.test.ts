@@ -584,11 +584,11 @@ describe("an order for a stretch of the past", () => {
 
   test("goes on after a restart, and rests while it is paused", async () => {
     const tags = ids(20);
-    logEvery5m(tags, START - 150 * DAY_MS, START + DAY_MS);
+    logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
-    await wish("a", START - 130 * DAY_MS, START - 30 * DAY_MS);
+    await wish("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
     const run = begin(first);
-    await clock.advance(15_000);
+    await clock.advance(9_000);
     const pause = (pausedAt: string | null) =>
       store.commit({
         documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }],
@@ -603,7 +603,7 @@ describe("an order for a stretch of the past", () => {
     expect(service.asked.slice(asked).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
     await pause(null);
     await follow(second, 2 * HOUR_MS);
-    expectComplete(toldPoints(await events()), tags, START - 130 * DAY_MS, START - 30 * DAY_MS);
+    expectComplete(toldPoints(await events()), tags, START - 80 * DAY_MS, START - 30 * DAY_MS);
     expect((await order("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
