@@ -9,7 +9,7 @@ afterEach(async () => {
 });
 
 /** More with `PLENUM_KILL_ROUNDS`: each round takes about twelve seconds, and is a test. */
-const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? sized(3, 1));
+const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? sized(2, 1));
 const STEPS = [
   ["accepted", "before"],
   ["accepted", "after"],

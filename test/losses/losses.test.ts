@@ -12,6 +12,6 @@ describeCampaign("random losses", {
   script: "history:long",
   kept,
   seeds: 3,
-  seedsInCi: 30,
+  seedsInCi: 20,
   leastRequests: 200,
 });

@@ -5,7 +5,7 @@ import { playReceiver } from "./battery.ts";
 import { CONTESTANTS } from "./contestants.ts";
 
 /** Of each contestant, after a request left and before anything was written down of it; `receivers:long` does more. */
-const KILLS_IN_DOUBT = sized(15, 4);
+const KILLS_IN_DOUBT = sized(8, 4);
 
 describe("killed between what is said and what is remembered, each alarm is one thing that ends with it", () => {
   test.each(CONTESTANTS.map((contestant) => [contestant.name, contestant] as const))(

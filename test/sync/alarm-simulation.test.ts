@@ -9,11 +9,11 @@ import kept from "./kept-seeds.json" with { type: "json" };
  * nothing is ended without the service's word, nothing that it still lists stays untold for more than two polls, and
  * nothing is told twice (test/sync/alarm-judge.ts).
  *
- * 100 in CI and 20 elsewhere, and every seed that ever failed. `PLENUM_SEED=17` replays one; `npm run simulate:long`
+ * 60 in CI and 20 elsewhere, and every seed that ever failed. `PLENUM_SEED=17` replays one; `npm run simulate:long`
  * runs ten thousand.
  */
 const only = process.env.PLENUM_SEED;
-const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(100, 20));
+const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(60, 20));
 /** A test each, so that no time limit depends on how many there are. */
 const LOT = 5;
 

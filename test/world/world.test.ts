@@ -10,6 +10,6 @@ describeCampaign("one simulation of everything", {
   script: "world",
   kept,
   seeds: 10,
-  seedsInCi: 60,
+  seedsInCi: 40,
   leastRequests: 200,
 });

@@ -12,7 +12,7 @@ import { committedAt, createEngine, type Engine } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
 /** So many requests at most lie between two that are cut off; others in each run. */
-const STRIDE = sized(13, 40);
+const STRIDE = sized(20, 40);
 
 /** Values of two days and two sites, things that change, and the end of a day. */
 function story(): readonly Event[] {

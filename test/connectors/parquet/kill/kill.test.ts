@@ -10,7 +10,7 @@ const LAKES = [
   ["s3", "delta"],
 ] as const;
 
-const KILLS = sized(10, 3);
+const KILLS = sized(6, 3);
 
 /** The long form is `npm run lake:long`. */
 test.each(LAKES)(
