@@ -404,6 +404,7 @@ describe("a first command", () => {
     const started = startsIn(cwd);
     expect(await started.ended).toBe(0);
     expect(started.said.stdout).toMatch(/^Usage: plenum/);
+    expect(started.said.stderr).not.toContain(WAITS);
     expect(readdirSync(cwd).filter((name) => name.startsWith(".installing"))).toEqual([]);
   });
 

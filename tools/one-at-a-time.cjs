@@ -3,9 +3,7 @@
 const { readFileSync, renameSync, statSync, unlinkSync, writeFileSync } = require("fs");
 const { join } = require("path");
 
-/**
- * Says who installs. Beside `node_modules`, because npm empties that; git does not know it.
- */
+/** Says who installs. Beside `node_modules`, because npm empties that; git does not know it. */
 const MARK = ".installing";
 
 /** Longer than any installation takes, in milliseconds: a number of a process may come again after a crash. */
@@ -25,6 +23,7 @@ function oneAtATime(root, waiting, install) {
   const mark = join(root, MARK);
   let told = false;
   while (!takes(mark)) {
+    if (clearsAbandoned(mark)) continue;
     if (!told) waiting();
     told = true;
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_AGAIN_MS);
@@ -46,22 +45,29 @@ function takes(mark) {
     writeFileSync(mark, String(process.pid), { flag: "wx" });
     return true;
   } catch (error) {
-    if (codeOf(error) !== "EEXIST") return true;
+    return codeOf(error) !== "EEXIST";
   }
-  const owner = ownerOf(mark);
-  if (owner !== null && !isAtWork(mark, owner)) giveUp(mark, owner);
-  return false;
 }
 
 /**
+ * Removes the mark of a process that ended without doing so; of several that find it, one does.
  * @param {string} mark
- * @returns {string | null} null when it has just been taken away
+ * @returns {boolean}
  */
-function ownerOf(mark) {
+function clearsAbandoned(mark) {
+  const aside = `${mark}.${process.pid}`;
   try {
-    return readFileSync(mark, "utf8");
+    const owner = readFileSync(mark, "utf8");
+    if (isAtWork(mark, owner)) return false;
+    renameSync(mark, aside);
+    const isTheSame = readFileSync(aside, "utf8") === owner;
+    // Another one was quicker, and has made its own meanwhile.
+    if (isTheSame) unlinkSync(aside);
+    else renameSync(aside, mark);
+    return isTheSame;
   } catch (_error) {
-    return null;
+    // It is gone, or cannot be removed.
+    return false;
   }
 }
 
@@ -70,30 +76,13 @@ function ownerOf(mark) {
  * @param {string} owner number of a process; empty for a moment, before it is written
  */
 function isAtWork(mark, owner) {
+  if (Date.now() - statSync(mark).mtimeMs > LONGEST_MS) return false;
   try {
-    if (Date.now() - statSync(mark).mtimeMs > LONGEST_MS) return false;
     if (owner !== "") process.kill(Number(owner), 0);
     return true;
   } catch (error) {
     // Somebody else's process answers so too.
     return codeOf(error) === "EPERM";
-  }
-}
-
-/**
- * Removes the mark of a process that ended without doing so; of several that find it, one.
- * @param {string} mark
- * @param {string} owner
- */
-function giveUp(mark, owner) {
-  const aside = `${mark}.${process.pid}`;
-  try {
-    renameSync(mark, aside);
-    // Another one was quicker, and has made its own meanwhile.
-    if (readFileSync(aside, "utf8") !== owner) renameSync(aside, mark);
-    else unlinkSync(aside);
-  } catch (_error) {
-    // It is gone.
   }
 }
 
