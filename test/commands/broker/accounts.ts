@@ -112,7 +112,7 @@ function* perLife(books: Books): Generator<string> {
       .filter(({ at }) => Date.parse(at) >= life.startMs && Date.parse(at) <= life.endMs)
       .reduce((total, record) => total + handledBy(record), 0);
     if (told > sum(arrived)) yield `life ${life.number}: ${told} units told, ${sum(arrived)} delivered`;
-    const toldWithinMs = FLUSH_MS + books.secondMs + life.lateMs;
+    const toldWithinMs = FLUSH_MS + Math.max(books.secondMs, life.lateMs);
     const surelyMs = life.how === "killed" ? life.endMs - toldWithinMs : life.endMs;
     const surely = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
     if (told < surely)
