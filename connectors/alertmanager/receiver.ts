@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/connector.ts";
 import { ConfigError, Rejected } from "../../src/errors.ts";
+import { isPage } from "../../src/html-page.ts";
 import { ask, type Said } from "../../src/outbound/ask.ts";
 import { givenHeaders, inHeader } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
-import { isPage } from "../../src/printable.ts";
 import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { keptSecret } from "../../src/secret.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";

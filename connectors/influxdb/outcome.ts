@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/errors.ts";
-import { isPage } from "../../src/printable.ts";
+import { isPage } from "../../src/html-page.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
 import { type FarEnd, failureOfConnection, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";

@@ -3,7 +3,7 @@ import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Retryable } from "../../src/errors.ts";
-import { isPage } from "../../src/printable.ts";
+import { isPage } from "../../src/html-page.ts";
 import { proxyOf, targetOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { failureOfConnection } from "../../src/tls-trouble.ts";

@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../errors.ts";
-import { isPage } from "../printable.ts";
+import { isPage } from "../html-page.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { saysItWantsTls, wantsTls } from "../tls-trouble.ts";
 import { USER_AGENT } from "../version.ts";

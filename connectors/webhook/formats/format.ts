@@ -1,6 +1,7 @@
 import { type Failure, Rejected, Retryable } from "../../../src/errors.ts";
+import { isPage } from "../../../src/html-page.ts";
 import type { Question, Said } from "../../../src/outbound/ask.ts";
-import { isPage, printable } from "../../../src/printable.ts";
+import { printable } from "../../../src/printable.ts";
 import type { Place, Receiver, Told } from "../../../src/receiver/receiver.ts";
 
 /** What is to be done at the receiver: the calls of `Receiver` that send something. */
