@@ -153,6 +153,8 @@ export interface ReadReply {
 
 export interface LeftOut {
   readonly id: string;
+  /** `unreadable`: the reply has a value that is none of the interface. `unanswered`: the reply does not list the tag. */
+  readonly kind: "unreadable" | "unanswered";
   /** One sentence. */
   readonly reason: string;
 }

@@ -60,7 +60,12 @@ export function valueReader(tagIn: Reader<Tag>, note: Note): ValueReader {
       const had = new Set(readings.map(({ id }) => id));
       const leftOut = askedIds
         .filter((id) => !had.has(id))
-        .map((id) => ({ id, reason: unusable.get(id) ?? "The reply does not list it." }));
+        .map((id): LeftOut => {
+          const reason = unusable.get(id);
+          return reason === undefined
+            ? { id, kind: "unanswered", reason: "The reply does not list it." }
+            : { id, kind: "unreadable", reason };
+        });
       return { readings, leftOut };
     },
 

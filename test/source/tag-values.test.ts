@@ -36,8 +36,8 @@ describe("values of a read", () => {
     const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
     const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
     expect(leftOut).toEqual([
-      { id: "1", reason: "Its value is a text, and no number, boolean or null." },
-      { id: "3", reason: "The reply does not list it." },
+      { id: "1", kind: "unreadable", reason: "Its value is a text, and no number, boolean or null." },
+      { id: "3", kind: "unanswered", reason: "The reply does not list it." },
     ]);
     expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
   });
