@@ -133,11 +133,23 @@ export interface Measurement {
 /** A list, or columns that hold the same (src/points.ts), because a reply may have a quarter of a million. */
 export interface TagLog extends Tag {
   readonly measurements: Iterable<Measurement>;
+  /** Absent where every measurement could be read. */
+  readonly unreadable?: UnreadableLog;
+}
+
+/** What of a log was answered and could not be read: neither null nor absent. */
+export interface UnreadableLog {
+  /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
+  readonly timesMs: readonly number[] | null;
+  /** One sentence with the service's own words. */
+  readonly said: string;
 }
 
 /** Last minus first over a period (interface, `scalar=1`); negative after a meter was reset, null when unknown. */
 export interface TagTotal extends Tag {
   readonly total: number | null;
+  /** One sentence with the service's own words where the total was answered and could not be read; it is null then. */
+  readonly unreadable?: string;
 }
 
 /** A device in the building through which the service reaches the others. */

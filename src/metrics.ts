@@ -145,7 +145,7 @@ function describedMetrics(registers: Registry[]) {
     }),
     historyRefusals: new Counter({
       name: "plenum_history_refusals_total",
-      help: "Requests for history that were refused, by reason: no-log (the service's word), refused, mistake (of ours), out-of-sight.",
+      help: "Requests for history that were refused, by reason: no-log (the service's word), refused, mistake (of ours), out-of-sight; unreadable: series that were answered and could not be read.",
       labelNames: ["source", "reason"],
       registers,
     }),
@@ -163,7 +163,7 @@ function describedMetrics(registers: Registry[]) {
     }),
     unknownWords: new Counter({
       name: "plenum_unknown_words_total",
-      help: "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value) and tags that were not answered (tag.unanswered) are left out.",
+      help: "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value, total.value), logs that cannot be read (log.measurements) and tags that were not answered (tag.unanswered) are left out; tags whose numbers come as text (value.text) count once.",
       labelNames: ["source", "field"],
       registers,
     }),

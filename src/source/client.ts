@@ -49,18 +49,13 @@ export interface SourceOptions {
 
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log } = options;
-  const said = new Set<string>();
-  const note = (field: string) => {
-    metrics.unknownWords.inc({ source: name, field });
-    // Tags of a read are named by who asked for them; a reply of history may hold a quarter of a million of these.
-    if (field !== "measurement.value" || said.has(field)) return;
-    said.add(field);
-    log.warn({ field }, "values in the history that are no number, boolean or null are left out and counted");
-  };
+  const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
   const memory = createPageMemory(note);
   const schemas = recordSchemas(memory.note);
   const readers = recordReaders(schemas);
-  const values = valueReader(recallingTags(readers.tag), note);
+  const values = valueReader(recallingTags(readers.tag), note, (tags) =>
+    log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
+  );
   const http: HttpTransport =
     options.transport === undefined
       ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))

@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import type { Measurement, TagValue } from "../building.ts";
+import type { Measurement } from "../building.ts";
 import { FALSE, NULL, Points, TRUE } from "../points.ts";
 import { breath } from "../waiting.ts";
 import { wireTime } from "./iso-time.ts";
@@ -24,6 +24,7 @@ import {
   two,
 } from "./json-bytes.ts";
 import { isRecord } from "./reply.ts";
+import { kindOf, tagValueIn } from "./values.ts";
 import { listIn } from "./wire.ts";
 
 /**
@@ -55,10 +56,14 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
 /** A list of measurements, read. */
 export class LoggedSeries {
   readonly points: Points;
-  /** Measurements that have no value that could be passed on. */
-  unusable = 0;
-  /** Whether one has no time; of those after it nothing is known. */
+  /** Times of the measurements whose value is unreadable, milliseconds since 1970. */
+  readonly unreadableMs: number[] = [];
+  /** What is unreadable first, with the service's own words; null where everything could be read. */
+  said: string | null = null;
+  /** Whether a measurement has no readable time. Nothing is known of the others then: any bucket may be the one. */
   isBroken = false;
+  /** Measurements whose number is written as a text. */
+  texts = 0;
 
   /** `room`: how many measurements it will have, as far as one can guess. */
   constructor(room: number) {
@@ -75,18 +80,35 @@ export class LoggedSeries {
     if (this.isBroken) return;
     const stamp = isRecord(entry) ? entry.timestamp : undefined;
     const time = typeof stamp === "string" ? wireTime(stamp) : null;
-    if (!isRecord(entry) || time === null || !time.known) this.isBroken = true;
-    else if (isValue(entry.value))
-      this.points.add({ time: time.text, value: entry.value } satisfies Measurement);
-    else this.unusable++;
+    if (!isRecord(entry) || time === null || !time.known) {
+      this.isBroken = true;
+      this.said = isRecord(entry)
+        ? `The time of a measurement is ${kindOf(stamp)}, and no time.`
+        : `A measurement is ${kindOf(entry)}, and no object.`;
+      return;
+    }
+    const value = tagValueIn(entry.value);
+    if (value !== undefined) {
+      if (typeof entry.value === "string") this.texts++;
+      this.points.add({ time: time.text, value } satisfies Measurement);
+      return;
+    }
+    const timeMs = Date.parse(time.text);
+    this.said ??= `The value at ${time.text} is ${kindOf(entry.value)}, and no number, boolean or null.`;
+    // A time such as 2026-W23-1 is in no bucket: which one is unreadable is not known.
+    if (Number.isNaN(timeMs)) this.isBroken = true;
+    else this.unreadableMs.push(timeMs);
   }
-}
 
-/** A value is a number, a boolean or null (interface, Tag). */
-export function isValue(value: unknown): value is TagValue {
-  return (
-    value === null || typeof value === "boolean" || (typeof value === "number" && Number.isFinite(value))
-  );
+  /** Whether another list says the same. */
+  isSameAs({ points, unreadableMs, isBroken }: LoggedSeries): boolean {
+    if (this.isBroken || isBroken || points.length !== this.points.length) return false;
+    for (let at = 0; at < points.length; at++) {
+      const isSameTime = points.text(at) === this.points.text(at);
+      if (!isSameTime || !Object.is(points.code(at), this.points.code(at))) return false;
+    }
+    return unreadableMs.length === this.unreadableMs.length;
+  }
 }
 
 interface List {
@@ -220,8 +242,15 @@ class ListReader {
       end = endOfNumber(bytes, at);
       if (end < 0) return -1;
       code = numberIn(bytes, at, end);
-      // Larger than a number can be; the other way counts it.
+      // Larger than a number can be: unreadable.
       if (!Number.isFinite(code)) return -1;
+    } else if (first === QUOTE) {
+      // A number as a text: the same between quotes.
+      end = endOfNumber(bytes, at + 1);
+      if (end < 0 || bytes[end] !== QUOTE) return -1;
+      code = numberIn(bytes, at + 1, end);
+      if (!Number.isFinite(code)) return -1;
+      end++;
     } else if (first === 110) end = afterWord(bytes, at, NULL_WORD);
     else if (first === 116) {
       end = afterWord(bytes, at, TRUE_WORD);
@@ -233,7 +262,10 @@ class ListReader {
     if (end < 0) return -1;
     at = afterSpace(bytes, end);
     if (bytes[at] !== 125) return -1;
-    if (!this.series.isBroken) this.series.points.push(timeMs, code);
+    if (!this.series.isBroken) {
+      this.series.points.push(timeMs, code);
+      if (first === QUOTE) this.series.texts++;
+    }
     return at + 1;
   }
 

@@ -244,7 +244,7 @@ function statusOf(value: unknown): number | null {
 }
 
 /** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */
-function textOf(value: unknown): string {
+export function textOf(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return withoutCredentials(text.slice(0, 4000))
     .slice(0, 500)

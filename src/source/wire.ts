@@ -8,7 +8,7 @@ import { isRecord } from "./reply.ts";
  * becomes the emptiest value of the right kind and is counted through `note` under its name. Only ids are strict:
  * without them nobody can tell records apart or count them.
  */
-export type Note = (field: string) => void;
+export type Note = (field: string, times?: number) => void;
 
 /** Names and descriptions beyond this are cut; no screen, topic or column can take them. */
 const LONGEST_TEXT = 10_000;

@@ -208,7 +208,7 @@ export interface HeldHistory {
   readonly timeZone: string;
   /** The first sight of the tag: following starts here, older buckets are backfill. */
   readonly since: string;
-  /** Every closed bucket from `since` to this time is had. */
+  /** Every closed bucket from `since` to this time is had, or was answered and is unreadable. */
   readonly watermark: string;
   /** The configured depth of the backfill. */
   readonly wished: string;
@@ -238,7 +238,8 @@ export interface HeldHistory {
 
 /**
  * A stretch of a series. Had: `points`, where values were answered (short times without any in between included);
- * `null`, answered without a value; `no-log`, the service said 404 of it. Not had: `refused`, for another reason.
+ * `null`, answered without a value; `no-log`, the service said 404 of it. Not had: `refused`, for another reason, or
+ * because the answer is unreadable.
  */
 export interface HeldSpan {
   readonly from: string;
@@ -250,6 +251,10 @@ export interface HeldSpan {
   /** `refused`: how often in a row, and when it is asked again. */
   readonly times?: number;
   readonly againAt?: string;
+  /** `refused`: it was answered, and the answer could not be read. */
+  readonly reason?: "unreadable";
+  /** The readable points between the unreadable buckets of this stretch were told. */
+  readonly told?: true;
 }
 
 /** What the service said when it refused something, when it said so last and how often in a row. */
@@ -259,6 +264,8 @@ export interface HeldRefusal {
   readonly times: number;
   /** It is asked again, alone, after this time. */
   readonly againAt: string;
+  /** It was answered, and the answer could not be read. */
+  readonly reason?: "unreadable";
 }
 
 /** Whether a series has everything that is wished up to its watermark; for the status page. */

@@ -22,7 +22,8 @@ function meaning(parsed: ReturnType<typeof parseJson>): unknown {
     const series = Array.isArray(measurements) ? LoggedSeries.of(measurements) : measurements;
     if (!(series instanceof LoggedSeries)) return measurements;
     const points = [...series.points].map(({ time, value }) => [time, Object.is(value, -0) ? "-0" : value]);
-    return { points: series.isBroken ? "broken" : points, unusable: series.unusable };
+    const { isBroken, said, texts, unreadableMs } = series;
+    return { points: isBroken ? "broken" : points, said, ...(isBroken ? {} : { texts, unreadableMs }) };
   });
   const without = (key: string, value: unknown) => (key === "measurements" ? undefined : value);
   return { lists, rest: JSON.stringify(parsed.value, without) };
@@ -118,6 +119,8 @@ const VALUES = [
   "true",
   "false",
   `"21.5"`,
+  ...[`"-0"`, `"-3.25e2"`, `"1e999"`, `" 21.5"`, `"21,5"`, `"0x10"`, `"NaN"`, `""`, `"1."`, `"21.5`],
+  ...[`"2\\u0031"`, `"\\u002d1"`, `"01"`, `"${"1".repeat(300)}"`, `"0.${"3".repeat(500)}"`, `"true"`],
   "[]",
   "{}",
   "nul",

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { failureOf, never, reply, tagRecord, trialSource } from "./trial-source.ts";
+import { failureOf, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 
 const RANGE = {
   tagIds: ["1"],
@@ -8,6 +8,8 @@ const RANGE = {
   resolution: "1h",
   timeZone: "UTC",
 } as const;
+
+const AT = "2026-06-01T00:00:00Z";
 
 const notes = async (trial: ReturnType<typeof trialSource>) =>
   (await trial.metrics.unknownWords.get()).values.map((entry) => (entry.labels as { field: string }).field);
@@ -18,7 +20,19 @@ describe("values of a read", () => {
     expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
   });
 
-  it.each(['"21.5"', '""', "[1]", "{}", "1e999", '"null"'])(
+  it.each([
+    ["21.5", 21.5],
+    ["-0.5", -0.5],
+    ["1e3", 1_000],
+  ])("the text %j is the number that it writes", async (text, value) => {
+    const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: text }] }));
+    expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
+    await trial.source.read(["1"], "live", never());
+    const { values } = await trial.metrics.unknownWords.get();
+    expect(values).toMatchObject([{ labels: { field: "value.text" }, value: 1 }]);
+  });
+
+  it.each(['"21,5"', '" 21.5"', '"0x10"', '"NaN"', '"1."', '""', "[1]", "{}", "1e999", '"null"'])(
     "%s is neither a number nor null: the tag is left out and counted, the others stay",
     async (value) => {
       const good = JSON.stringify({ ...tagRecord("2"), value: 7 });
@@ -32,11 +46,11 @@ describe("values of a read", () => {
   );
 
   it("what has no value is named with its reason, and counted", async () => {
-    const text = { ...tagRecord("1"), value: "21.5" };
+    const text = { ...tagRecord("1"), value: "n/a" };
     const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
     const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
     expect(leftOut).toEqual([
-      { id: "1", kind: "unreadable", reason: "Its value is a text, and no number, boolean or null." },
+      { id: "1", kind: "unreadable", reason: 'Its value is the text "n/a", and no number, boolean or null.' },
       { id: "3", kind: "unanswered", reason: "The reply does not list it." },
     ]);
     expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
@@ -47,11 +61,21 @@ describe("values of a read", () => {
     expect((await trial.source.read(["1"], "live", never())).readings).toEqual([]);
   });
 
-  it("what was not asked for, and what comes twice, is left out", async () => {
-    const record = (id: string, value: number) => ({ ...tagRecord(id), value });
-    const trial = trialSource(() => reply(200, { data: [record("9", 9), record("1", 1), record("1", 2)] }));
+  it("leaves out a record that was not asked for, and counts a repeated record once", async () => {
+    const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
+    const trial = trialSource(() => reply(200, { data: [record("9", 9), record("1", 1), record("1", "1")] }));
     const { readings } = await trial.source.read(["1", "2"], "live", never());
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["1", 1]]);
+  });
+
+  it("cannot read a tag that the reply lists twice with different values", async () => {
+    const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
+    const data = [record("1", 1), record("2", 7), record("1", 2)];
+    const trial = trialSource(() => reply(200, { data }));
+    const { readings, leftOut } = await trial.source.read(["1", "2"], "live", never());
+    expect(readings.map(({ id, value }) => [id, value])).toEqual([["2", 7]]);
+    const reason = "The reply lists it 2 times with different values: 1 and 2.";
+    expect(leftOut).toEqual([{ id: "1", kind: "unreadable", reason }]);
   });
 
   it("a record without an id makes the reply unusable", async () => {
@@ -70,6 +94,8 @@ describe("logs", () => {
         { timestamp: "2026-06-01T03:00:00+02:00", value: null },
         { timestamp: "2026-06-01T02:00:00.000Z", value: true },
         { timestamp: "2026-06-01T03:00:00Z", value: "4" },
+        { timestamp: "2026-06-01T04:00:00Z", value: "4,5" },
+        { timestamp: "2026-06-01T05:00:00Z" },
       ]),
     );
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -77,19 +103,54 @@ describe("logs", () => {
       { time: "2026-06-01T00:00:00.000Z", value: 1 },
       { time: "2026-06-01T01:00:00.000Z", value: null },
       { time: "2026-06-01T02:00:00.000Z", value: true },
+      { time: "2026-06-01T03:00:00.000Z", value: 4 },
     ]);
-    expect(await notes(trial)).toEqual(["measurement.value"]);
+    expect(series?.unreadable).toEqual({
+      timesMs: [Date.parse("2026-06-01T04:00:00Z"), Date.parse("2026-06-01T05:00:00Z")],
+      said: 'The value at 2026-06-01T04:00:00.000Z is the text "4,5", and no number, boolean or null.',
+    });
+    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
+      { labels: { field: "measurement.value" }, value: 2 },
+      { labels: { field: "value.text" }, value: 1 },
+    ]);
   });
 
-  it.each([[null], [5], [{}], [[{ value: 1 }]], [[{ timestamp: "noon", value: 1 }]], [[7]]])(
-    "%j is malformed",
-    async (measurements) => {
-      const trial = trialSource(log(measurements));
-      expect(await failureOf(trial.source.history(RANGE, "history", never()))).toMatchObject({
-        kind: "malformed",
-      });
-    },
-  );
+  const noon = { timestamp: "noon", value: 1 };
+  it.each([
+    [null, "The measurements of the log are null, and no list."],
+    [5, "The measurements of the log are 5, and no list."],
+    [{}, "The measurements of the log are the object {}, and no list."],
+    [[{ value: 1 }], "The time of a measurement is missing, and no time."],
+    [[{ timestamp: AT, value: 1 }, noon], 'The time of a measurement is the text "noon", and no time.'],
+    [[7], "A measurement is 7, and no object."],
+  ])("%j makes the log of its tag unreadable, and no other", async (measurements, said) => {
+    const good = { ...tagRecord("2"), measurements: [{ timestamp: AT, value: 1 }] };
+    const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), measurements }, good] }));
+    const query = { ...RANGE, tagIds: ["1", "2"] };
+    const logs = await trial.source.history(query, "history", never());
+    expect(logs.map((each) => [...each.measurements].length)).toEqual([0, 1]);
+    expect(logs.map(({ unreadable }) => unreadable)).toEqual([{ timesMs: null, said }, undefined]);
+  });
+
+  it.each([
+    [1, 1, 1, undefined],
+    [1, 2, 0, "The reply lists the log more than once with different measurements."],
+  ])("listed twice with %j and %j", async (one, other, count, said) => {
+    const of = (value: number) => ({ ...tagRecord("1"), measurements: [{ timestamp: AT, value }] });
+    const trial = trialSource(() => reply(200, { data: [of(one), of(other)] }));
+    const [series] = await trial.source.history(RANGE, "history", never());
+    expect([...(series?.measurements ?? [])]).toHaveLength(count);
+    expect(series?.unreadable?.said).toBe(said);
+  });
+
+  it("masks secrets in the words of the service, and shows no character that a terminal obeys", async () => {
+    const value = `\u001b[31m${TOKEN} ${"x".repeat(5_000)}`;
+    const trial = trialSource(log([{ timestamp: AT, value }]));
+    const [series] = await trial.source.history(RANGE, "history", never());
+    expect(series?.unreadable?.said).toHaveLength(146);
+    expect(series?.unreadable?.said).toContain("[redacted]");
+    expect(series?.unreadable?.said).not.toMatch(/\p{Cc}/u);
+  });
 });
 
 describe("totals in all their shapes (trap 49)", () => {
@@ -107,6 +168,8 @@ describe("totals in all their shapes (trap 49)", () => {
     ["null value beside measurements", { value: null, measurements: [42.5] }, 42.5],
     ["negative after a reset (trap 50)", { measurements: [-900] }, -900],
     ["zero", { value: 0 }, 0],
+    ["a number as text", { value: "42.5" }, 42.5],
+    ["a number as text in measurements", { measurements: ["42.5"] }, 42.5],
     ["null", { value: null }, null],
     ["null in measurements", { measurements: [null] }, null],
     ["nothing in the period", { measurements: [] }, null],
@@ -118,7 +181,7 @@ describe("totals in all their shapes (trap 49)", () => {
 
   it.each([
     ["neither", {}],
-    ["text", { value: "42.5" }],
+    ["text", { value: "42,5" }],
     ["a boolean", { value: true }],
     [
       "a series",
@@ -132,9 +195,16 @@ describe("totals in all their shapes (trap 49)", () => {
     ["two numbers", { measurements: [1, 2] }],
     ["nested", { measurements: [[1]] }],
     ["an empty object", { measurements: {} }],
-  ])("%s is no total", async (_name, record) => {
-    expect(await failureOf(total(record).source.totals(RANGE, "history", never()))).toMatchObject({
-      kind: "malformed",
-    });
+  ])("%s is an unreadable total", async (_name, record) => {
+    const [told] = await total(record).source.totals(RANGE, "history", never());
+    expect(told).toMatchObject({ id: "1", total: null });
+    expect(told?.unreadable).toMatch(/^The total is .*, and not one number\.$/);
+  });
+
+  it("listed twice with different totals is unreadable", async () => {
+    const of = (value: number) => ({ ...tagRecord("1"), value });
+    const trial = trialSource(() => reply(200, { data: [of(1), of(2)] }));
+    const unreadable = "The reply lists it 2 times with different totals: 1 and 2.";
+    expect(await trial.source.totals(RANGE, "history", never())).toMatchObject([{ total: null, unreadable }]);
   });
 });

@@ -54,7 +54,14 @@ const ORDER = "export";
 const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
 /** What is answered, or cannot be asked for now. */
-const SETTLED: ReadonlySet<HoleReason> = new Set(["no-log", "null", "out-of-scope", "not-listed", "refused"]);
+const REFUSED: ReadonlySet<HoleReason> = new Set(["refused", "unreadable"]);
+const SETTLED: ReadonlySet<HoleReason> = new Set([
+  "no-log",
+  "null",
+  "out-of-scope",
+  "not-listed",
+  ...REFUSED,
+]);
 
 /**
  * Lists, fetches and writes; goes on where an earlier run of the same export stopped. A ConfigError is the
@@ -204,7 +211,7 @@ async function holesOf(run: ExportRun, store: Store, order: BackfillOrder): Prom
 }
 
 function isToBeAsked({ why, againAt }: Hole, nowMs: number): boolean {
-  return !SETTLED.has(why) || (why === "refused" && Date.parse(againAt ?? "") <= nowMs);
+  return !SETTLED.has(why) || (REFUSED.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
 const polls = ({ source }: ExportRun, store: Store) => store.documents<HeldPoll>(documentSet("poll", source));

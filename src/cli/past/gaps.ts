@@ -13,6 +13,7 @@ const WHY: Readonly<Record<HoleReason, string>> = {
   behind: "closed and overdue",
   between: "nobody asked for it",
   refused: "asked for and refused",
+  unreadable: "answered and unreadable",
   "out-of-scope": "the token does not see its site now",
   "not-listed": "the listings of tags do not show it lately",
   unproven: "not known yet whether it has a log",

@@ -25,7 +25,7 @@ export interface Hole {
 /**
  * Not had: `ordered`, asked for by `plenum backfill`. `backfill`, the configured past, still to be fetched. `behind`,
  * closed lately and overdue. `between`, nobody asked for it, though there is something told before it. `refused`, asked
- * for and refused. `out-of-scope`, the token does not see the site. `not-listed`, the
+ * for and refused. `unreadable`, answered, and the answer could not be read. `out-of-scope`, the token does not see the site. `not-listed`, the
  * listings of tags do not show it lately. `unproven`, it is not known yet whether there is a
  * log. Had: `no-log`, the service says that it has none. `null`, it answered, and without a value.
  */
@@ -35,6 +35,7 @@ export type HoleReason =
   | "behind"
   | "between"
   | "refused"
+  | "unreadable"
   | "out-of-scope"
   | "not-listed"
   | "unproven"
@@ -80,7 +81,8 @@ export function holesIn(
         left = left.flatMap((hole) => subtract(hole, [range]));
       }
     };
-    for (const span of spansIn(held.spans)) if (span.why === "refused") give("refused", [span], span);
+    for (const span of spansIn(held.spans))
+      if (span.why === "refused") give(span.reason ?? "refused", [span], span);
     if (placed.outOfSight !== undefined)
       give(placed.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
     const words = held.refusal ?? {};
@@ -89,7 +91,7 @@ export function holesIn(
       if (left.length === 0 && found.length === 0) add(why, null, words);
       give(why, left, words);
     }
-    give(held.refusal === null ? "behind" : "refused", [front], words);
+    give(held.refusal === null ? "behind" : (held.refusal.reason ?? "refused"), [front], words);
     give("ordered", ordered);
     give("backfill", total ? [] : [wishedPast(held)]);
     give("between", left);

@@ -4,7 +4,7 @@ import { Points } from "../../points.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";
-import { answeredSpans, hadIn, isHad, type Span, spansIn, withSpans } from "./spans.ts";
+import { answeredIn, answeredSpans, hadIn, isHad, type Span, spansIn, withSpans } from "./spans.ts";
 import type { ToldValues } from "./told.ts";
 
 /** How one series is followed; from the configuration. */
@@ -90,10 +90,10 @@ export function followingRange(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** From when on everything up to the watermark is had. */
+/** From when on everything up to the watermark was answered. */
 export function hadSince(held: HeldHistory): number {
   const watermark = ms(held.watermark);
-  return hadIn(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
+  return answeredIn(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
@@ -126,7 +126,10 @@ export interface Settled {
   readonly revised: Points;
 }
 
-/** A fetched range of following: what is new in it, what has changed, and how far the ledger comes. */
+/**
+ * A fetched range of following: what is new in it, what has changed, and how far the ledger comes. `learn` changes what
+ * the answer says of the range.
+ */
 export function settleFollowing(
   held: HeldHistory,
   rules: SeriesRules,
@@ -134,6 +137,7 @@ export function settleFollowing(
   range: Range,
   told: ToldValues,
   nowMs: number,
+  learn: (answered: readonly Span[]) => readonly Span[] = (answered) => answered,
 ): Settled {
   const { resolution, timeZone } = rules;
   const fresh = new Points();
@@ -162,7 +166,7 @@ export function settleFollowing(
   const rereads = (at: string, afterMs: number) =>
     isBegun && nowMs - ms(at) >= afterMs ? isoUtc(nowMs) : at;
   const next: HeldHistory = {
-    ...answered(held, points, { fromMs: range.fromMs, toMs }),
+    ...had(held, learn(answeredSpans(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
     rereadFrom: isDone ? null : isoUtc(toMs),
     dailyAt: rereads(held.dailyAt, DAY_MS),
     weeklyAt: rereads(held.weeklyAt, WEEK_MS),
@@ -207,18 +211,14 @@ export function settleTotal(held: HeldHistory, range: Range, total: number | nul
   return upToDate({ ...held, spans: withSpans(held.spans, [span], held.resolution) });
 }
 
-function answered(held: HeldHistory, points: Points, range: Range): HeldHistory {
-  return had(held, answeredSpans(points, range, held.resolution, held.timeZone));
-}
-
 function had(held: HeldHistory, learned: readonly Span[]): HeldHistory {
   return upToDate({ ...held, spans: withSpans(held.spans, learned, held.resolution) });
 }
 
-/** The watermark goes as far as everything is had. */
+/** The watermark goes as far as everything was answered. */
 function upToDate(held: HeldHistory): HeldHistory {
   const watermark = ms(held.watermark);
-  const run = hadIn(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
+  const run = answeredIn(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
   return run === undefined ? held : { ...held, watermark: isoUtc(run.toMs) };
 }
 

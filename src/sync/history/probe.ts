@@ -7,6 +7,7 @@ import { bucketBefore, bucketStart, rangeTime } from "./buckets.ts";
 import { createGroupTesting } from "./grouping.ts";
 import { ms, settleEmpty } from "./ledger.ts";
 import { isResting, refusedNow, withoutLog } from "./refusals.ts";
+import { answeredPoints } from "./unreadable.ts";
 
 /**
  * Learns which tags have a log before anything big is fetched, with the cheapest query there is: a few monthly
@@ -88,7 +89,8 @@ export function createHistoryProbe(
   const provenLedger = (series: Series, log: TagLog | undefined, nowMs: number): HeldHistory => {
     const noticed: HeldHistory = { ...series.held, state: "following", refusal: null };
     // A month that is listed without a value says only that there may be something; no month at all says nothing.
-    const firstMs = Math.min(...Array.from(log?.measurements ?? [], ({ time }) => Date.parse(time)));
+    const listed = log === undefined ? null : answeredPoints(log);
+    const firstMs = Math.min(...Array.from(listed ?? [], ({ time }) => Date.parse(time)));
     const { resolution, timeZone, since, wished } = noticed;
     if (series.total || !Number.isFinite(firstMs)) return noticed;
     // Where a month is a sample, the first that is listed may be the one after the first value.

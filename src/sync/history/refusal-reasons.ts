@@ -27,6 +27,8 @@ export interface RefusalReasons {
   seen(asked: readonly Series[], signal: AbortSignal): Promise<readonly Series[]>;
   /** Something was answered. */
   answered(): void;
+  /** Counts and logs what of an answer is unreadable: the sentence of each log or total that has one, by tag id. */
+  unreadable(asked: readonly Series[], said: ReadonlyMap<string, string>): void;
 }
 
 /**
@@ -58,13 +60,15 @@ export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
 export function createRefusalReasons(options: {
   readonly scope: HistoryScope;
   readonly clock: Clock;
-  readonly log: Pick<Log, "error">;
+  readonly log: Pick<Log, "error" | "info" | "warn">;
   readonly source: string;
   readonly metrics?: Pick<Metrics, "historyRefusals">;
 }): RefusalReasons {
   const { scope, clock, log, source, metrics } = options;
   /** Mistakes of ours that were told already. */
   const told = new Set<string>();
+  /** Series whose last answer was unreadable, by their keys. */
+  const unread = new Set<string>();
   let unanswered = 0;
 
   const siteIdsOf = (asked: readonly Series[]) => new Set(asked.map(({ placed }) => placed.siteId));
@@ -116,6 +120,20 @@ export function createRefusalReasons(options: {
     },
     answered() {
       unanswered = 0;
+    },
+    unreadable(asked, said) {
+      const now = asked.filter(({ placed }) => said.has(placed.tag.id));
+      if (now.length > 0) metrics?.historyRefusals.inc({ source, reason: "unreadable" }, now.length);
+      const fresh = now.filter(({ key }) => !unread.has(key));
+      const readable = asked.filter(({ key, placed }) => !said.has(placed.tag.id) && unread.has(key));
+      for (const { key } of fresh) unread.add(key);
+      for (const { key } of readable) unread.delete(key);
+      if (fresh.length > 0) {
+        const series = Object.fromEntries(fresh.map(({ key, placed }) => [key, said.get(placed.tag.id)]));
+        log.warn({ series }, "history of these was answered and is unreadable; it is requested again singly");
+      }
+      if (readable.length > 0)
+        log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
     },
   };
 }

@@ -18,7 +18,7 @@ const WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 /** How long a tag that never had a log is left alone: a day, then twice as long each time, up to 32 days. */
 const NEVER_DOUBLINGS = 5;
 
-function waitMs(times: number): number {
+export function waitMs(times: number): number {
   return WAITS_MS[Math.min(times, WAITS_MS.length) - 1] ?? DAY_MS;
 }
 
@@ -40,14 +40,20 @@ export function withoutLog(held: HeldHistory, said: string, nowMs: number): Held
   return { ...held, state: "no-log", refusal };
 }
 
-/** Following, or learning whether there is a log, was refused for another reason. */
-export function refusedNow(held: HeldHistory, said: string, nowMs: number): HeldHistory {
+/** Following, or learning whether there is a log, was refused for another reason; of a total also that it is unreadable. */
+export function refusedNow(
+  held: HeldHistory,
+  said: string,
+  nowMs: number,
+  reason?: "unreadable",
+): HeldHistory {
   if (held.state === "no-log") {
     // What the service said of its log still stands; only the asking again did not work.
     const againAt = isoUtc(nowMs + waitMs(1));
     return held.refusal === null ? held : { ...held, refusal: { ...held.refusal, againAt } };
   }
-  return { ...held, refusal: next(held.refusal, said, nowMs, waitMs) };
+  const refusal = next(held.refusal, said, nowMs, waitMs);
+  return { ...held, refusal: reason === undefined ? refusal : { ...refusal, reason } };
 }
 
 /** A stretch of the past was refused for another reason than a missing log. */

@@ -12,8 +12,10 @@ import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
 import { createDayNotes, type DayNotes, NO_SEALED_DAYS, type SealedDays } from "./day-book.ts";
 import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
 import type { Range } from "./ranges.ts";
+import { refusedNow } from "./refusals.ts";
 import { answeredSpans, type Span } from "./spans.ts";
 import { packTold, spanOf, spanStart, type ToldValues, unpackTold } from "./told.ts";
+import { readablePoints, unreadableIn, unreadableWords, withUnreadable } from "./unreadable.ts";
 
 /**
  * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
@@ -145,17 +147,24 @@ export function createHistorySettle(options: {
         const range = ask.ranges.get(series.key);
         if (log === undefined || range === undefined) continue;
         answered.push(series);
-        const points = Points.of(log.measurements).ascending();
+        const isRetry = ask.alone && ask.kind !== "following";
+        const unreadable = unreadableIn(log, range, series.held, isRetry);
+        const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
+        const { held: before } = series;
+        const learn = (answered: readonly Span[]) =>
+          withUnreadable(before, answered, unreadable, isRetry, nowMs);
         if (ask.kind === "following") {
-          onLogged?.(log.id, series.rules.resolution, points, nowMs);
+          // An unreadable measurement is no silence.
+          if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
           const settle = (held: HeldHistory, told: ToldValues) =>
-            settleFollowing(held, series.rules, points, range, told, nowMs);
+            settleFollowing(held, series.rules, points, range, told, nowMs, learn);
           await add(portion, series, range, nowMs, settle);
           await commitIfFull();
           continue;
         }
         const { resolution, timeZone } = series.held;
-        const learned = answeredSpans(Points.of(log.measurements), range, resolution, timeZone);
+        const read = unreadable === null ? Points.of(log.measurements) : points;
+        const learned = learn(answeredSpans(read, range, resolution, timeZone));
         for (const part of partsOf(points, range, series.rules.resolution)) {
           const ofPart = within(learned, part);
           await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
@@ -168,26 +177,36 @@ export function createHistorySettle(options: {
 
     async totals(ask, totals) {
       const byId = new Map(totals.map((total) => [total.id, total]));
-      const days = notesAt(clock.now());
-      const settled: { series: Series; held: HeldHistory; event: Event<"tag-total"> }[] = [];
+      const nowMs = clock.now();
+      const days = notesAt(nowMs);
+      const settled: { series: Series; held: HeldHistory; events: readonly Event<"tag-total">[] }[] = [];
       for (const series of ask.series) {
         const total = byId.get(series.placed.tag.id);
         const range = ask.ranges.get(series.key);
         if (total === undefined || range === undefined) continue;
+        if (total.unreadable !== undefined) {
+          const refused = refusedNow(series.held, unreadableWords(total.unreadable), nowMs, "unreadable");
+          settled.push({
+            series,
+            held: await days.count(series, series.held, refused, NOTHING_TOLD),
+            events: [],
+          });
+          continue;
+        }
         const had = settleTotal(series.held, range, total.total);
         const fresh = new Points();
         fresh.push(range.fromMs, codeOf(total.total));
         const told = { fresh, revised: new Points(), before: new Map() };
         const answered: HeldHistory = { ...had, state: "following", refusal: null };
         const held = await days.count(series, series.held, answered, told);
-        settled.push({ series, held, event: totalEvent(series, total, range.fromMs, range.toMs) });
+        settled.push({ series, held, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
       }
       await store.commit({
         documents: [
           { set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) },
           ...days.documents(),
         ],
-        events: [...settled.map(({ event }) => event), ...days.events],
+        events: [...settled.flatMap(({ events }) => events), ...days.events],
       });
       for (const { series, held } of settled) series.held = held;
       days.committed();

@@ -8,6 +8,7 @@ import { bucketEnd } from "./buckets.ts";
 import { type Counts, doubtful, type Known, NOTHING_KNOWN, withAnswer, withEnd, withLimit } from "./cuts.ts";
 import type { LearnedWindow } from "./learned-window.ts";
 import { type Range, subtract } from "./ranges.ts";
+import { answeredPoints } from "./unreadable.ts";
 
 /**
  * Holds back what an answer leaves out at its ends while it may have been cut there (src/sync/history/cuts.ts): it is
@@ -120,7 +121,13 @@ export function createShortAnswers(options: {
   return {
     async believed(ask, logs) {
       if (ask.kind === "total") return ask;
-      const byId = new Map(logs.map(({ id, measurements }) => [id, Points.of(measurements)]));
+      const byId = new Map<string, Points>();
+      for (const log of logs) {
+        const points = answeredPoints(log);
+        if (points !== null) byId.set(log.id, points);
+        // The refusal of a log that is unreadable has it requested again.
+        else for (const { key, placed } of ask.series) if (placed.tag.id === log.id) doubts.delete(key);
+      }
       const counts = counted([...byId.values()]);
       const ranges = new Map(ask.ranges);
       if (ask.again === true && !(await conclude(ask, byId, counts))) {
@@ -148,7 +155,7 @@ export function createShortAnswers(options: {
     },
 
     isWhole(logs) {
-      const counts = counted(logs.map(({ measurements }) => Points.of(measurements)));
+      const counts = counted(logs.map((log) => answeredPoints(log) ?? new Points()));
       return isNone(doubtful(known, counts));
     },
 

@@ -3,7 +3,7 @@ import { isoUtc } from "../../clock.ts";
 import type { Points } from "../../points.ts";
 import type { HeldSpan } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";
-import { type Range, subtract } from "./ranges.ts";
+import { merged, type Range, subtract } from "./ranges.ts";
 
 /**
  * The spans of one series: what is had and why, or why not. Pure. What is had stays had, and is never lengthened over
@@ -15,6 +15,8 @@ export interface Span extends Range {
   readonly at?: string;
   readonly times?: number;
   readonly againAt?: string;
+  readonly reason?: "unreadable";
+  readonly told?: true;
 }
 
 /**
@@ -34,6 +36,11 @@ export const SPANS_MAX = 48;
 
 export function isHad({ why }: Pick<Span, "why">): boolean {
   return why !== "refused";
+}
+
+/** It was answered, and the answer could not be read: requested again as the past, and following goes on behind it. */
+export function isUnreadable({ reason }: Pick<Span, "reason">): boolean {
+  return reason === "unreadable";
 }
 
 /** Thousands of ledgers are looked through several times a second, and few of them change in between. */
@@ -64,6 +71,12 @@ export function hadIn(held: readonly HeldSpan[]): readonly Range[] {
   }
   had.set(held, ranges);
   return ranges;
+}
+
+/** What was answered, readable or not, in as few ranges as possible, ascending. */
+export function answeredIn(held: readonly HeldSpan[]): readonly Range[] {
+  const unreadable = spansIn(held).filter(isUnreadable);
+  return unreadable.length === 0 ? hadIn(held) : merged([...hadIn(held), ...unreadable]);
 }
 
 export function heldSpans(spans: readonly Span[]): readonly HeldSpan[] {
@@ -180,7 +193,8 @@ function joined(spans: readonly Span[], resolution: Resolution): readonly Span[]
 
 function sameReason(a: Span, b: Span): boolean {
   // What was said of it last counts for both: it may have to be taken back.
-  return a.why === b.why && a.said === b.said && a.times === b.times && (isHad(a) || a.againAt === b.againAt);
+  const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.told === b.told;
+  return isSame && (isHad(a) || (a.againAt === b.againAt && a.reason === b.reason));
 }
 
 function joint(a: Span, b: Span): Span {
@@ -189,8 +203,10 @@ function joint(a: Span, b: Span): Span {
 }
 
 /**
- * At most so many: the shortest silences become part of the values beside them, then the shortest refusals are
- * forgotten, which makes them a hole that nobody asked for. What is had apart from everything else stays.
+ * At most so many: the shortest silences become part of the values next to them, then the shortest refusals are
+ * forgotten, which makes them a hole that nobody asked for. Unreadable stretches are not forgotten, or they would be
+ * requested again at once: the two that are nearest to each other become one. What is had apart from everything else
+ * stays.
  */
 function bounded(all: readonly Span[]): readonly Span[] {
   let spans = all;
@@ -204,14 +220,38 @@ function bounded(all: readonly Span[]): readonly Span[] {
         (after?.why === "points" && touches(span, after));
       return span.why === "null" && isBeside ? [span] : [];
     });
-    const least = shortest(silences) ?? shortest(spans.filter(({ why }) => why === "refused"));
-    if (least === undefined) return spans;
+    const isForgettable = (span: Span) => span.why === "refused" && !isUnreadable(span);
+    const least = shortest(silences) ?? shortest(spans.filter(isForgettable));
+    if (least === undefined) {
+      const fewer = withNearestJoined(spans);
+      if (fewer === spans) return spans;
+      spans = fewer;
+      continue;
+    }
     spans =
       least.why === "refused"
         ? spans.filter((span) => span !== least)
         : neighbours(spans.map((span) => (span === least ? { ...pointsOf(span) } : span)));
   }
   return spans;
+}
+
+/** The two unreadable stretches that are nearest to each other become one, with what was told between them. */
+function withNearestJoined(spans: readonly Span[]): readonly Span[] {
+  let nearest: { readonly from: number; readonly to: number; readonly gapMs: number } | null = null;
+  let from = -1;
+  for (const [to, span] of spans.entries()) {
+    // A hole between them was not told.
+    if (spans[to - 1]?.toMs !== span.fromMs) from = -1;
+    if (!isUnreadable(span)) continue;
+    const gapMs = span.fromMs - (spans[from]?.toMs ?? Number.NEGATIVE_INFINITY);
+    if (from >= 0 && gapMs < (nearest?.gapMs ?? Number.POSITIVE_INFINITY)) nearest = { from, to, gapMs };
+    from = to;
+  }
+  const [first, last] = [spans[nearest?.from ?? -1], spans[nearest?.to ?? -1]];
+  if (nearest === null || first === undefined || last === undefined) return spans;
+  const one: Span = { ...first, toMs: last.toMs, told: true };
+  return [...spans.slice(0, nearest.from), one, ...spans.slice(nearest.to + 1)];
 }
 
 function pointsOf({ fromMs, toMs }: Span): Span {

@@ -27,6 +27,7 @@ const KINDS: Readonly<Record<HoleReason, NamedHole["kind"]>> = {
   between: "to come",
   unproven: "to come",
   refused: "not had",
+  unreadable: "not had",
   "out-of-scope": "not had",
   "not-listed": "not had",
   "no-log": "no log",

@@ -1,0 +1,119 @@
+import { BUCKET_MS, type TagLog } from "../../building.ts";
+import { isoUtc } from "../../clock.ts";
+import { Points } from "../../points.ts";
+import { bucketFinder } from "../completeness/days.ts";
+import type { HeldHistory } from "../snapshot.ts";
+import { bucketEnd } from "./buckets.ts";
+import { merged, type Range, subtract } from "./ranges.ts";
+import { waitMs } from "./refusals.ts";
+import { isUnreadable, type Span, spansIn } from "./spans.ts";
+
+/**
+ * Buckets that were answered and are unreadable: neither had nor null nor absent. The ledger refuses them, and they are
+ * requested again singly after 10 minutes, 1, 6 and 24 hours. Pure.
+ */
+export interface Unreadable {
+  /** Complete buckets, ascending and disjoint. */
+  readonly ranges: readonly Range[];
+  /** One sentence with the service's own words. */
+  readonly said: string;
+}
+
+/** How a ledger, a hole and a metric name the sentence of an unreadable answer. */
+export function unreadableWords(said: string): string {
+  return `unreadable: ${said}`;
+}
+
+/**
+ * What of a range a log does not say readably; null where it says everything readably. `isRetry`: refused buckets were
+ * requested, and nothing else.
+ */
+export function unreadableIn(
+  { unreadable }: TagLog,
+  range: Range,
+  held: HeldHistory,
+  isRetry: boolean,
+): Unreadable | null {
+  if (unreadable === undefined) return null;
+  const said = unreadableWords(unreadable.said);
+  // The readable points of a stretch that was told would be told again: it waits until all of it is readable.
+  const isTold = isRetry && spansIn(held.spans).some((span) => span.told === true && overlaps(span, range));
+  const ranges = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, held);
+  if (ranges.length === 0) return null;
+  return { ranges: isTold ? [range] : ranges, said };
+}
+
+function bucketsOf(timesMs: readonly number[], range: Range, held: HeldHistory): readonly Range[] {
+  const { resolution, timeZone } = held;
+  const bucketOf = bucketFinder(resolution, timeZone);
+  // The rules of a zone are slow: the end of a bucket matters only where another does not follow at once.
+  const steadyMs = 1.2 * BUCKET_MS[resolution];
+  const starts = timesMs.toSorted((a, b) => a - b).map(bucketOf);
+  const buckets = starts.map((startMs, at) => {
+    const next = starts[at + 1];
+    const endMs = next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
+    return { fromMs: Math.max(startMs, range.fromMs), toMs: Math.min(endMs, range.toMs) };
+  });
+  return merged(buckets);
+}
+
+/** Ascending points without those of unreadable buckets, which are told when all of the bucket can be read. */
+export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
+  if (unreadable === null) return points;
+  const parts: Points[] = [];
+  let from = 0;
+  for (const { fromMs, toMs } of unreadable.ranges) {
+    parts.push(points.part(from, points.placeOf(fromMs)));
+    from = points.placeOf(toMs);
+  }
+  return Points.joined([...parts, points.part(from, points.length)]);
+}
+
+/** What was answered of a log, readable or not, to be counted; null for a log that is unreadable as a whole. */
+export function answeredPoints({ measurements, unreadable }: TagLog): Points | null {
+  const points = Points.of(measurements);
+  if (unreadable === undefined) return points;
+  if (unreadable.timesMs === null) return null;
+  const all = Points.joined([points, new Points()]);
+  for (const timeMs of unreadable.timesMs) all.push(timeMs, Number.NaN);
+  return all;
+}
+
+/**
+ * What an answer teaches a ledger, with refusals in place of the silences that unreadable buckets would be. Refused
+ * buckets that were not requested by themselves keep the time at which they are requested again, and a bucket
+ * next to them shares it, so that a day of unreadable buckets is one refusal.
+ */
+export function withUnreadable(
+  held: HeldHistory,
+  learned: readonly Span[],
+  unreadable: Unreadable | null,
+  isRetry: boolean,
+  nowMs: number,
+): readonly Span[] {
+  if (unreadable === null) return learned;
+  // Of what was open still, nothing is learned.
+  const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
+  const ranges = unreadable.ranges
+    .map(({ fromMs, toMs }) => ({ fromMs, toMs: Math.min(toMs, untilMs) }))
+    .filter(({ fromMs, toMs }) => fromMs < toMs);
+  const before = spansIn(held.spans).filter(isUnreadable);
+  const refusals = ranges.map((range): Span => {
+    const near = before.find(({ fromMs, toMs }) => fromMs <= range.toMs && toMs >= range.fromMs);
+    const same = before.filter((span) => overlaps(span, range));
+    if (near !== undefined && !(isRetry && same.length > 0)) return { ...near, ...range };
+    const times = same.reduce((most, span) => Math.max(most, span.times ?? 0), 0) + 1;
+    return {
+      ...range,
+      ...{ why: "refused", reason: "unreadable", said: unreadable.said, at: isoUtc(nowMs), times },
+      againAt: isoUtc(nowMs + waitMs(times)),
+      ...(same.some(({ told }) => told === true) ? { told: true } : {}),
+    };
+  });
+  const answered = learned.flatMap((span) => subtract(span, ranges).map((part) => ({ ...span, ...part })));
+  return [...answered, ...refusals];
+}
+
+function overlaps(a: Range, b: Range): boolean {
+  return a.fromMs < b.toMs && a.toMs > b.fromMs;
+}
