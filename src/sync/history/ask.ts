@@ -132,10 +132,16 @@ function isAlone({ held, suspect }: Series): boolean {
   return suspect || held.refusal !== null;
 }
 
-/** The latest part that nobody refused, then the latest that was. */
+/**
+ * The latest part that nobody refused, then the latest that was. All unreadable parts of a series are requested together:
+ * what is between them is had, and one request for each of 100 buckets would take five minutes of the quota.
+ */
 function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
   const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);
-  return part === undefined ? [] : [{ series, range: part, alone: part.alone || series.suspect }];
+  if (part === undefined) return [];
+  const first = part.unreadable === true ? parts.find(({ unreadable }) => unreadable === true) : part;
+  const range = { fromMs: first?.fromMs ?? part.fromMs, toMs: part.toMs };
+  return [{ series, range, alone: part.alone || series.suspect }];
 }
 
 /** The first group of series with the same resolution and zone, neighbours in the given order. */

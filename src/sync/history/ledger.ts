@@ -4,7 +4,16 @@ import { Points } from "../../points.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";
-import { answeredIn, answeredSpans, hadIn, isHad, type Span, spansIn, withSpans } from "./spans.ts";
+import {
+  answeredIn,
+  answeredSpans,
+  hadIn,
+  isHad,
+  isUnreadable,
+  type Span,
+  spansIn,
+  withSpans,
+} from "./spans.ts";
 import type { ToldValues } from "./told.ts";
 
 /** How one series is followed; from the configuration. */
@@ -239,6 +248,8 @@ export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
 /** A part of a hole that may be asked for now; what was refused before is asked for alone. */
 export interface OpenPart extends Range {
   readonly alone: boolean;
+  /** It was answered and is unreadable. */
+  readonly unreadable?: true;
 }
 
 /** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
@@ -250,9 +261,11 @@ export function openParts(held: HeldHistory, range: Range, nowMs: number): reado
   return holes
     .flatMap((hole): readonly OpenPart[] => [
       ...subtract(hole, refused).map((part) => ({ ...part, alone: false })),
-      ...due.flatMap(({ fromMs, toMs }) => {
-        const part = { fromMs: Math.max(fromMs, hole.fromMs), toMs: Math.min(toMs, hole.toMs) };
-        return part.fromMs < part.toMs ? [{ ...part, alone: true }] : [];
+      ...due.flatMap((span) => {
+        const fromMs = Math.max(span.fromMs, hole.fromMs);
+        const toMs = Math.min(span.toMs, hole.toMs);
+        const part = { fromMs, toMs, alone: true };
+        return fromMs >= toMs ? [] : [isUnreadable(span) ? { ...part, unreadable: true as const } : part];
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);

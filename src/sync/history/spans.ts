@@ -23,7 +23,7 @@ export interface Span extends Range {
  * A silence shorter than this between two values counts as part of them, in milliseconds: many devices are logged
  * every hour, and asked for every five minutes such a series would be nothing but silences.
  */
-const SILENCE_MS: Readonly<Record<Resolution, number>> = {
+export const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
   "1d": 2 * BUCKET_MS["1d"],

@@ -6,7 +6,7 @@ import type { HeldHistory } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";
 import { merged, type Range, subtract } from "./ranges.ts";
 import { waitMs } from "./refusals.ts";
-import { isUnreadable, type Span, spansIn } from "./spans.ts";
+import { isUnreadable, SILENCE_MS, type Span, spansIn } from "./spans.ts";
 
 /**
  * Buckets that were answered and are unreadable: neither had nor null nor absent. The ledger refuses them, and they are
@@ -36,11 +36,13 @@ export function unreadableIn(
 ): Unreadable | null {
   if (unreadable === undefined) return null;
   const said = unreadableWords(unreadable.said);
+  const buckets = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, held);
   // The readable points of a stretch that was told would be told again: it waits until all of it is readable.
-  const isTold = isRetry && spansIn(held.spans).some((span) => span.told === true && overlaps(span, range));
-  const ranges = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, held);
-  if (ranges.length === 0) return null;
-  return { ranges: isTold ? [range] : ranges, said };
+  const waiting = isRetry
+    ? spansIn(held.spans).filter(({ told, ...span }) => told && buckets.some((each) => overlaps(each, span)))
+    : [];
+  const ranges = merged([...buckets, ...waiting.flatMap((span) => clipped(span, range))]);
+  return ranges.length === 0 ? null : { ranges, said };
 }
 
 function bucketsOf(timesMs: readonly number[], range: Range, held: HeldHistory): readonly Range[] {
@@ -51,10 +53,11 @@ function bucketsOf(timesMs: readonly number[], range: Range, held: HeldHistory):
   const starts = timesMs.toSorted((a, b) => a - b).map(bucketOf);
   const buckets = starts.map((startMs, at) => {
     const next = starts[at + 1];
-    const endMs = next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
-    return { fromMs: Math.max(startMs, range.fromMs), toMs: Math.min(endMs, range.toMs) };
+    const endMs =
+      next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
+    return { fromMs: startMs, toMs: endMs };
   });
-  return merged(buckets);
+  return merged(buckets.flatMap((bucket) => clipped(bucket, range)));
 }
 
 /** Ascending points without those of unreadable buckets, which are told when all of the bucket can be read. */
@@ -81,8 +84,8 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
 
 /**
  * What an answer teaches a ledger, with refusals in place of the silences that unreadable buckets would be. Refused
- * buckets that were not requested by themselves keep the time at which they are requested again, and a bucket
- * next to them shares it, so that a day of unreadable buckets is one refusal.
+ * buckets that were not requested by themselves keep the time at which they are requested again, and buckets near them
+ * share it: a tag with an unreadable bucket every hour is requested again once a day, and not for each of them.
  */
 export function withUnreadable(
   held: HeldHistory,
@@ -94,14 +97,16 @@ export function withUnreadable(
   if (unreadable === null) return learned;
   // Of what was open still, nothing is learned.
   const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
-  const ranges = unreadable.ranges
-    .map(({ fromMs, toMs }) => ({ fromMs, toMs: Math.min(toMs, untilMs) }))
-    .filter(({ fromMs, toMs }) => fromMs < toMs);
+  const ranges = unreadable.ranges.flatMap((range) =>
+    clipped(range, { fromMs: range.fromMs, toMs: untilMs }),
+  );
   const before = spansIn(held.spans).filter(isUnreadable);
+  const nearMs = SILENCE_MS[held.resolution];
   const refusals = ranges.map((range): Span => {
-    const near = before.find(({ fromMs, toMs }) => fromMs <= range.toMs && toMs >= range.fromMs);
+    const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => overlaps(span, range));
-    if (near !== undefined && !(isRetry && same.length > 0)) return { ...near, ...range };
+    const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
+    if (near !== undefined && !(isRetry && same.length > 0)) return { ...untold(near, same), ...range };
     const times = same.reduce((most, span) => Math.max(most, span.times ?? 0), 0) + 1;
     return {
       ...range,
@@ -112,6 +117,18 @@ export function withUnreadable(
   });
   const answered = learned.flatMap((span) => subtract(span, ranges).map((part) => ({ ...span, ...part })));
   return [...answered, ...refusals];
+}
+
+/** The refusal to share; only what overlaps a stretch that was told was told with it. */
+function untold(near: Span, same: readonly Span[]): Span {
+  const { told, ...refusal } = near;
+  return told === true && same.includes(near) ? near : refusal;
+}
+
+function clipped(range: Range, within: Range): readonly Range[] {
+  const fromMs = Math.max(range.fromMs, within.fromMs);
+  const toMs = Math.min(range.toMs, within.toMs);
+  return fromMs < toMs ? [{ fromMs, toMs }] : [];
 }
 
 function overlaps(a: Range, b: Range): boolean {

@@ -1,0 +1,270 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import type { TagTotal } from "#src/building.ts";
+import { isoUtc } from "#src/clock.ts";
+import type { AnyEvent } from "#src/event.ts";
+import type { DaySealedFact } from "#src/history-facts.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { documentSet } from "#src/store/store.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
+import { holesIn } from "#src/sync/history/holes.ts";
+import { createHistoryPull, type HistoryPullOptions } from "#src/sync/history/pull.ts";
+import { SPANS_MAX } from "#src/sync/history/spans.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import { followFor, inventory, tagNamed } from "./trial-building.ts";
+import { type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+
+/** A service whose answers of history are unreadable in part. */
+const MINUTE_MS = 60_000;
+const FIVE_MS = 5 * MINUTE_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.parse("2026-11-02T06:00:00Z");
+const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
+const SAID = 'The value is the text "n/a", and no number, boolean or null.';
+const WORDS = `unreadable: ${SAID}`;
+
+let clock: VirtualClock;
+let store: MemoryStore;
+let service: TrialHistory;
+let warnings: object[];
+
+beforeEach(() => {
+  const virtual = createVirtualClock(START, { turns: 1 });
+  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  store = createMemoryStore(() => clock.now());
+  service = trialHistory(clock);
+  warnings = [];
+});
+
+function logged(tags: readonly string[], resolution: "5m" | "1h" = "5m"): void {
+  const stepMs = resolution === "5m" ? FIVE_MS : HOUR_MS;
+  for (const id of tags) {
+    const all = [];
+    for (let atMs = START - 3 * DAY_MS; atMs < START + 6 * DAY_MS; atMs += stepMs)
+      all.push({ atMs, value: (atMs / stepMs) % 97, knownFromMs: atMs + stepMs });
+    service.truth.set(`${id} ${resolution}`, all);
+    service.truth.set(`${id} 1mo`, [{ atMs: Date.parse("2026-10-01T00:00:00Z"), value: 1, knownFromMs: 0 }]);
+  }
+}
+
+/** Makes some measurements of a tag unreadable, as the decoder hands them on. */
+function unreadable(id: string, isUnreadable: (atMs: number) => boolean): void {
+  service.shorten = (logs) => logs.map((log) => (log.id === id ? withoutSome(log, isUnreadable) : log));
+}
+
+function withoutSome(log: TrialLog, isUnreadable: (atMs: number) => boolean) {
+  const at = ({ time }: { readonly time: string }) => Date.parse(time);
+  const timesMs = log.measurements.map(at).filter(isUnreadable);
+  if (timesMs.length === 0) return log;
+  const measurements = log.measurements.filter((each) => !isUnreadable(at(each)));
+  return { ...log, measurements, unreadable: { timesMs, said: SAID } };
+}
+
+async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]) {
+  await inventory(
+    store,
+    "trial",
+    tags.map((id) => tagNamed(id)),
+  );
+  const log = {
+    info: () => undefined,
+    warn: (about: object) => warnings.push(about),
+    error: () => undefined,
+  };
+  const metrics = createMetrics();
+  const history = createHistoryPull({
+    ...{ source: service.source, store, clock, metrics, timeZone: "UTC", valuesMax: 100_000 },
+    log: log as unknown as HistoryPullOptions["log"],
+    classes: HistoryConfig.parse(classes),
+  });
+  const refusals = async () =>
+    (await metrics.historyRefusals.get()).values.map(({ labels, value }) => [
+      (labels as { reason: string }).reason,
+      value,
+    ]);
+  const follow = async (forMs: number) => {
+    expect(await followFor(clock, history, forMs)).toBeNull();
+  };
+  return { history, refusals, follow };
+}
+
+const ledger = async (id: string, key = "5m") =>
+  (await store.document<HeldHistory>(documentSet("history", "trial"), `${id} ${key}`)) as HeldHistory;
+
+const refusedIn = ({ spans }: HeldHistory) =>
+  spans
+    .filter(({ why }) => why === "refused")
+    .map(({ from, to, times, reason }) => `${from.slice(5, 16)} ${to.slice(5, 16)} ${times} ${reason}`);
+
+const told = () => toldPoints(store.events as readonly AnyEvent[]);
+const sealed = () =>
+  store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact);
+
+/** Buckets of the last day and of what has closed since that a tag has not told. */
+function missing(id: string): readonly string[] {
+  const known = told().values.get(`${id} 5m`) ?? new Map();
+  const all: string[] = [];
+  for (let atMs = START - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
+    if (!known.has(atMs)) all.push(isoUtc(atMs).slice(5, 16));
+  return all;
+}
+
+const at = (time: string) => Date.parse(`2026-${time}Z`);
+
+describe("an unreadable measurement", () => {
+  const bad = [at("11-01T12:00"), at("11-02T06:10")];
+
+  test("is refused and requested again singly, and the others of the reply are told", async () => {
+    logged(["1", "2"]);
+    unreadable("1", (atMs) => bad.includes(atMs));
+    const { follow, refusals } = await pull(["1", "2"]);
+    await follow(45 * MINUTE_MS);
+    expect(missing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    expect(missing("2")).toEqual([]);
+    const held = await ledger("1");
+    expect(refusedIn(held)).toEqual([
+      "11-01T12:00 11-01T12:05 2 unreadable",
+      "11-02T06:10 11-02T06:15 2 unreadable",
+    ]);
+    // Following goes on behind it.
+    expect(held.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
+    expect(await refusals()).toEqual([["unreadable", expect.any(Number)]]);
+    expect(warnings).toEqual([{ series: { "1 5m": SAID } }]);
+    const single = service.asked.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
+    expect(single).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
+  });
+
+  test("is a hole with the service's words", async () => {
+    logged(["1"]);
+    unreadable("1", (atMs) => bad.includes(atMs));
+    const { follow, history } = await pull(["1"]);
+    await follow(5 * MINUTE_MS);
+    const [series] = wantedOf(await ledger("1"));
+    const holes = holesIn([series as never], { open: [], paused: false }, clock.now());
+    expect(holes).toMatchObject([
+      {
+        ...{ tagId: "1", from: "2026-11-01T12:00:00.000Z", to: "2026-11-01T12:05:00.000Z" },
+        ...{ why: "unreadable", said: WORDS },
+      },
+    ]);
+    expect(history.progress().resolutions).toMatchObject([{ refused: 1, complete: 0 }]);
+  });
+
+  test("that becomes readable is told once, and nothing else is told again", async () => {
+    logged(["1"]);
+    const until = START + 2 * HOUR_MS;
+    unreadable("1", (atMs) => clock.now() < until && bad.includes(atMs));
+    const { follow } = await pull(["1"]);
+    await follow(2 * HOUR_MS);
+    expect(missing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
+    await follow(DAY_MS);
+    expect(missing("1")).toEqual([]);
+    expect(told().faults).toEqual([]);
+    expect(refusedIn(await ledger("1"))).toEqual([]);
+  });
+});
+
+/** What `holesIn` needs of a series. */
+function wantedOf(held: HeldHistory) {
+  const rules = {
+    ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },
+    ...{ graceMs: 120_000, lookBackMs: DAY_MS },
+  };
+  return [{ held, rules, total: false, placed: { siteId: 1, tag: tagNamed("1") } }];
+}
+
+test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {
+  const hours = { name: "h", resolution: "1h", every: "1h", backfill: "1d" };
+  logged(["1", "2"], "1h");
+  unreadable("1", (atMs) => atMs === at("11-02T12:00"));
+  const { follow } = await pull(["1", "2"], [hours]);
+  await follow(3 * DAY_MS);
+  const day = sealed().find(({ date }) => date === "2026-11-02");
+  expect(day).toMatchObject({ expected: 48, had: 47, absent: 0, refused: 1, pending: 0, revision: 1 });
+  expect(day?.seriesRefused).toMatchObject([{ tagId: "1", buckets: 1, said: WORDS }]);
+  service.shorten = (logs) => logs;
+  await follow(1.5 * DAY_MS);
+  const last = sealed().findLast(({ date }) => date === "2026-11-02");
+  expect(last).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
+});
+
+test("many unreadable buckets in a row are one refusal, requested a handful of times", async () => {
+  logged(["1", "2"]);
+  unreadable("1", (atMs) => atMs >= at("11-01T20:00"));
+  const { follow } = await pull(["1", "2"]);
+  await follow(6 * HOUR_MS);
+  expect(refusedIn(await ledger("1"))).toHaveLength(1);
+  expect(missing("2")).toEqual([]);
+  expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
+  service.shorten = (logs) => logs;
+  await follow(3 * HOUR_MS);
+  expect(missing("1")).toEqual([]);
+  expect(told().faults).toEqual([]);
+});
+
+test("more unreadable stretches than a ledger takes are neither forgotten nor requested without end", async () => {
+  logged(["1", "2"]);
+  // Every third bucket of a day and a half.
+  const isBad = (atMs: number) => (atMs / FIVE_MS) % 3 === 0;
+  unreadable("1", isBad);
+  const { follow } = await pull(["1", "2"]);
+  await follow(6 * HOUR_MS);
+  expect((await ledger("1")).spans.length).toBeLessThanOrEqual(SPANS_MAX);
+  expect(missing("1").every((time) => isBad(at(time)))).toBe(true);
+  expect(missing("2")).toEqual([]);
+  expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);
+  expect(told().faults).toEqual([]);
+  service.shorten = (logs) => logs;
+  await follow(3 * HOUR_MS);
+  expect(missing("1")).toEqual([]);
+});
+
+test("a log that is unreadable as a whole costs the other tags of the reply nothing", async () => {
+  logged(["1", "2"]);
+  const said = 'The time of a measurement is the text "noon", and no time.';
+  const until = START + HOUR_MS;
+  service.shorten = (logs) =>
+    logs.map((log) =>
+      log.id === "1" && clock.now() < until
+        ? { ...log, measurements: [], unreadable: { timesMs: null, said } }
+        : log,
+    );
+  const { follow } = await pull(["1", "2"]);
+  await follow(HOUR_MS);
+  expect(missing("2")).toEqual([]);
+  expect((await ledger("1")).spans.every(({ reason }) => reason === "unreadable")).toBe(true);
+  expect(told().values.get("1 5m")).toBeUndefined();
+  await follow(7 * HOUR_MS);
+  expect(missing("1")).toEqual([]);
+  expect(told().faults).toEqual([]);
+});
+
+test("an unreadable total is refused, and told when it is readable", async () => {
+  logged(["1", "2"]);
+  const until = START + HOUR_MS;
+  const { source } = service;
+  const { totals } = source;
+  Object.assign(source, {
+    totals: async (...asked: Parameters<typeof totals>) =>
+      (await totals(...asked)).map((total): TagTotal => {
+        const isBad = total.id === "1" && clock.now() < until;
+        return isBad ? { ...total, total: null, unreadable: SAID } : total;
+      }),
+  });
+  const { follow, refusals } = await pull(
+    ["1", "2"],
+    [{ ...FIVE, resolution: "1h", every: "1h", total: true, backfill: "0d" }],
+  );
+  await follow(HOUR_MS);
+  const count = (id: string) =>
+    store.events.filter(
+      ({ type, data }) => type === "tag-total" && (data as { tag: { id: string } }).tag.id === id,
+    ).length;
+  expect([count("1"), count("2")]).toEqual([0, 1]);
+  expect((await ledger("1", "1h total")).refusal).toMatchObject({ said: WORDS, reason: "unreadable" });
+  expect(await refusals()).toEqual([["unreadable", expect.any(Number)]]);
+  await follow(3 * HOUR_MS);
+  expect(count("1")).toBe(count("2"));
+});
