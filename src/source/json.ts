@@ -1,6 +1,7 @@
 /**
  * JSON from outside, read with suspicion: valid UTF-8, bounded depth, bounded numbers, and no second meaning for
- * the keys of the outermost object, because `errors` twice would let the last one hide the first.
+ * the keys of the outermost object, because `errors` twice would let the last one hide the first. An id that is a number
+ * beyond 2^53 becomes a text with its digits.
  */
 export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
@@ -22,17 +23,52 @@ export function parseJson(bytes: Uint8Array): ParsedJson {
   } catch {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
-  const complaint = complaintAbout(text);
+  const longIds: Digits[] = [];
+  const complaint = complaintAbout(text, longIds);
   if (complaint !== null) return { ok: false, reason: complaint };
   try {
-    return { ok: true, value: JSON.parse(text) };
+    return { ok: true, value: JSON.parse(withTextIds(text, longIds)) };
   } catch {
     return { ok: false, reason: "it is not JSON" };
   }
 }
 
-/** One pass over the text before a parser builds anything of it. */
-function complaintAbout(text: string): string | null {
+/** Where the digits of a number are in a text. */
+interface Digits {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** A number with fewer digits is exact. */
+const LONG_DIGITS = 16;
+/** Nothing but an id, and its name in front of it, has to be exact. */
+const ID_BEFORE = /"id"\s*:\s*$/;
+const NAME_LENGTH = 40;
+
+/**
+ * Ids beyond 2^53 as texts of their digits: as numbers, two of them could become the same. Whatever is a number otherwise
+ * stays a number.
+ */
+function withTextIds(text: string, ids: readonly Digits[]): string {
+  if (ids.length === 0) return text;
+  const parts: string[] = [];
+  let at = 0;
+  for (const { from, to } of ids) {
+    parts.push(text.slice(at, from), `"${text.slice(from, to)}"`);
+    at = to;
+  }
+  parts.push(text.slice(at));
+  return parts.join("");
+}
+
+function isLongId(text: string, { from, to }: Digits): boolean {
+  const digits = text.slice(from, to);
+  if (!/^[1-9]\d*$/.test(digits) || Number.isSafeInteger(Number(digits))) return false;
+  return ID_BEFORE.test(text.slice(Math.max(0, from - NAME_LENGTH), from));
+}
+
+/** One pass over the text before a parser builds anything of it; finds the ids that are no exact numbers, too. */
+function complaintAbout(text: string, longIds: Digits[]): string | null {
   const outerKeys = new Set<string>();
   let depth = 0;
   for (let at = 0; at < text.length; at++) {
@@ -55,6 +91,8 @@ function complaintAbout(text: string): string | null {
       const start = at;
       while (isNumeric(text.charCodeAt(at + 1))) at++;
       if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
+      const number = { from: start, to: at + 1 };
+      if (at - start + 1 >= LONG_DIGITS && isLongId(text, number)) longIds.push(number);
     }
   }
   return null;

@@ -135,7 +135,7 @@ function healthWords({ health }: SourceReport): string {
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
 function workNotices(source: SourceReport, copy: SeenCopy | null): readonly string[] {
-  const { name, quota, clockSkewMs, setAside, leftOut, plan, historyStarvesSince } = source;
+  const { name, quota, clockSkewMs, setAside, leftOut, history, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
     ...(clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS
@@ -155,6 +155,7 @@ function workNotices(source: SourceReport, copy: SeenCopy | null): readonly stri
           `History of ${name} has been due since ${historyStarvesSince} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
         ]),
     ...(leftOut.length === 0 ? [] : [leftOutNotice(name, leftOut)]),
+    ...(history === null || history.unreadableCount === 0 ? [] : [unreadableNotice(name, history)]),
     ...(setAside.length === 0 ? [] : [setAsideNotice(name, setAside)]),
   ];
 }
@@ -170,6 +171,16 @@ function leftOutNotice(name: string, leftOut: SourceReport["leftOut"]): string {
   const named = leftOut.slice(0, NAMED).map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`);
   const more = leftOut.length - named.length;
   return `${counted(leftOut.length, "tag")} of ${name} ${leftOut.length === 1 ? "has" : "have"} no value in the replies: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.`;
+}
+
+function unreadableNotice(
+  name: string,
+  { unreadable, unreadableCount }: NonNullable<SourceReport["history"]>,
+): string {
+  const shown = unreadable.slice(0, NAMED);
+  const named = shown.map(({ series, since, said }) => `${series} (since ${since}: ${said})`);
+  const more = unreadableCount - named.length;
+  return `History of ${name} was answered and cannot be read, and is requested again: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}. \`plenum gaps\` names every bucket.`;
 }
 
 function setAsideNotice(name: string, setAside: SourceReport["setAside"]): string {

@@ -138,7 +138,23 @@ export interface HistoryReport {
   readonly withoutLog: number;
   /** Up to when every followed series is told; null while none is followed. */
   readonly toldUntil: string | null;
+  /** Series of which something was answered and is unreadable. */
+  readonly unreadableCount: number;
+  /** The first of them. */
+  readonly unreadable: readonly UnreadableSeries[];
 }
+
+export interface UnreadableSeries {
+  /** Tag id and resolution, such as `10001 5m`. */
+  readonly series: string;
+  /** When the service sent it first, UTC. */
+  readonly since: string;
+  /** One sentence with the service's own words. */
+  readonly said: string;
+}
+
+/** Unreadable series that a report names. */
+const UNREADABLE_NAMED = 20;
 
 /** Before the id of a site that is out of the token's sight, where availability is kept. */
 const SITE = "site/";
@@ -292,13 +308,23 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, HeldHistory>): Histo
   const series = [...ledgers.values()];
   if (series.length === 0) return null;
   const followed = series.filter(({ state }) => state === "following");
+  const unreadable = [...ledgers].flatMap(([key, held]) => unreadableSeries(key, held) ?? []);
   return {
     series: series.length,
     complete: followed.filter(isWhole).length,
     withoutLog: series.filter(({ state }) => state === "no-log").length,
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
+    unreadableCount: unreadable.length,
+    unreadable: unreadable.slice(0, UNREADABLE_NAMED),
   };
 });
+
+function unreadableSeries(series: string, { spans, refusal }: HeldHistory): UnreadableSeries | null {
+  // A state written before has neither.
+  const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
+  const since = earliest(words.flatMap(({ at }) => at ?? []));
+  return since === null ? null : { series, since, said: words.find(({ at }) => at === since)?.said ?? "" };
+}
 
 /** Active as far as anybody knows: an alarm that a listing missed is active until there is evidence. */
 export function isActive(held: HeldAlarm): boolean {

@@ -46,6 +46,23 @@ describe("JSON from outside (traps 13 and 17)", () => {
     expect(parsed(Uint8Array.from(bytes))).toEqual({ ok: false, reason: "it is not valid UTF-8" });
   });
 
+  it.each([
+    ['{"id":12345678901234567891}', { id: "12345678901234567891" }],
+    ['[{ "id" :\n 12345678901234567891 , "id":9007199254740993}]', [{ id: "9007199254740993" }]],
+    ['{"id":9007199254740991}', { id: 9_007_199_254_740_991 }],
+    ['{"value":12345678901234567891}', { value: 12_345_678_901_234_567_891 }],
+    ['{"id":1.2345678901234567}', { id: 1.2345678901234567 }],
+    ['{"id":1234567890123456e5}', { id: 1234567890123456e5 }],
+    ['{"a":"\\"id\\":12345678901234567891"}', { a: '"id":12345678901234567891' }],
+  ])("%s keeps every digit of an id", (text, value) => {
+    expect(parsed(text)).toEqual({ ok: true, value });
+  });
+
+  it.each(['{"id":01234567890123456789}', '{"id":12345678901234567891x}', '{"id":"12345678901234567891}'])(
+    "%s is no JSON still",
+    (text) => expect(parsed(text).ok).toBe(false),
+  );
+
   it("agrees with the platform's parser on everything that is not suspicious", () => {
     fc.assert(
       fc.property(fc.json({ maxDepth: 4 }), (text) => {

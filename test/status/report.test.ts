@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { LiveSource } from "#src/status/source-report.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { firstSight } from "#src/sync/history/ledger.ts";
 import { planReport } from "#src/sync/plan/report.ts";
 import {
   type HeldHistory,
@@ -144,7 +145,10 @@ describe("the report", () => {
       ],
     });
     expect((await status.report()).sources.map(({ history }) => history)).toEqual([
-      { series: 4, complete: 1, withoutLog: 1, toldUntil: "2026-11-21T09:40:00.000Z" },
+      {
+        ...{ series: 4, complete: 1, withoutLog: 1, toldUntil: "2026-11-21T09:40:00.000Z" },
+        ...{ unreadableCount: 0, unreadable: [] },
+      },
       null,
     ]);
   });
@@ -236,6 +240,22 @@ describe("what keeps values from being fresh", () => {
     const { notices, sources } = await status.report();
     expect(notices).toEqual([`1 tag of north has no value in the replies: 10001 (since ${NOW}: ${reason}).`]);
     expect(sources[0]?.leftOut).toEqual([{ id: "10001", since: NOW, reason }]);
+  });
+
+  test("series with unreadable history, with the service's words", async () => {
+    const { store, status } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["Supply"] });
+    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
+    const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
+    const span = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
+    const held = { ...firstSight(rules, Date.parse(NOW)), spans: [span] };
+    const put = ["10001 5m", "10002 5m"].map((key) => [key, key === "10001 5m" ? held : { ...held, spans: [] }] as const);
+    await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
+    const { notices, sources } = await status.report();
+    expect(notices).toEqual([
+      `History of north was answered and cannot be read, and is requested again: 10001 5m (since ${NOW}: ${said}). \`plenum gaps\` names every bucket.`,
+    ]);
+    expect(sources[0]?.history).toMatchObject({ series: 2, unreadableCount: 1 });
   });
 
   test("tags that are set aside, named as far as a sentence bears it", async () => {
