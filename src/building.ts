@@ -137,7 +137,7 @@ export interface TagLog extends Tag {
   readonly unreadable?: UnreadableLog;
 }
 
-/** What of a log was answered and could not be read: neither null nor absent. */
+/** Measurements that were answered and could not be read: they are neither null nor absent. */
 export interface UnreadableLog {
   /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
   readonly timesMs: readonly number[] | null;

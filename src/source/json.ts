@@ -91,8 +91,9 @@ function complaintAbout(text: string, longIds: Digits[]): string | null {
       const start = at;
       while (isNumeric(text.charCodeAt(at + 1))) at++;
       if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
+      if (at - start + 1 < LONG_DIGITS) continue;
       const number = { from: start, to: at + 1 };
-      if (at - start + 1 >= LONG_DIGITS && isLongId(text, number)) longIds.push(number);
+      if (isLongId(text, number)) longIds.push(number);
     }
   }
   return null;

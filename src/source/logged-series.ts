@@ -58,7 +58,7 @@ export class LoggedSeries {
   readonly points: Points;
   /** Times of the measurements whose value is unreadable, milliseconds since 1970. */
   readonly unreadableMs: number[] = [];
-  /** What is unreadable first, with the service's own words; null where everything could be read. */
+  /** A sentence about the first unreadable measurement, with the service's own words; null where there is none. */
   said: string | null = null;
   /** Whether a measurement has no readable time. Nothing is known of the others then: any bucket may be the one. */
   isBroken = false;

@@ -21,6 +21,8 @@ export interface ListRequest<T> {
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: Reader<T>;
+  /** Whether a record is left out, so that it does not cost the others of its page; the list is incomplete then. */
+  readonly leavesOut?: (record: unknown) => boolean;
   readonly ask: (query: string) => Promise<Asked>;
 }
 
@@ -147,10 +149,11 @@ function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: 
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
   if (data === null) throw broken("has no list of records");
   const readAll = () =>
-    data.map((record, index) => {
+    data.flatMap((record, index): readonly T[] => {
+      if (listing.leavesOut?.(record) === true) return [];
       const item = listing.read(record);
       if (item === null) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
-      return item;
+      return [item];
     });
   const items = asked.records === undefined ? readAll() : asked.records(answer, readAll);
 

@@ -13,7 +13,17 @@ import type {
 import { masked } from "../masking.ts";
 import { alarmAtSight, tagAtSight } from "./at-sight.ts";
 import { isRecord } from "./reply.ts";
-import { type Fields, fields, type Note, NumericId, PRIORITIES, RecordId, STATUSES } from "./wire.ts";
+import {
+  type Fields,
+  fields,
+  isBeyondNumbers,
+  listIn,
+  type Note,
+  NumericId,
+  PRIORITIES,
+  RecordId,
+  STATUSES,
+} from "./wire.ts";
 
 /**
  * The records of the interface ("Resources and their fields"), turned into the nouns of src/building.ts.
@@ -342,7 +352,10 @@ function tokenInfoSchema(field: Fields) {
         name: field.text("me.token.name"),
         abilities: field.list(z.string().transform(masked)),
         expires_at: field.timeOrNull("me.token.expires_at"),
-        sites: field.list(siteSchema(field)),
+        sites: z.preprocess(
+          (value) => listIn(value)?.filter((record) => !isBeyondNumbers(record)) ?? value,
+          z.array(siteSchema(field)),
+        ),
       }),
     })
     .transform(

@@ -81,14 +81,14 @@ export function valueReader(
       const unreadable = new Map<string, string>();
       for (const { tag, records } of found(answer, askedIds)) {
         const { id, displayName, description, unit } = tag;
-        const told = records.map((record) => record.value);
-        const [value, ...others] = told.map(tagValueIn);
-        if (others.some((other) => other !== value)) unreadable.set(id, listedTwice("values", told));
+        const raw = records.map((record) => record.value);
+        const [value, ...others] = raw.map(tagValueIn);
+        if (others.some((other) => other !== value)) unreadable.set(id, listedTwice("values", raw));
         else if (value === undefined)
-          unreadable.set(id, `Its value is ${kindOf(told[0])}, and no number, boolean or null.`);
+          unreadable.set(id, `Its value is ${kindOf(raw[0])}, and no number, boolean or null.`);
         else {
           readings.push({ id, displayName, description, unit, value });
-          if (told.some(hasText)) texts.push(id);
+          if (raw.some(hasText)) texts.push(id);
         }
       }
       if (unreadable.size > 0) note("tag.value", unreadable.size);
@@ -129,16 +129,16 @@ export function valueReader(
       const texts: string[] = [];
       const totals = found(answer, askedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(totalIn);
-        const told = records.map(({ value, measurements }) => value ?? measurements);
+        const raw = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
-          if (told.some(hasText)) texts.push(tag.id);
+          if (raw.some(hasText)) texts.push(tag.id);
           return { ...tag, total };
         }
         note("total.value");
         const isOne = others.every((other) => other === total);
         const unreadable = isOne
-          ? `The total is ${kindOf(told[0])}, and not one number.`
-          : listedTwice("totals", told);
+          ? `The total is ${kindOf(raw[0])}, and not one number.`
+          : listedTwice("totals", raw);
         return { ...tag, total: null, unreadable };
       });
       tellTexts(texts);
@@ -147,15 +147,15 @@ export function valueReader(
   };
 }
 
-function listedTwice(what: string, told: readonly unknown[]): string {
-  const words = [...new Set(told.map(kindOf))].slice(0, 3).join(" and ");
-  return `The reply lists it ${told.length} times with different ${what}: ${words}.`;
+function listedTwice(what: string, raw: readonly unknown[]): string {
+  const words = [...new Set(raw.map(kindOf))].slice(0, 3).join(" and ");
+  return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
 }
 
 /** Whether a value, or the value inside a total, is written as a text. */
-function hasText(told: unknown): boolean {
-  if (Array.isArray(told)) return told.some(hasText);
-  return isRecord(told) ? hasText(told.value) : typeof told === "string";
+function hasText(raw: unknown): boolean {
+  if (Array.isArray(raw)) return raw.some(hasText);
+  return isRecord(raw) ? hasText(raw.value) : typeof raw === "string";
 }
 
 /** A list of measurements, whether it was read in parts already or not; null for what is no list. */
@@ -188,12 +188,12 @@ function totalIn(record: WireRecord): number | null | undefined {
   return found.find((total) => total !== null) ?? null;
 }
 
-function oneNumberIn(told: unknown): number | null | undefined {
-  if (told === null) return null;
-  if (Array.isArray(told)) {
-    if (told.length === 0) return null;
-    return told.length === 1 && !Array.isArray(told[0]) ? oneNumberIn(told[0]) : undefined;
+function oneNumberIn(raw: unknown): number | null | undefined {
+  if (raw === null) return null;
+  if (Array.isArray(raw)) {
+    if (raw.length === 0) return null;
+    return raw.length === 1 && !Array.isArray(raw[0]) ? oneNumberIn(raw[0]) : undefined;
   }
-  if (!isRecord(told)) return numberIn(told);
-  return isRecord(told.value) || Array.isArray(told.value) ? undefined : oneNumberIn(told.value);
+  if (!isRecord(raw)) return numberIn(raw);
+  return isRecord(raw.value) || Array.isArray(raw.value) ? undefined : oneNumberIn(raw.value);
 }

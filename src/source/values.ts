@@ -24,7 +24,7 @@ export function numberIn(raw: unknown): number | undefined {
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
 
-/** What an unreadable value is, with the service's own words: `the text "n/a"`. */
+/** Describes an unreadable value with the service's own words: `the text "n/a"`. */
 export function kindOf(raw: unknown): string {
   if (typeof raw === "number" && Number.isFinite(raw)) return String(raw);
   if (raw === undefined) return "missing";

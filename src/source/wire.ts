@@ -24,6 +24,16 @@ export const RecordId = z
 
 export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
 
+/**
+ * Whether a record is of a site with a number beyond 2^53, which no number here can hold: it is left out, counted and
+ * logged, and the list that has it is no complete one. The other sites are followed.
+ */
+export function isBeyondNumbers(record: unknown): boolean {
+  if (!isRecord(record)) return false;
+  const { id } = record;
+  return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
+}
+
 const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]);
 
 /**

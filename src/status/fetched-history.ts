@@ -1,6 +1,6 @@
 import type { Resolution, TagLog } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
-import { sentence } from "../errors.ts";
+import { Malformed, sentence } from "../errors.ts";
 import type { Samples } from "../plots/samples.ts";
 import { Points } from "../points.ts";
 import type { PlotAnswer } from "./answers.ts";
@@ -96,6 +96,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
     const at = () => ({ atMs: clock.monotonic(), fromMs });
     try {
       const log = (await under).find((each) => each.id === id);
+      if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
       const samples = log === undefined ? NOTHING : samplesOf(log);
       keep(key, { state: "there", why: null, ...at(), samples });
     } catch (error) {

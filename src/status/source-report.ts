@@ -321,7 +321,9 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, HeldHistory>): Histo
 
 function unreadableSeries(series: string, { spans, refusal }: HeldHistory): UnreadableSeries | null {
   // A state written before has neither.
-  const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
+  const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(
+    ({ reason }) => reason === "unreadable",
+  );
   const since = earliest(words.flatMap(({ at }) => at ?? []));
   return since === null ? null : { series, since, said: words.find(({ at }) => at === since)?.said ?? "" };
 }

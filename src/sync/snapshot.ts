@@ -208,7 +208,7 @@ export interface HeldHistory {
   readonly timeZone: string;
   /** The first sight of the tag: following starts here, older buckets are backfill. */
   readonly since: string;
-  /** Every closed bucket from `since` to this time is had, or was answered and is unreadable. */
+  /** Every closed bucket from `since` to this time is fetched, or was answered and is unreadable. */
   readonly watermark: string;
   /** The configured depth of the backfill. */
   readonly wished: string;
@@ -253,8 +253,8 @@ export interface HeldSpan {
   readonly againAt?: string;
   /** `refused`: it was answered, and the answer could not be read. */
   readonly reason?: "unreadable";
-  /** The readable points between the unreadable buckets of this stretch were told. */
-  readonly told?: true;
+  /** The readable points between the unreadable buckets of this stretch were emitted. */
+  readonly emitted?: true;
 }
 
 /** What the service said when it refused something, when it said so last and how often in a row. */

@@ -131,6 +131,27 @@ const VALUES = [
   `{"a":[1,{"b":"]"}]}`,
 ];
 
+test("lets others have their turn while it reads 250,000 measurements whose numbers are texts", async () => {
+  const entries = Array.from({ length: 250_000 }, (_, n) => {
+    const stamp = `${new Date(Date.UTC(2024, 0, 1) + n * 300_000).toISOString().slice(0, 19)}Z`;
+    return entry(`"${stamp}"`, `"${n / 4}"`);
+  });
+  const reading = parseLogged(bytesOf(reply(`[${entries.join()}]`)));
+  let turns = 0;
+  let isRead = false;
+  const parsed = reading.finally(() => (isRead = true));
+  while (!isRead) {
+    await new Promise(setImmediate);
+    turns++;
+  }
+  // One of about 4,000 measurements.
+  expect(turns).toBeGreaterThan(50);
+  const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value
+    .data;
+  expect([log.measurements.points.length, log.measurements.texts]).toEqual([250_000, 250_000]);
+  expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
+});
+
 describe("logged series mean what the whole reply parsed at once means", () => {
   test.each([...NUMBERS, ...VALUES])("value %s", async (value) => {
     await expectSame(reply(`[${entry(AT, value)},${entry(`"2026-06-01T00:05:00Z"`, "1")}]`));

@@ -245,11 +245,20 @@ describe("what keeps values from being fresh", () => {
   test("series with unreadable history, with the service's words", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
-    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
+    const rules = {
+      resolution: "5m",
+      timeZone: "UTC",
+      everyMs: 1,
+      backfillMs: 0,
+      graceMs: 0,
+      lookBackMs: 0,
+    } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
     const span = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
     const held = { ...firstSight(rules, Date.parse(NOW)), spans: [span] };
-    const put = ["10001 5m", "10002 5m"].map((key) => [key, key === "10001 5m" ? held : { ...held, spans: [] }] as const);
+    const put = ["10001 5m", "10002 5m"].map(
+      (key) => [key, key === "10001 5m" ? held : { ...held, spans: [] }] as const,
+    );
     await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
     const { notices, sources } = await status.report();
     expect(notices).toEqual([

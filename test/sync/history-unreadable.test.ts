@@ -166,7 +166,7 @@ describe("an unreadable measurement", () => {
   });
 });
 
-/** What `holesIn` needs of a series. */
+/** A series as `holesIn` needs it. */
 function wantedOf(held: HeldHistory) {
   const rules = {
     ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },

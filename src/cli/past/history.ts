@@ -38,6 +38,7 @@ export function define(command: Command, context: CliContext): void {
       const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
       if (wanted.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
       if (options.ask !== true) await refuseUnlisted(context, options.source, wanted);
+      const unreadable: string[] = [];
       const rows = await context.withReader(options.source, (reader, signal, timeZone) =>
         terminal.progress("Fetching history", async (): Promise<Row[]> => {
           const query = {
@@ -49,15 +50,22 @@ export function define(command: Command, context: CliContext): void {
           };
           if (options.total === true) {
             const totals = await reader.totals(query, "on-demand", signal);
-            return totals.map((tag) => ({ id: tag.id, time: options.to, value: tag.total }));
+            for (const total of totals)
+              if (total.unreadable !== undefined) unreadable.push(`${total.id}: ${total.unreadable}`);
+            return totals.flatMap((tag) =>
+              tag.unreadable === undefined ? [{ id: tag.id, time: options.to, value: tag.total }] : [],
+            );
           }
           const logs = await reader.history(query, "on-demand", signal);
+          for (const log of logs)
+            if (log.unreadable !== undefined) unreadable.push(`${log.id}: ${log.unreadable.said}`);
           return logs.flatMap((log) =>
             Array.from(log.measurements, ({ time, value }) => ({ id: log.id, time, value })),
           );
         }),
       );
-      if (rows.length === 0 && !terminal.json) {
+      if (!terminal.json) terminal.say(...unreadable.map((said) => `Unreadable: ${said}`));
+      if (rows.length === 0 && unreadable.length === 0 && !terminal.json) {
         terminal.say("The service has nothing logged in this time.");
         return;
       }

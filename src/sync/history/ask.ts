@@ -133,8 +133,8 @@ function isAlone({ held, suspect }: Series): boolean {
 }
 
 /**
- * The latest part that nobody refused, then the latest that was. All unreadable parts of a series are requested together:
- * what is between them is had, and one request for each of 100 buckets would take five minutes of the quota.
+ * Picks the latest part that was not refused, then the latest that was. All unreadable parts of a series are requested
+ * together: the points between them are fetched, and 100 requests of one bucket would take five minutes of the quota.
  */
 function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
   const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);

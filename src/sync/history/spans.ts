@@ -16,7 +16,7 @@ export interface Span extends Range {
   readonly times?: number;
   readonly againAt?: string;
   readonly reason?: "unreadable";
-  readonly told?: true;
+  readonly emitted?: true;
 }
 
 /**
@@ -73,7 +73,7 @@ export function hadIn(held: readonly HeldSpan[]): readonly Range[] {
   return ranges;
 }
 
-/** What was answered, readable or not, in as few ranges as possible, ascending. */
+/** Answered times, readable or not, in as few ranges as possible, ascending. */
 export function answeredIn(held: readonly HeldSpan[]): readonly Range[] {
   const unreadable = spansIn(held).filter(isUnreadable);
   return unreadable.length === 0 ? hadIn(held) : merged([...hadIn(held), ...unreadable]);
@@ -193,7 +193,7 @@ function joined(spans: readonly Span[], resolution: Resolution): readonly Span[]
 
 function sameReason(a: Span, b: Span): boolean {
   // What was said of it last counts for both: it may have to be taken back.
-  const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.told === b.told;
+  const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
   return isSame && (isHad(a) || (a.againAt === b.againAt && a.reason === b.reason));
 }
 
@@ -236,12 +236,12 @@ function bounded(all: readonly Span[]): readonly Span[] {
   return spans;
 }
 
-/** The two unreadable stretches that are nearest to each other become one, with what was told between them. */
+/** The two unreadable stretches that are nearest to each other become one, with the points between them, which were emitted. */
 function withNearestJoined(spans: readonly Span[]): readonly Span[] {
   let nearest: { readonly from: number; readonly to: number; readonly gapMs: number } | null = null;
   let from = -1;
   for (const [to, span] of spans.entries()) {
-    // A hole between them was not told.
+    // The points of a hole between them were not emitted.
     if (spans[to - 1]?.toMs !== span.fromMs) from = -1;
     if (!isUnreadable(span)) continue;
     const gapMs = span.fromMs - (spans[from]?.toMs ?? Number.NEGATIVE_INFINITY);
@@ -250,7 +250,7 @@ function withNearestJoined(spans: readonly Span[]): readonly Span[] {
   }
   const [first, last] = [spans[nearest?.from ?? -1], spans[nearest?.to ?? -1]];
   if (nearest === null || first === undefined || last === undefined) return spans;
-  const one: Span = { ...first, toMs: last.toMs, told: true };
+  const one: Span = { ...first, toMs: last.toMs, emitted: true };
   return [...spans.slice(0, nearest.from), one, ...spans.slice(nearest.to + 1)];
 }
 

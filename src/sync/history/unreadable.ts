@@ -25,7 +25,7 @@ export function unreadableWords(said: string): string {
 }
 
 /**
- * What of a range a log does not say readably; null where it says everything readably. `isRetry`: refused buckets were
+ * Returns the unreadable buckets of a log within a range; null where everything could be read. `isRetry`: refused buckets were
  * requested, and nothing else.
  */
 export function unreadableIn(
@@ -37,9 +37,11 @@ export function unreadableIn(
   if (unreadable === undefined) return null;
   const said = unreadableWords(unreadable.said);
   const buckets = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, held);
-  // The readable points of a stretch that was told would be told again: it waits until all of it is readable.
+  // The readable points of such a stretch were emitted already: it waits until all of it is readable.
   const waiting = isRetry
-    ? spansIn(held.spans).filter(({ told, ...span }) => told && buckets.some((each) => overlaps(each, span)))
+    ? spansIn(held.spans).filter(
+        ({ emitted, ...span }) => emitted === true && buckets.some((each) => overlaps(each, span)),
+      )
     : [];
   const ranges = merged([...buckets, ...waiting.flatMap((span) => clipped(span, range))]);
   return ranges.length === 0 ? null : { ranges, said };
@@ -60,7 +62,7 @@ function bucketsOf(timesMs: readonly number[], range: Range, held: HeldHistory):
   return merged(buckets.flatMap((bucket) => clipped(bucket, range)));
 }
 
-/** Ascending points without those of unreadable buckets, which are told when all of the bucket can be read. */
+/** Returns ascending points without those of unreadable buckets, which are emitted when the complete bucket is readable. */
 export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
   if (unreadable === null) return points;
   const parts: Points[] = [];
@@ -72,7 +74,7 @@ export function readablePoints(points: Points, unreadable: Unreadable | null): P
   return Points.joined([...parts, points.part(from, points.length)]);
 }
 
-/** What was answered of a log, readable or not, to be counted; null for a log that is unreadable as a whole. */
+/** Returns every answered point of a log, unreadable ones as null, to be counted; null for a completely unreadable log. */
 export function answeredPoints({ measurements, unreadable }: TagLog): Points | null {
   const points = Points.of(measurements);
   if (unreadable === undefined) return points;
@@ -83,7 +85,7 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
 }
 
 /**
- * What an answer teaches a ledger, with refusals in place of the silences that unreadable buckets would be. Refused
+ * Returns the spans that an answer adds to a ledger: refusals in place of the silences of unreadable buckets. Refused
  * buckets that were not requested by themselves keep the time at which they are requested again, and buckets near them
  * share it: a tag with an unreadable bucket every hour is requested again once a day, and not for each of them.
  */
@@ -95,7 +97,7 @@ export function withUnreadable(
   nowMs: number,
 ): readonly Span[] {
   if (unreadable === null) return learned;
-  // Of what was open still, nothing is learned.
+  // Buckets that were open still are not settled.
   const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
   const ranges = unreadable.ranges.flatMap((range) =>
     clipped(range, { fromMs: range.fromMs, toMs: untilMs }),
@@ -106,23 +108,23 @@ export function withUnreadable(
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => overlaps(span, range));
     const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
-    if (near !== undefined && !(isRetry && same.length > 0)) return { ...untold(near, same), ...range };
+    if (near !== undefined && !(isRetry && same.length > 0)) return { ...shared(near, same), ...range };
     const times = same.reduce((most, span) => Math.max(most, span.times ?? 0), 0) + 1;
     return {
       ...range,
       ...{ why: "refused", reason: "unreadable", said: unreadable.said, at: isoUtc(nowMs), times },
       againAt: isoUtc(nowMs + waitMs(times)),
-      ...(same.some(({ told }) => told === true) ? { told: true } : {}),
+      ...(same.some(({ emitted }) => emitted === true) ? { emitted: true } : {}),
     };
   });
   const answered = learned.flatMap((span) => subtract(span, ranges).map((part) => ({ ...span, ...part })));
   return [...answered, ...refusals];
 }
 
-/** The refusal to share; only what overlaps a stretch that was told was told with it. */
-function untold(near: Span, same: readonly Span[]): Span {
-  const { told, ...refusal } = near;
-  return told === true && same.includes(near) ? near : refusal;
+/** Returns the refusal to share: only a range that overlaps the stretch had its points emitted with it. */
+function shared(near: Span, same: readonly Span[]): Span {
+  const { emitted, ...refusal } = near;
+  return emitted === true && same.includes(near) ? near : refusal;
 }
 
 function clipped(range: Range, within: Range): readonly Range[] {

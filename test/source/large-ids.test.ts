@@ -1,0 +1,62 @@
+import { describe, expect, it } from "vitest";
+import { allItems, allPages, never, reply, trialSource } from "./trial-source.ts";
+
+/** Ids that are JSON numbers beyond 2^53: as numbers, the first two would be the same. */
+const [FIRST, SECOND] = ["9007199254740993", "9007199254740992"];
+
+const page = (records: readonly string[]) =>
+  `{"data":[${records.join()}],"meta":{"current_page":1,"last_page":1,"per_page":100,"total":${records.length}}}`;
+const served = (records: readonly string[]) => trialSource(() => reply(200, page(records)));
+const attributes = `"attributes":{"display_name":"Supply","description":null,"unit":null}`;
+
+describe("ids beyond 2^53", () => {
+  it("keep every digit in a list of tags", async () => {
+    const trial = served([FIRST, SECOND].map((id) => `{"type":"tags","id":${id},${attributes}}`));
+    const tags = await allItems(trial.source.tags({ siteId: 1 }, never()));
+    expect(tags.map(({ id }) => id)).toEqual([FIRST, SECOND]);
+  });
+
+  it("keep every digit in a list of alarms", async () => {
+    const trial = served([FIRST, SECOND].map((id) => `{"type":"alarms","id":${id},"attributes":{}}`));
+    const alarms = await allItems(trial.source.alarms({ status: "all" }, never()));
+    expect(alarms.map(({ id }) => id)).toEqual([FIRST, SECOND]);
+  });
+
+  it("tell values and logs of two tags apart", async () => {
+    const record = (id: string, more: string) => `{"id":${id},${attributes},${more}}`;
+    const reading = served([record(FIRST, `"value":1`), record(SECOND, `"value":2`)]);
+    const { readings } = await reading.source.read([FIRST, SECOND], "live", never());
+    expect(readings.map(({ id, value }) => [id, value])).toEqual([
+      [FIRST, 1],
+      [SECOND, 2],
+    ]);
+    const log = (id: string, value: string) =>
+      record(id, `"measurements":[{"timestamp":"2026-06-01T00:00:00Z","value":${value}}]`);
+    const logging = served([log(FIRST, "0.30000000000000004"), log(SECOND, "1152921504606846976")]);
+    const range = { from: "2026-06-01T00:00:00Z", to: "2026-06-02T00:00:00Z" };
+    const query = { tagIds: [FIRST, SECOND], ...range, resolution: "1h", timeZone: "UTC" } as const;
+    const logs = await logging.source.history(query, "history", never());
+    expect(logs.map(({ id, measurements }) => [id, [...measurements][0]?.value])).toEqual([
+      [FIRST, 0.30000000000000004],
+      [SECOND, 2 ** 60],
+    ]);
+  });
+
+  it("leave a site out and say so, the other sites stay", async () => {
+    const trial = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
+    const [only] = await allPages(trial.source.sites({}, never()));
+    expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
+    // More than it shows: nothing that is not shown counts as gone.
+    expect(only?.total).toBe(2);
+    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
+      { labels: { field: "site.id" }, value: 1 },
+    ]);
+  });
+
+  it("leave a site out of the token information, the other sites stay", async () => {
+    const sites = `[{"id":${FIRST},"display_name":"A"},{"id":7,"display_name":"B"}]`;
+    const token = `{"name":"t","abilities":["read:tags"],"expires_at":null,"sites":${sites}}`;
+    const trial = trialSource(() => reply(200, `{"data":{"user":{},"token":${token}}}`));
+    expect((await trial.source.me(never())).sites).toEqual([{ id: 7, displayName: "B" }]);
+  });
+});
