@@ -13,8 +13,10 @@ import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import type { Follower } from "./follower.ts";
 import { createHolding, withHeld } from "./holding.ts";
+import { hasOffline } from "./inventory/behind-gateway.ts";
+import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
-import { createInventoryPoll, createSitePoll } from "./inventory/poll.ts";
+import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Job } from "./job.ts";
 import { createLostSites } from "./lost-sites.ts";
@@ -48,6 +50,8 @@ export interface Sync {
   readonly store: Store;
   /** The offline gateway that every tag of this site is behind, where that is certain. */
   offlineGatewayOf(siteId: number): string | null;
+  /** Many values of this site turned null at once: reads its list of gateways soon, unless that would say nothing new. */
+  recheckGateways(siteId: number): void;
   /** The polls at their times, and beside them what goes on all the time: live reads, history. Called once. */
   service(followers: readonly Follower[]): Service;
   /**
@@ -112,12 +116,24 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   });
 
   let nextGatewayList = nextListOf(config);
-  const offline = createOfflineGateways(
-    () => holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
-    () => nextGatewayList,
+  const gatewaysHeld = () => holding.get<Held<Gateway>>(documentSet("gateway", source.name));
+  const offline = createOfflineGateways(gatewaysHeld, () => nextGatewayList, clock);
+  let gateways = gatewayPollOf(partsFor(config), offline);
+  const gatewayRecheck = createGatewayRecheck({
+    read: (siteId, signal) => gateways.pollSite(siteId, signal),
+    isFollowed: (siteId) =>
+      config.schedules.gateways !== false &&
+      scope.may("read:gateways") &&
+      followedSites(partsFor(config)).includes(siteId),
+    isExplained: (siteId) => offline.of(siteId) !== null,
+    hasOffline: (siteId) => hasOffline(gatewaysHeld(), siteId),
     clock,
-  );
-  const jobs = () => ownJobs(partsFor(config), { ...polls, tags: tagPoll() }, offline, knowsTags);
+    log,
+  });
+  const jobs = () => {
+    gateways = gatewayPollOf(partsFor(config), offline);
+    return ownJobs(partsFor(config), { ...polls, gateways, tags: tagPoll() }, knowsTags);
+  };
   const tagPoll = () => followedBy(createTagPoll(partsFor(config)), options.tagsListed);
   let scheduler: Scheduler | null = null;
 
@@ -144,7 +160,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       scheduler = createScheduler({
         source: source.name,
         jobs: jobs(),
-        followers,
+        followers: [...followers, gatewayRecheck],
         ticker: options.ticker,
         clock,
         log,
@@ -174,6 +190,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       return scheduler;
     },
     offlineGatewayOf: offline.of,
+    recheckGateways: gatewayRecheck.request,
   };
 }
 
@@ -206,11 +223,16 @@ function askedAgain(before: SyncConfig, after: SyncConfig): ReadonlySet<string> 
   ]);
 }
 
+function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPoll {
+  return createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held) =>
+    offline.noting(siteId, parts.source.gateways({ siteId }, signal, held)),
+  );
+}
+
 /** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
 function ownJobs(
   parts: PollParts,
-  { alarms, sweep, tags }: { readonly alarms: Runs; readonly sweep: Runs; readonly tags: Runs },
-  offline: OfflineGateways,
+  { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", Runs>,
   knowsTags: boolean,
 ): readonly Job[] {
   const { source } = parts;
@@ -222,9 +244,6 @@ function ownJobs(
     run,
     ...(ability === undefined ? {} : { ability }),
   });
-  const gateways = createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held) =>
-    offline.noting(siteId, source.gateways({ siteId }, signal, held)),
-  );
   const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal, held) =>
     source.hosts({ siteId }, signal, held),
   );

@@ -70,3 +70,10 @@ export function offlineGateways(gateways: ReadonlyMap<string, Held<Gateway>>): R
   }
   return offline;
 }
+
+/** Whether any gateway of a site is known to be offline. */
+export function hasOffline(gateways: ReadonlyMap<string, Held<Gateway>>, siteId: number): boolean {
+  return gateways
+    .values()
+    .some((held) => held.siteId === siteId && held.value.online === false && held.missingSince === null);
+}

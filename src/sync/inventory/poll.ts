@@ -6,10 +6,11 @@ import type { Page, Held as Shown } from "../../source/source.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { breathAmong, othersTurn } from "../../waiting.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
-import { collect, type Listing, shownBy } from "../listing.ts";
+import { collect, type Listing } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldTagPlace, type HeldTagSeen, syncSet } from "../snapshot.ts";
+import { isAbsenceNews } from "./absence.ts";
 import { hostsBehind } from "./behind-gateway.ts";
 import {
   type InventoryNoun,
@@ -17,7 +18,6 @@ import {
   type InventoryObservation,
   type InventoryStep,
   inventorySteps,
-  isToBeRemoved,
 } from "./diff.ts";
 import { createDropDoubt, type Drop } from "./drop-doubt.ts";
 import { commitSeen } from "./sight.ts";
@@ -53,19 +53,37 @@ export function createSitePoll(parts: PollParts): Poll {
   };
 }
 
+/** A poll of one list for each site. */
+export interface InventoryPoll extends Poll {
+  /** Reads the list of one site between two polls and commits what it shows; what it does not show is left to the polls. */
+  pollSite(siteId: number, signal: AbortSignal): Promise<void>;
+}
+
 /** Gateways, hosts, systems or tags: one list for each site. */
 export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,
   noun: N,
   read: Read<InventoryNouns[N]>,
-): Poll {
+): InventoryPoll {
   const { source, scope, holding, clock } = parts;
   const held = () => holding.get<Held<InventoryNouns[N]>>(documentSet(noun, source.name));
   const shown = shownAsHeld<InventoryNouns[N]>(parts, noun);
   const isDropDoubted = createDropDoubt(clock, parts.log);
   const isDoubted = (siteId: number, items: readonly { readonly id: string | number }[]) =>
     isDropDoubted(String(siteId), dropOf(held(), siteId, items), { job, site: siteId, shown: items.length });
+
+  /** Sites that `pollSite` read after the poll that is running: the older list must not revert what it found. */
+  const polledSince = new Set<number>();
+
+  async function visit(siteId: number, signal: AbortSignal): Promise<Listing<InventoryNouns[N]>> {
+    const list = await readList(() => read(siteId, signal, shown));
+    polledSince.delete(siteId);
+    // What a list shows is told at once, because the lists of many sites take minutes at their pace. What it
+    // does not show is missing only where the scope says so, after all of them.
+    if (list.complete) await commitShown(parts, job, noun, siteId, list.items, signal);
+    return list;
+  }
 
   /** Where a list showed all that is held of its site, each of them was there when it began. */
   async function rememberSight(
@@ -84,6 +102,10 @@ export function createInventoryPoll<N extends SiteNoun>(
   }
 
   return {
+    async pollSite(siteId, signal) {
+      await visit(siteId, signal);
+      polledSince.add(siteId);
+    },
     async run(signal) {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
@@ -92,11 +114,7 @@ export function createInventoryPoll<N extends SiteNoun>(
         sites,
         async (siteId) => {
           begunAt.set(siteId, isoUtc(clock.now()));
-          const list = await readList(() => read(siteId, signal, shown));
-          // What a list shows is told at once, because the lists of many sites take minutes at their pace. What it
-          // does not show is missing only where the scope says so, after all of them.
-          if (list.complete) await commitShown(parts, job, noun, siteId, list.items, signal);
-          return list;
+          return visit(siteId, signal);
         },
         signal,
       );
@@ -105,19 +123,21 @@ export function createInventoryPoll<N extends SiteNoun>(
           list.complete && isDoubted(siteId, list.items) ? [siteId] : [],
         ),
       );
-      const misses = isAbsenceNews(parts, held(), visits.seen, doubted);
+      const misses = isAbsenceNews(held(), visits.seen, doubted, {
+        at: isoUtc(clock.now()),
+        removeAfterMs: removeAfterMs(parts),
+      });
       const seenScope = misses ? await scope.tryRefresh(signal) : null;
-      const observations: InventoryObservation<InventoryNouns[N]>[] = [...visits.seen].map(
-        ([siteId, list]) => ({
-          siteId,
-          items: list.complete ? list.items : (list.shown ?? []),
-          complete:
-            list.complete &&
-            !doubted.has(siteId) &&
-            (seenScope?.before.has(siteId) ?? false) &&
-            (seenScope?.after.has(siteId) ?? false),
-        }),
-      );
+      const latest = [...visits.seen].filter(([siteId]) => !polledSince.has(siteId));
+      const observations: InventoryObservation<InventoryNouns[N]>[] = latest.map(([siteId, list]) => ({
+        siteId,
+        items: list.complete ? list.items : (list.shown ?? []),
+        complete:
+          list.complete &&
+          !doubted.has(siteId) &&
+          (seenScope?.before.has(siteId) ?? false) &&
+          (seenScope?.after.has(siteId) ?? false),
+      }));
       await commitDiff(parts, job, noun, observations, signal);
       await breathAmong(held().size);
       if (noun === "tag") await rememberSight(visits.seen, begunAt);
@@ -260,43 +280,4 @@ function dropOf<T>(
   let there = 0;
   for (const { id } of items) if (isPresent(held.get(String(id)))) there += 1;
   return { before, gone: before - there };
-}
-
-/**
- * Whether the scope has to say what an absence means: something is missing for the first time, has been for so long that
- * it is to be removed, or is at another site now.
- */
-function isAbsenceNews<T extends { readonly id: string | number }>(
-  parts: PollParts,
-  held: ReadonlyMap<string, Held<T>>,
-  seen: ReadonlyMap<number, Listing<T>>,
-  doubted: ReadonlySet<number>,
-): boolean {
-  if (showsAllHeld(held, seen)) return false;
-  const removal = { at: isoUtc(parts.clock.now()), removeAfterMs: removeAfterMs(parts) };
-  const places = new Map<string, Set<number>>();
-  for (const [siteId, list] of seen)
-    for (const { id } of shownBy(list))
-      places.set(String(id), (places.get(String(id)) ?? new Set()).add(siteId));
-  return held.entries().some(([id, known]) => {
-    const { missingSince, siteId } = known;
-    if (siteId === null || doubted.has(siteId) || seen.get(siteId)?.complete !== true) return false;
-    const here = places.get(id);
-    if (here?.has(siteId)) return false;
-    return missingSince === null || here !== undefined || isToBeRemoved(known, removal);
-  });
-}
-
-/** Whether the complete lists show everything that is held of their sites, as they do nearly always. */
-function showsAllHeld<T extends { readonly id: string | number }>(
-  held: ReadonlyMap<string, Held<T>>,
-  seen: ReadonlyMap<number, Listing<T>>,
-): boolean {
-  let shown = 0;
-  for (const [siteId, list] of seen)
-    if (list.complete)
-      for (const { id } of list.items) if (held.get(String(id))?.siteId === siteId) shown += 1;
-  for (const { siteId } of held.values())
-    if (siteId !== null && seen.get(siteId)?.complete === true) shown -= 1;
-  return shown === 0;
 }
