@@ -142,6 +142,7 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined, me
     clockSkewMs: source.clockSkewMs(),
     plan: work.plan,
     historyStarvesSince: work.historyStarvesSince,
+    suddenChanges: work.suddenChanges,
     lastPolls: () => lastPolls(metrics, source.name),
   };
 }

@@ -111,6 +111,7 @@ export async function buildSync(options: {
     demand,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
+    onSuddenNulls: (siteId) => sync.recheckGateways(siteId),
     onRead,
   });
   // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.
@@ -131,6 +132,7 @@ export async function buildSync(options: {
     tag: (id) => liveTag(live, id, clock),
     reading: (id) => readingOf(live, id),
     requests: () => built.trace.latest(),
+    suddenChanges: () => live.status().suddenChanges,
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };
   return {

@@ -119,6 +119,12 @@ function describedMetrics(registers: Registry[]) {
       labelNames: ["source", "quality"],
       registers,
     }),
+    tagsLeftOut: new Gauge({
+      name: "plenum_tags_left_out",
+      help: "Tags without a usable value in the replies, by kind: unreadable (a value that the interface does not allow), unanswered (not listed). The status names them.",
+      labelNames: ["source", "kind"],
+      registers,
+    }),
     pollSuccess: new Gauge({
       name: "plenum_poll_last_success_timestamp_seconds",
       help: "When a job last finished well, also before this start; absent until it did.",

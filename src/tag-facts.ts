@@ -1,8 +1,8 @@
 import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
 
 /**
- * `bad`: the gateway could not read it (value null). `uncertain`: our own clock is in doubt, or the value is of another
- * type than the one before.
+ * `bad`: the gateway could not read the value (null). `uncertain`: our own clock is in doubt, the type of the value is (see
+ * `TagValueFact.type`), or more than a third of the values of the same reply changed their type.
  */
 export type Quality = "good" | "uncertain" | "bad";
 
@@ -10,7 +10,10 @@ export interface TagValueFact {
   readonly tag: Tag;
   /** Number or boolean; null: the gateway could not read it. Never 0 in place of null. */
   readonly value: TagValue;
-  /** `bad`: could not be read. `uncertain`: our clock is in doubt, or the type changed. Else `good`. */
+  /**
+   * `bad`: could not be read. `uncertain`: our clock is in doubt, the type is (`type`), or more than a third of the values of
+   * the same reply changed their type. Else `good`.
+   */
   readonly quality: Quality;
   /** When the reply arrived, UTC; the service states no time of its own for a read. */
   readonly time: string;
@@ -25,9 +28,12 @@ export interface TagValueFact {
   } | null;
   /** Id of the gateway that was offline and explains a bad value; null where none does. */
   readonly behindGateway: string | null;
-  /** Only where a number follows a boolean or the reverse: for one reading; a second of the new type settles it. */
+  /**
+   * Only while the type is in doubt. A number follows a boolean or the reverse: for one reading, until a second of the new
+   * type confirms it. A boolean has a unit of numbers, such as °C: as long as it lasts.
+   */
   readonly type?: {
-    /** Type of the last value that was not null. */
+    /** Type that the values before have, or that the unit demands. */
     readonly before: ValueType;
     /** Type of this one. */
     readonly now: ValueType;

@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
-import type { LiveTag, TagReading } from "../sync/work.ts";
+import type { LiveTag, SuddenChange, TagReading } from "../sync/work.ts";
 import { call, type OperatorDoor } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
@@ -11,6 +11,8 @@ export interface SourceWork {
   reading(id: string): TagReading | null;
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
+  /** Values that changed at once and are not settled yet. */
+  suddenChanges(): readonly SuddenChange[];
   /** Since when history has been due and got no turn, UTC; null while it gets its share. */
   historyStarvesSince(): string | null;
 }

@@ -26,6 +26,7 @@ export async function refreshGauges(options: {
     metrics.outboxOldestAge,
     metrics.alarmsActive,
     metrics.pollDue,
+    metrics.tagsLeftOut,
     metrics.tokenExpires,
   ]) {
     gauge.reset();
@@ -50,6 +51,7 @@ type Gauges = Pick<
   | "diskFreeBytes"
   | "diskBytes"
   | "pollDue"
+  | "tagsLeftOut"
   | "tokenExpires"
   | "writesStopped"
 >;
@@ -79,7 +81,11 @@ function showDisk(
   }
 }
 
-function showSource(metrics: Gauges, { name: source, sites, jobs, readings, token }: SourceReport): void {
+function showSource(metrics: Gauges, report: SourceReport): void {
+  const { name: source, sites, jobs, readings, token, leftOut } = report;
+  const unreadable = leftOut.filter(({ kind }) => kind === "unreadable").length;
+  metrics.tagsLeftOut.set({ source, kind: "unreadable" }, unreadable);
+  metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOut.length - unreadable);
   if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
   for (const { name: job, lastSuccess, dueBy } of jobs) {
     if (dueBy !== null) metrics.pollDue.set({ source, job }, Date.parse(dueBy) / 1_000);

@@ -5,6 +5,7 @@ import type { DamagedRows, SeenCopy } from "../store/store.ts";
 import { becomesFull, hasLittleSpace } from "./disk.ts";
 import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
+import { valueNotices } from "./value-notices.ts";
 
 interface Shown {
   readonly sources: readonly SourceReport[];
@@ -135,7 +136,7 @@ function healthWords({ health }: SourceReport): string {
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
 function workNotices(source: SourceReport, copy: SeenCopy | null): readonly string[] {
-  const { name, quota, clockSkewMs, setAside, leftOut, history, plan, historyStarvesSince } = source;
+  const { name, quota, clockSkewMs, setAside, history, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
     ...(clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS
@@ -154,7 +155,7 @@ function workNotices(source: SourceReport, copy: SeenCopy | null): readonly stri
       : [
           `History of ${name} has been due since ${historyStarvesSince} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
         ]),
-    ...(leftOut.length === 0 ? [] : [leftOutNotice(name, leftOut)]),
+    ...valueNotices(source),
     ...(history === null || history.unreadableCount === 0 ? [] : [unreadableNotice(name, history)]),
     ...(setAside.length === 0 ? [] : [setAsideNotice(name, setAside)]),
   ];
@@ -165,12 +166,6 @@ function stretchNotice(name: string, { load, classes }: NonNullable<SourceReport
   const stretched = classes.filter(({ stretch }) => stretch > 1);
   const worst = Math.max(1, ...stretched.map(({ stretch }) => stretch));
   return `Values of ${name} (${stretched.map((each) => each.name).join(", ")}) become up to ${worst.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
-}
-
-function leftOutNotice(name: string, leftOut: SourceReport["leftOut"]): string {
-  const named = leftOut.slice(0, NAMED).map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`);
-  const more = leftOut.length - named.length;
-  return `${counted(leftOut.length, "tag")} of ${name} ${leftOut.length === 1 ? "has" : "have"} no value in the replies: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.`;
 }
 
 function unreadableNotice(

@@ -15,7 +15,9 @@ import {
   type HeldValue,
   isWhole,
   syncSet,
+  type TypeDoubt,
 } from "../sync/snapshot.ts";
+import type { SuddenChange } from "../sync/work.ts";
 import { type JobReport, jobReports, type Paces } from "./job-report.ts";
 import { knownCount, lastCount, type Reading, readingOf } from "./reading.ts";
 import { oncePer, type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
@@ -63,9 +65,20 @@ export interface SourceReport {
   /** Since when history has been due and got no turn, UTC; null while it gets its share, and where nobody knows. */
   readonly historyStarvesSince: string | null;
   /** Tags of which the replies say nothing that is a value, though they were asked for. */
-  readonly leftOut: readonly { readonly id: string; readonly since: string; readonly reason: string }[];
+  readonly leftOut: readonly (HeldLeftOut & { readonly id: string })[];
+  /** Tags whose last value has a type that is not believed: `changed` until a second reading, `unit` as long as it lasts. */
+  readonly typeDoubts: readonly TypeDoubted[];
+  /** Values that changed at once and are not settled yet; empty when no worker is running. */
+  readonly suddenChanges: readonly SuddenChange[];
   /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
   readonly plan: PlanReport | null;
+}
+
+export interface TypeDoubted {
+  readonly id: string;
+  readonly displayName: string;
+  readonly unit: string | null;
+  readonly doubt: TypeDoubt;
 }
 
 export interface TagSetAside {
@@ -83,6 +96,8 @@ export interface LiveSource {
   plan(): Promise<PlanReport>;
   /** Since when history has been due and got no turn, UTC; null while it gets its share. */
   historyStarvesSince?(): string | null;
+  /** Values that changed at once and are not settled yet. */
+  suddenChanges?(): readonly SuddenChange[];
   /** Last good polls by job, UTC; what is written in the state can be a minute old. */
   lastPolls?(): Promise<ReadonlyMap<string, string>>;
 }
@@ -283,6 +298,11 @@ export async function sourceReport(
       reason,
     })),
     leftOut: [...leftOut].filter(([id]) => tags.has(id)).map(([id, one]) => ({ id, ...one })),
+    typeDoubts: read.doubted.flatMap(([id, doubt]) => {
+      const tag = tags.get(id)?.value;
+      return tag === undefined ? [] : [{ id, displayName: tag.displayName, unit: tag.unit, doubt }];
+    }),
+    suddenChanges: live?.suddenChanges?.() ?? [],
     plan:
       live === null
         ? null
@@ -297,6 +317,9 @@ const readValues = oncePer((values: ReadonlyMap<string, HeldValue>) => {
     oldest: earliest(times),
     newest: latest(times),
     bad: all.filter(({ quality }) => quality === "bad").length,
+    doubted: [...values].flatMap(([id, { typeDoubt }]) =>
+      typeDoubt === undefined ? [] : [[id, typeDoubt] as const],
+    ),
   };
 });
 

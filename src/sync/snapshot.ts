@@ -148,9 +148,17 @@ export interface HeldValue {
   readonly lastGood?: GoodReading | null;
   /** Reads in a row that answered null; absent where this one did not. */
   readonly nulls?: number;
+  /**
+   * Why the type of the last value that was no null is not believed. `changed`: the values before it are of the other type,
+   * and no second reading has confirmed the new one. `unit`: it is a boolean, and the unit is one of numbers. Absent while
+   * the type is believed.
+   */
+  readonly typeDoubt?: TypeDoubt;
   /** What the live reads told last; it differs from this reading where only changes are told. Absent before the first. */
   readonly told?: ToldReading | "this";
 }
+
+export type TypeDoubt = "changed" | "unit";
 
 export interface GoodReading {
   readonly value: TagValue;
@@ -184,10 +192,15 @@ export interface HeldQuarantine {
   readonly times?: number;
 }
 
-/** A tag that was asked for and of which the replies say nothing that is a value (set `left-out`, by tag id). */
+/** A requested tag without a usable value in the replies (set `left-out`, by tag id). */
 export interface HeldLeftOut {
-  /** Of the first such reply in a row, UTC. */
+  /** Time of the first such reply in a row, UTC. */
   readonly since: string;
+  /**
+   * `unreadable`: the reply has a value that is none of the interface. `unanswered`: the reply does not list the tag. Absent
+   * in what an older version stored.
+   */
+  readonly kind?: "unreadable" | "unanswered";
   readonly reason: string;
 }
 

@@ -2,6 +2,8 @@ import { type Clock, isoUtc } from "../clock.ts";
 import { formatDuration } from "../duration.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
+export type { SuddenChange } from "./read/sudden-change.ts";
+
 /** Where one tag stands in the live reads of a running worker. Durations are seconds, times UTC. */
 export interface LiveTag {
   readonly className: string;
@@ -45,14 +47,17 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
       ? [`The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`]
       : []),
     ...(known.gatewayOffline ? ["Its gateway is offline: it is read a tenth as often."] : []),
+    ...(known.leftOut === undefined
+      ? []
+      : [`The replies have had no usable value of it since ${known.leftOut.since}. ${known.leftOut.reason}`]),
     ...(!known.gatewayOffline && intervalMs > stretchedMs
-      ? [`It answered nothing ${known.nulls} times in a row, so it is read less often.`]
+      ? [
+          `It ${known.leftOut === undefined ? "answered nothing" : "had no usable value"} ${known.nulls} times in a row, so it is read less often.`,
+        ]
       : []),
     ...(known.inSight ? [] : ["The token does not see its site, so it is not read."]),
     ...(isAside ? ["It was refused alone twice, so it is left out and asked alone at that time."] : []),
-    ...(known.apart === null
-      ? []
-      : ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."]),
+    ...(known.apart === null ? [] : [apartWords(known.apart)]),
     ...(countedMs === null
       ? []
       : [
@@ -71,4 +76,10 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
     dueAt: known.underWay || !known.inSight ? null : wallOf(dueMs),
     reasons,
   };
+}
+
+function apartWords(label: string): string {
+  return label.startsWith("single ")
+    ? "Its value was unreadable in a reply of several tags, so it is requested singly for some time."
+    : "Its requests were slow or refused, so it travels apart from the others until that is cleared up.";
 }

@@ -106,6 +106,7 @@ describe("what a worker knows of its work", () => {
             tag: () => null,
             reading: () => null,
             historyStarvesSince: () => null,
+            suddenChanges: () => [],
             requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
           },
         ],

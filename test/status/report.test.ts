@@ -1,14 +1,18 @@
 import { describe, expect, test } from "vitest";
+import { createMetrics } from "#src/metrics.ts";
+import { refreshGauges } from "#src/status/gauges.ts";
 import type { LiveSource } from "#src/status/source-report.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import { firstSight } from "#src/sync/history/ledger.ts";
 import { planReport } from "#src/sync/plan/report.ts";
 import {
   type HeldHistory,
+  type HeldLeftOut,
   type HeldPoll,
   type HeldQuarantine,
   type HeldSpan,
   type HeldToken,
+  type HeldValue,
   syncSet,
 } from "#src/sync/snapshot.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -265,6 +269,50 @@ describe("what keeps values from being fresh", () => {
       `History of north was answered and cannot be read, and is requested again: 10001 5m (since ${NOW}: ${said}). \`plenum gaps\` names every bucket.`,
     ]);
     expect(sources[0]?.history).toMatchObject({ series: 2, unreadableCount: 1 });
+  });
+
+  test("tags whose values are unreadable, apart from those that the replies do not list, and in the metrics", async () => {
+    const { store, status } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
+    const put: (readonly [string, HeldLeftOut])[] = [
+      ["10001", { since: NOW, kind: "unreadable", reason: 'Its value is the text "--".' }],
+      ["10002", { since: NOW, kind: "unanswered", reason: "The reply does not list it." }],
+    ];
+    await store.commit({ documents: [{ set: syncSet("left-out", "north"), put }] });
+    expect((await status.report()).notices).toEqual([
+      `1 tag of north has an unreadable value in the replies; what was read before stays: 10001 (since ${NOW}: Its value is the text "--".).`,
+      `1 tag of north has no value in the replies: 10002 (since ${NOW}: The reply does not list it.).`,
+    ]);
+    const metrics = createMetrics();
+    await refreshGauges({ status, metrics, log: { warn: () => undefined } });
+    const text = await metrics.registry.metrics();
+    expect(text).toContain('plenum_tags_left_out{source="north",kind="unreadable"} 1');
+    expect(text).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');
+  });
+
+  test("booleans with a unit of numbers", async () => {
+    const { store, status } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["Supply", "b"] });
+    const held: HeldValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
+    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
+    const { notices, sources } = await status.report();
+    expect(sources[0]?.typeDoubts).toEqual([
+      { id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" },
+    ]);
+    expect(notices).toEqual([
+      "1 tag of north has a boolean as value although the unit is one of numbers, so the quality is uncertain: 10001 Supply (°C). Correct the unit or the value at the service.",
+    ]);
+  });
+
+  test("values that changed at once", async () => {
+    const suddenChanges = () => [
+      { what: "nulls", siteIds: [3], since: NOW, tags: 18 } as const,
+      { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
+    ];
+    expect(await noticesWith({ suddenChanges })).toEqual([
+      `north, site 3: 18 values turned null at once at ${NOW} and are published as bad. A gateway may be offline.`,
+      `north, site 3, 4: more than a third of the values of a reply changed between number and boolean at ${NOW}. 1 tag is uncertain until a further reading confirms the type.`,
+    ]);
   });
 
   test("tags that are set aside, named as far as a sentence bears it", async () => {

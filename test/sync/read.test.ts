@@ -169,24 +169,6 @@ describe("a reading", () => {
     expect((await told())[0]?.data.value).toBe(0);
   });
 
-  test("of another type than the last is uncertain and says so, once; the second of the new type is good", async () => {
-    const values: TagValue[] = [20, null, true, true, false, 3, 4];
-    let round = 0;
-    const { source } = building((group) => all(values[Math.min(round++, 6)] as TagValue)(group));
-    await runFor(await live(source, ids(1), [{ name: "all", every: "30s" }]), 240_000);
-    const events = (await told()).slice(0, values.length);
-    expect(events.map(({ data }) => [data.value, data.quality, data.type?.now])).toEqual([
-      [20, "good", undefined],
-      [null, "bad", undefined],
-      [true, "uncertain", "boolean"],
-      [true, "good", undefined],
-      [false, "good", undefined],
-      [3, "uncertain", "number"],
-      [4, "good", undefined],
-    ]);
-    expect(events[2]?.data.type).toEqual({ before: "number", now: "boolean" });
-  });
-
   test("that does not come is remembered with its reason until the tag has a value again", async () => {
     let answers = false;
     const { source } = building((group) => {

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/building.ts";
 import { ReadClass } from "#src/sync/read/config.ts";
 import { tell } from "#src/sync/read/tell.ts";
+import { judgeType } from "#src/sync/read/value-type.ts";
 import { type HeldValue, lastGoodOf, lastToldOf } from "#src/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
@@ -16,7 +17,8 @@ function heldAfter(values: readonly TagValue[], onChange: boolean): readonly Hel
   const all: HeldValue[] = [];
   for (const [n, value] of values.entries()) {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
-    const { held } = tell(watched, value, all.at(-1), reply, context);
+    const type = judgeType(tag.unit, all.at(-1), value);
+    const { held } = tell(watched, value, all.at(-1), reply, type, context);
     all.push(JSON.parse(JSON.stringify(held)) as HeldValue);
   }
   return all;

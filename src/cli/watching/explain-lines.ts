@@ -21,6 +21,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     ...(value?.lastGood && value.value === null
       ? [`  last good: ${value.lastGood.value} at ${value.lastGood.time}`]
       : []),
+    ...doubtLines(explained),
     ...(explained.quarantine === null
       ? []
       : [`  Set aside until ${explained.quarantine.until}: ${explained.quarantine.reason}`]),
@@ -43,6 +44,22 @@ export function tagLines(explained: TagExplanation): readonly string[] {
       ({ commandId, outcome, requested, message }) =>
         `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
     ),
+  ];
+}
+
+function doubtLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
+  return [
+    ...(value?.typeDoubt === "unit"
+      ? [`  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`]
+      : []),
+    ...(value?.typeDoubt === "changed"
+      ? ["  uncertain: the values before were of another type, until a further reading confirms this one."]
+      : []),
+    ...(leftOut === null
+      ? []
+      : [
+          `  ${leftOut.kind === "unreadable" ? "Unreadable" : "No value"} in the replies since ${leftOut.since}: ${leftOut.reason}`,
+        ]),
   ];
 }
 

@@ -18,6 +18,7 @@ import { matcher } from "../../sync/schedule.ts";
 import {
   type Held,
   type HeldAlarm,
+  type HeldLeftOut,
   type HeldPoll,
   type HeldQuarantine,
   type HeldValue,
@@ -87,9 +88,10 @@ async function explainTag(
     // A command that was refused may not have known the site.
     subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
   };
-  const [value, quarantine, past, events, results] = await Promise.all([
+  const [value, quarantine, leftOut, past, events, results] = await Promise.all([
     store.document<HeldValue>(documentSet("value", name), id),
     store.document<HeldQuarantine>(syncSet("quarantine", name), id),
+    store.document<HeldLeftOut>(syncSet("left-out", name), id),
     pastFromState(store, planSettings(name, entry, state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
@@ -102,6 +104,7 @@ async function explainTag(
     missingSince: held.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
+    leftOut: leftOut ?? null,
     work,
     worker,
     history: own.map(({ rules, total, held: ledger }) => ({

@@ -4,7 +4,14 @@ import type { Kind } from "../../event.ts";
 import type { TagWork } from "../../operator/work.ts";
 import type { Ticket } from "../../receiver/tickets.ts";
 import type { Hole } from "../../sync/history/holes.ts";
-import type { HeldAlarm, HeldHistory, HeldPoll, HeldQuarantine, HeldValue } from "../../sync/snapshot.ts";
+import type {
+  HeldAlarm,
+  HeldHistory,
+  HeldLeftOut,
+  HeldPoll,
+  HeldQuarantine,
+  HeldValue,
+} from "../../sync/snapshot.ts";
 
 /** Everything that the state and a running worker know about one tag. */
 export interface TagExplanation {
@@ -14,6 +21,8 @@ export interface TagExplanation {
   readonly missingSince: string | null;
   readonly value: HeldValue | null;
   readonly quarantine: HeldQuarantine | null;
+  /** Why the replies have no usable value of it; null while they have one. */
+  readonly leftOut: HeldLeftOut | null;
   /** Null when no worker answers: what is due and what was asked last only a worker knows. */
   readonly work: TagWork | null;
   readonly worker: WorkerThere;

@@ -9,15 +9,21 @@ import type { Quality } from "../../tag-facts.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
-import { createLeftOutTags } from "./left-out.ts";
+import { createLeftOutTags, type LeftOutTags } from "./left-out.ts";
+import { createSuddenChanges, isTypeUpset, type JudgedReading, type SuddenChange } from "./sudden-change.ts";
 import { type Told, tell, valuesById } from "./tell.ts";
 import type { Together } from "./together.ts";
+import { judgeType } from "./value-type.ts";
 
 /** Settles what live reads brought: one transaction for all of a reply, and the board after it. */
 export interface ReadCommit {
   values(asked: readonly string[], reply: ReadReply, hurry: AbortSignal): Promise<void>;
   /** Sets a tag aside that was proven to make its requests fail; the longer, the more often in a row. */
   setAside(id: string, reason: unknown): Promise<void>;
+  /** Values that changed at once and are not settled yet. */
+  suddenChanges(): readonly SuddenChange[];
+  /** Tags that the replies had no usable value of. */
+  readonly leftOut: Pick<LeftOutTags, "of" | "any" | "labelOf">;
 }
 
 export interface ReadCommitOptions {
@@ -32,6 +38,8 @@ export interface ReadCommitOptions {
   readonly clockSkewMs?: () => number | null;
   /** Is told of each value that was read, once it is committed. */
   readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
+  /** Called when many values of a site have turned null at once. */
+  readonly onSuddenNulls?: (siteId: number) => void;
   /** Shared by all sources. */
   readonly together: Together;
 }
@@ -45,7 +53,8 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
-  const leftOut = createLeftOutTags(store, source.name, options.log);
+  const leftOut = createLeftOutTags({ store, source: source.name, log: options.log, clock });
+  const sudden = createSuddenChanges(clock, options.log, (id) => board.watched(id) !== undefined);
   /** As it was committed last; nobody else writes it. */
   const atHand = new Map<string, HeldValue>();
 
@@ -62,27 +71,41 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   }
 
   return {
+    leftOut,
+    suddenChanges: sudden.current,
+
     async values(asked, reply, hurry) {
       // When it came; the transaction may follow up to a second later.
       const nowMs = clock.monotonic();
       const values = valuesById(asked, reply.readings);
-      const inDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
+      const isClockInDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
       let settled = () => {};
       const change = async () => {
         const away = await fetched(asked);
-        const told: ({ readonly id: string } & Told)[] = [];
-        for (const id of asked) {
+        const judged = asked.flatMap((id) => {
           const watched = board.watched(id);
           const value = values.get(id);
-          if (watched === undefined || value === undefined) continue;
-          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
+          if (watched === undefined || value === undefined) return [];
           const before = atHand.get(id) ?? away.get(id);
+          return [{ id, watched, value, before, type: judgeType(watched.tag.unit, before, value) }];
+        });
+        const readings = judged.map(
+          ({ id, watched, value, before, type }): JudgedReading => ({
+            ...{ id, siteId: watched.siteId, isNull: value === null },
+            turnedNull: value === null && before !== undefined && before.value !== null,
+            ...{ wasKnown: value !== null && type.wasKnown, isNewType: type.isNew },
+            isTypeInDoubt: type.doubt !== null,
+          }),
+        );
+        const inDoubt = isClockInDoubt || isTypeUpset(readings);
+        const told = judged.map(({ id, watched, value, before, type }): { readonly id: string } & Told => {
+          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
           const context = { source: source.name, inDoubt, behindGateway };
-          const { held, event } = tell(watched, value, before, reply, context);
-          told.push({ id, held, event });
-        }
+          return { id, ...tell(watched, value, before, reply, type, context) };
+        });
         const left = await leftOut.change(asked, values, reply);
-        const freed = board.aside().filter((id) => values.has(id));
+        // A request that is answered is not refused, whatever it says of the tag.
+        const freed = board.aside().filter((id) => asked.includes(id));
         settled = () => {
           left.settled();
           for (const id of freed) board.release(id);
@@ -93,6 +116,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           }
           for (const [quality, count] of counts)
             metrics.tagsRead.inc({ source: source.name, quality }, count);
+          for (const siteId of sudden.committed(readings)) options.onSuddenNulls?.(siteId);
         };
         return {
           documents: [

@@ -11,7 +11,7 @@ import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
 import type { TokenScope } from "../scope.ts";
 import { firstMatch } from "../select.ts";
-import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
+import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { standInLine } from "../standing.ts";
 import { namedMember, refusalOf } from "../tag-group/refusal.ts";
 import { createSuspects } from "../tag-group/suspects.ts";
@@ -21,6 +21,7 @@ import type { ReadConfig } from "./config.ts";
 import { createControls } from "./controls.ts";
 import { createNextGroup } from "./next-group.ts";
 import { createSlowTags } from "./slow.ts";
+import type { SuddenChange } from "./sudden-change.ts";
 
 /**
  * The live reads of one source. A request stands in the quota's lane `live`, and the planner decides which 20 tags it
@@ -32,9 +33,15 @@ export interface LiveReads extends Follower {
   /** Sets the gauges of freshness as it is now. */
   showFreshness(): void;
   /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
-  known(id: string): (TagState & { readonly apart: string | null }) | undefined;
+  known(id: string): KnownTag | undefined;
   /** Other classes, from the next request on; of what was read, and of what is on its way, nothing is lost. */
   change(classes: ReadConfig): void;
+}
+
+export interface KnownTag extends TagState {
+  readonly apart: string | null;
+  /** Why the replies have no usable value of it, and since when; undefined while they have one. */
+  readonly leftOut: HeldLeftOut | undefined;
 }
 
 export interface LiveReadStatus {
@@ -47,6 +54,8 @@ export interface LiveReadStatus {
   readonly stretch: Stretch | null;
   /** Promised and achieved, by class, now. */
   readonly freshness: readonly ClassFreshness[];
+  /** Values that changed at once and are not settled yet. */
+  readonly suddenChanges: readonly SuddenChange[];
 }
 
 export interface LiveReadOptions extends ReadCommitOptions {
@@ -78,16 +87,19 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let nothingLeft: () => void = () => undefined;
   const slow = createSlowTags();
   const suspects = createSuspects((id) => board.watched(id)?.siteId);
+  const labelOf = (id: string) => suspects.labelOf(id) ?? slow.labelOf(id) ?? leftOut.labelOf(id);
   const board: Board = createBoard({
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
-    anyApart: () => suspects.any() || slow.any(),
-    labelOf: (id) => suspects.labelOf(id) ?? slow.labelOf(id),
-    turnOf: (id) => suspects.turnOf(id),
+    anyApart: () => slow.any() || searched.any(),
+    labelOf,
+    turnOf: (id) => suspects.turnOf(id) ?? (leftOut.labelOf(id) === null ? null : "patient"),
     isSuspect: (id) => suspects.isSuspect(id),
     notBeforeMs: (id) => suspects.notBeforeMs(id),
   });
   const commit = createReadCommit(options, board);
+  const { leftOut } = commit;
+  const searched = { any: () => suspects.any() || leftOut.any() };
   const controls = createControls((tried) => board.control(tried));
   /** Of the inventory that the board was made from. */
   let watchedVersions: string | null = null;
@@ -111,7 +123,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     suspects.forget();
     slow.forget();
   };
-  const nextGroup = createNextGroup({ clock, board, controls, suspects, replyMs });
+  const nextGroup = createNextGroup({ clock, board, controls, suspects: searched, replyMs });
 
   async function refresh(): Promise<void> {
     await watchTags();
@@ -320,6 +332,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       outOfSight: board.outOfSight(),
       stretch: lastStretch,
       freshness: board.freshness(clock.monotonic()),
+      suddenChanges: commit.suddenChanges(),
     }),
     showFreshness,
     change(next) {
@@ -331,7 +344,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     },
     known(id) {
       const state = board.known(id);
-      return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };
+      return state && { ...state, apart: labelOf(id), leftOut: leftOut.of(id) };
     },
   };
 }

@@ -1,12 +1,13 @@
-import type { TagReading, TagScalar, TagValue } from "../../building.ts";
+import type { TagReading, TagValue } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { Malformed } from "../../errors.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
 import type { ReadReply } from "../../source/source.ts";
-import type { Quality, TagValueFact, ValueType } from "../../tag-facts.ts";
+import type { Quality, TagValueFact } from "../../tag-facts.ts";
 import type { PlacedTag } from "../inventory/held.ts";
 import { type HeldValue, lastGoodOf, lastToldOf, type ToldReading } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
+import type { TypeJudgement } from "./value-type.ts";
 
 /** A tag that is read, and the class that says how. */
 export interface WatchedTag extends PlacedTag {
@@ -23,8 +24,7 @@ export interface Told {
  * Turns one reading into what we believe and what we tell. Pure.
  *
  * Null says that the gateway could not read the device: quality `bad`, the last good value kept apart, never 0.
- * A value of another type than the last one that was no null is `uncertain` and says so, once: the point may have been
- * configured anew, or the reply may have mixed up two tags. A second reading of the new type settles it.
+ * A value of a type that is in doubt is `uncertain`, and so is every value of a reply that is `inDoubt`.
  * `time` is the receipt of the reply, because the service states none.
  */
 export function tell(
@@ -32,18 +32,19 @@ export function tell(
   value: TagValue,
   before: HeldValue | undefined,
   reply: Pick<ReadReply, "receivedAtMs" | "latencyMs">,
+  type: Pick<TypeJudgement, "doubt" | "fact">,
   context: { readonly source: string; readonly inDoubt: boolean; readonly behindGateway: string | null },
 ): Told {
   const time = isoUtc(reply.receivedAtMs);
   const goodBefore = before === undefined ? null : lastGoodOf(before);
-  const type = typeChange(goodBefore?.value ?? null, value);
-  const inDoubt = context.inDoubt || type !== null;
+  const inDoubt = context.inDoubt || type.fact !== null;
   const quality: Quality = value === null ? "bad" : inDoubt ? "uncertain" : "good";
   const lastGood = value === null ? goodBefore : { value, time };
+  const doubt = type.doubt === null ? {} : { typeDoubt: type.doubt };
   const reading =
     value === null
-      ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1 }
-      : { value, quality, time };
+      ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1, ...doubt }
+      : { value, quality, time, ...doubt };
   const told = before === undefined ? undefined : lastToldOf(before);
   if (told !== undefined && !isWorthTelling(watched.readClass, reading, told)) {
     return { held: { ...reading, told }, event: null };
@@ -57,7 +58,7 @@ export function tell(
     latencyMs: Math.round(reply.latencyMs),
     lastGood,
     behindGateway: context.behindGateway,
-    ...(type === null ? {} : { type }),
+    ...(type.fact === null ? {} : { type: type.fact }),
   };
   const event = makeEvent({
     type: "tag-value",
@@ -69,15 +70,6 @@ export function tell(
     facts: [],
   });
   return { held: { ...reading, told: "this" }, event };
-}
-
-function typeChange(before: TagValue, now: TagValue): Required<TagValueFact>["type"] | null {
-  if (before === null || now === null || typeof before === typeof now) return null;
-  return { before: typeOf(before), now: typeOf(now) };
-}
-
-function typeOf(value: TagScalar): ValueType {
-  return typeof value === "number" ? "number" : "boolean";
 }
 
 /** Every sample by default, because a data lake wants the samples; changes and heartbeats where the class says so. */

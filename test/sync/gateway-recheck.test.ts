@@ -1,0 +1,108 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { AnyEvent } from "#src/event.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+const SECOND = 1_000;
+const MINUTE = 60_000;
+let virtual: VirtualWorker;
+afterEach(() => virtual.clear());
+
+/** The worker 90 s after its start, and the requests for lists of gateways, by site; by default one every 5 minutes. */
+async function started(
+  sites: readonly number[],
+  more: object = {},
+  delayMs: (site: string | null) => number = () => 0,
+) {
+  const lists: { readonly site: string; readonly atMs: number }[] = [];
+  virtual = await startVirtualWorker({
+    simulator: { sites: [...sites], alarms: { recorded: false } },
+    source: { read: [{ name: "all", every: "30s" }], ...more },
+    eventsFolder: null,
+    around: (transport, clock) => async (request, signal) => {
+      const url = new URL(request.path, "http://127.0.0.1");
+      const site = url.searchParams.get("site_id");
+      if (url.pathname.endsWith("/gateways") && site !== null) {
+        lists.push({ site, atMs: clock.now() });
+        await clock.sleep(delayMs(site), signal);
+      }
+      return transport(request, signal);
+    },
+  });
+  await virtual.clock.advance(90 * SECOND);
+  const gateways = [...virtual.simulator.world.gateways.values()];
+  const since = (fromMs: number) =>
+    lists.filter(({ atMs }) => atMs >= fromMs).map(({ site }) => Number(site));
+  return { ...virtual, gateways, since };
+}
+
+const offline = (events: readonly AnyEvent[]) => events.filter(({ type }) => type === "gateway-offline");
+
+describe("values of a site that turn null at once", () => {
+  test.each([12, 1])("have its list of gateways read at once: site %i", async (siteId) => {
+    const { clock, simulator, gateways, since } = await started([siteId, 3]);
+    const gateway = gateways.find((each) => each.site_id === siteId);
+    const fromMs = clock.now();
+    simulator.control.setGateway(gateway?.id ?? 0, false);
+    await clock.advance(30 * SECOND);
+    const [event] = offline(await virtual.events());
+    expect(event?.subject).toBe(`site/${siteId}/gateway/${gateway?.id}`);
+    expect(since(fromMs)).toEqual([siteId]);
+    // No list is due before the next full five minutes.
+    await clock.advance(2 * MINUTE + 30 * SECOND);
+    expect(since(fromMs)).toEqual([siteId]);
+    const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+    expect(((await answer.json()) as StatusReport).notices).toContainEqual(
+      expect.stringMatching(
+        new RegExp(`^main, site ${siteId}: \\d+ values turned null at once at .*Z and are published as bad`),
+      ),
+    );
+  });
+
+  test("need no further list while the gateway is known to be offline", async () => {
+    const { clock, simulator, gateways, since } = await started([12], {
+      schedules: { gateways: "0 0 1 1 *" },
+    });
+    simulator.control.setGateway(gateways[0]?.id ?? 0, false);
+    const fromMs = clock.now();
+    await clock.advance(8 * MINUTE);
+    expect(since(fromMs)).toEqual([12]);
+    expect(offline(await virtual.events())).toHaveLength(1);
+  });
+
+  test("again and again, with gateways that are online, cost one list in five minutes", async () => {
+    const { clock, simulator, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
+    const fromMs = clock.now();
+    const tags = [...simulator.world.tags.keys()];
+    for (let minute = 0; minute < 7; minute++) {
+      for (const id of tags) simulator.control.setTag(id, minute % 2 === 0 ? null : 20);
+      await clock.advance(MINUTE);
+    }
+    expect(since(fromMs)).toEqual([12, 12]);
+    expect(offline(await virtual.events())).toEqual([]);
+  });
+
+  test("are not contradicted by the older list of a poll that still goes on", async () => {
+    let slow = "";
+    const { clock, simulator, gateways, since } = await started([9, 12, 13], {}, (site) =>
+      site === slow ? 20 * SECOND : 0,
+    );
+    const fromMs = clock.now();
+    slow = "12";
+    while (!since(fromMs).includes(12)) await clock.advance(SECOND);
+    expect(since(fromMs)).toEqual([9, 12]);
+    simulator.control.setGateway(gateways.find(({ site_id }) => site_id === 9)?.id ?? 0, false);
+    await clock.advance(2 * MINUTE);
+    expect(since(fromMs)).toEqual([9, 12, 9, 13]);
+    const events = await virtual.events();
+    expect(offline(events)).toHaveLength(1);
+    expect(events.filter(({ type }) => type === "gateway-online")).toEqual([]);
+  });
+
+  test("cost no list where gateways are not polled", async () => {
+    const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: false } });
+    simulator.control.setGateway(gateways[0]?.id ?? 0, false);
+    await clock.advance(2 * MINUTE);
+    expect(since(0)).toEqual([]);
+  });
+});

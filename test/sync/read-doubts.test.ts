@@ -1,0 +1,275 @@
+import { rmSync } from "node:fs";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { TagReading, TagValue } from "#src/building.ts";
+import type { Event } from "#src/event.ts";
+import type { LeftOut } from "#src/source/source.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
+import { ReadConfig } from "#src/sync/read/config.ts";
+import { createLiveReads } from "#src/sync/read/live-reads.ts";
+import { createTogether } from "#src/sync/read/together.ts";
+import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "#src/sync/snapshot.ts";
+import { liveTag } from "#src/sync/work.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import {
+  createTrialQuota,
+  followFor,
+  inventory,
+  tagNamed,
+  trialMetrics,
+  trialSource,
+} from "./trial-building.ts";
+
+/** Live values when the service contradicts itself: unreadable values, changed types, nulls of many tags at once. */
+
+let folder: string;
+let clock: VirtualClock;
+let store: Store;
+
+beforeEach(async () => {
+  folder = temporaryFolder();
+  const virtual = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 2 });
+  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  store = await openStore({ folder, clock });
+  await store.outbox.register("all", "beginning");
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const UNREADABLE = Symbol("unreadable");
+type Served = TagValue | typeof UNREADABLE;
+
+/** Tags of one site, read every 30 s; `serve` says what the service has of a tag in a reply for this group. */
+async function rig(
+  count: number,
+  unit: string | null,
+  serve: (id: string, group: readonly string[]) => Served,
+) {
+  const ids = Array.from({ length: count }, (_, n) => String(101 + n));
+  await inventory(
+    store,
+    "trial",
+    ids.map((id) => tagNamed(id, { unit })),
+  );
+  const requests: (readonly string[])[] = [];
+  const quota = createTrialQuota(clock);
+  const source = trialSource({
+    quota: quota.status,
+    read: (chosen, lane, signal) =>
+      quota.run(lane, "read", chosen, signal, async (group) => {
+        requests.push([...group]);
+        await clock.sleep(50, signal);
+        const served = group.map((id) => [id, serve(id, group)] as const);
+        const readings = served.flatMap(([id, value]): TagReading[] =>
+          value === UNREADABLE ? [] : [{ ...tagNamed(id, { unit }), value }],
+        );
+        const leftOut = served.flatMap(([id, value]): LeftOut[] =>
+          value === UNREADABLE ? [{ id, kind: "unreadable", reason: 'Its value is the text "--".' }] : [],
+        );
+        return { readings, leftOut, receivedAtMs: clock.now(), latencyMs: 50 };
+      }),
+  });
+  await quota.started;
+  const log = { info: vi.fn(), warn: vi.fn(), error: vi.fn() };
+  const onSuddenNulls = vi.fn();
+  const reads = createLiveReads({
+    ...{ source, store, clock, log, onSuddenNulls },
+    metrics: trialMetrics(),
+    classes: ReadConfig.parse([{ name: "all", every: "30s" }]),
+    scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
+    demand: createDemand(),
+    together: createTogether({ store, clock, sources: 1 }),
+  });
+  return {
+    ...{ ids, requests, log, onSuddenNulls, reads },
+    run: (ms: number) => followFor(clock, reads, ms),
+    warned: (text: RegExp) => log.warn.mock.calls.filter(([, message]) => text.test(message)).length,
+  };
+}
+
+async function events(id?: string): Promise<readonly Event<"tag-value">[]> {
+  const { events } = await store.outbox.next("all", 10_000);
+  return events
+    .map(({ event }) => event as Event<"tag-value">)
+    .filter(({ subject }) => id === undefined || subject.endsWith(`/${id}`));
+}
+
+const qualities = async (id: string) => (await events(id)).map(({ data }) => [data.value, data.quality]);
+const leftOut = () => store.documents<HeldLeftOut>(syncSet("left-out", "trial"));
+
+describe("an unreadable value", () => {
+  test("is stored with the words of the reply, and changes nothing of what was read before", async () => {
+    let isReadable = true;
+    const { run, reads } = await rig(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
+    await run(5_000);
+    isReadable = false;
+    await run(100_000);
+    const reason = 'Its value is the text "--".';
+    expect([...(await leftOut())]).toEqual([
+      ["101", { since: expect.any(String), kind: "unreadable", reason }],
+    ]);
+    for (const { data } of await events("101")) expect([data.value, data.quality]).toEqual([20, "good"]);
+    const held = await store.document<HeldValue>(documentSet("value", "trial"), "101");
+    expect(held).toMatchObject({ value: 20, quality: "good" });
+    expect(held?.nulls).toBeUndefined();
+    expect(liveTag(reads, "101", clock)?.reasons).toContainEqual(
+      expect.stringMatching(
+        /^The replies have had no usable value of it since .*Z\. Its value is the text "--"\.$/,
+      ),
+    );
+    isReadable = true;
+    await run(400_000);
+    expect((await leftOut()).size).toBe(0);
+  });
+
+  test("is requested singly, and stays single for a time where it is readable then", async () => {
+    const { run, requests } = await rig(20, "°C", (id, group) =>
+      id === "105" && group.length > 1 ? UNREADABLE : 20,
+    );
+    await run(300_000);
+    const own = requests.filter((group) => group.includes("105"));
+    expect(own[0]).toHaveLength(20);
+    expect(own.length).toBeGreaterThan(2);
+    for (const group of own.slice(1)) expect(group).toEqual(["105"]);
+    expect((await qualities("105")).length).toBeGreaterThan(1);
+    expect((await leftOut()).size).toBe(0);
+    // After ten minutes it is tried with the others, and then it stays single for an hour.
+    await run(1_500_000);
+    const inCompany = requests.filter((group) => group.length > 1 && group.includes("105"));
+    expect(inCompany).toHaveLength(2);
+  });
+
+  test("that is unreadable singly too shares requests with others again, less and less often", async () => {
+    const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
+    await run(600_000);
+    const own = requests.filter((group) => group.includes("105"));
+    expect(own.filter((group) => group.length === 1)).toHaveLength(1);
+    expect(own.at(-1)).toHaveLength(20);
+    expect(reads.known("105")?.intervalMs).toBe(300_000);
+    expect(reads.known("104")?.intervalMs).toBe(30_000);
+  });
+
+  test("of most tags of a reply costs no single requests", async () => {
+    const { run, requests } = await rig(20, "°C", (id) => (id < "115" ? UNREADABLE : 20));
+    await run(120_000);
+    expect(requests.filter((group) => group.length === 1)).toEqual([]);
+    expect((await leftOut()).size).toBe(14);
+  });
+
+  test("of a tag that was set aside ends that: it is not requested in every free slot", async () => {
+    const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
+    const aside: HeldQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
+    await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
+    await run(180_000);
+    expect(requests.filter((group) => group.length === 1).length).toBeLessThan(3);
+    expect((await store.documents(syncSet("quarantine", "trial"))).size).toBe(0);
+  });
+});
+
+describe("types of more than a third of a reply that change at once", () => {
+  const isChanged = (id: string) => id <= "107";
+
+  test("make the reply uncertain and are said until a further reading confirms them", async () => {
+    let round = 0;
+    const { run, reads, warned } = await rig(20, null, (id, [first]) => {
+      if (id === first) round++;
+      return round > 1 && isChanged(id) ? true : 20;
+    });
+    await run(1_000);
+    expect(reads.status().suddenChanges).toEqual([]);
+    while (round < 2) await run(1_000);
+    await run(1_000);
+    expect(reads.status().suddenChanges).toEqual([
+      { what: "types", siteIds: [1], since: expect.any(String), tags: 7 },
+    ]);
+    expect(warned(/more than a third/)).toBe(1);
+    while (round < 4) await run(1_000);
+    await run(1_000);
+    expect((await qualities("101")).slice(0, 4)).toEqual([
+      [20, "good"],
+      [true, "uncertain"],
+      [true, "good"],
+      [true, "good"],
+    ]);
+    // Its type did not change, but its value may be another tag's.
+    expect((await qualities("120")).slice(0, 4)).toEqual([
+      [20, "good"],
+      [20, "uncertain"],
+      [20, "good"],
+      [20, "good"],
+    ]);
+    expect(reads.status().suddenChanges).toEqual([]);
+    expect(warned(/more than a third/)).toBe(1);
+  });
+
+  test("that change back with the next reply are believed at once", async () => {
+    let round = 0;
+    const { run, reads, ids } = await rig(20, null, (id, [first]) => {
+      if (id === first) round++;
+      return round === 2 && isChanged(id) ? true : 20;
+    });
+    while (round < 3) await run(1_000);
+    await run(1_000);
+    for (const id of ids) expect((await qualities(id))[2]).toEqual([20, "good"]);
+    expect(reads.status().suddenChanges).toEqual([]);
+  });
+
+  test("a third or less leaves the other values of the reply good", async () => {
+    let round = 0;
+    const { run, reads } = await rig(20, null, (id, [first]) => {
+      if (id === first) round++;
+      return round > 1 && id <= "106" ? true : 20;
+    });
+    while (round < 2) await run(1_000);
+    await run(1_000);
+    expect((await qualities("101"))[1]).toEqual([true, "uncertain"]);
+    expect((await qualities("120"))[1]).toEqual([20, "good"]);
+    expect(reads.status().suddenChanges).toEqual([]);
+  });
+});
+
+describe("values of a site that turn null at once", () => {
+  test("are published as bad, said in the status, and a reason to read its list of gateways", async () => {
+    let isGone = false;
+    const { run, reads, onSuddenNulls, warned } = await rig(20, "°C", (id) =>
+      isGone && id <= "105" ? null : 20,
+    );
+    await run(60_000);
+    expect(onSuddenNulls).not.toHaveBeenCalled();
+    isGone = true;
+    await run(35_000);
+    expect(onSuddenNulls).toHaveBeenCalledWith(1);
+    expect((await events("101")).at(-1)?.data).toMatchObject({ value: null, quality: "bad" });
+    expect(reads.status().suddenChanges).toEqual([
+      { what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 },
+    ]);
+    const calls = onSuddenNulls.mock.calls.length;
+    await run(120_000);
+    // Nulls that stay are no news.
+    expect(onSuddenNulls).toHaveBeenCalledTimes(calls);
+    isGone = false;
+    await run(300_000);
+    expect(reads.status().suddenChanges).toEqual([]);
+    expect(warned(/turned null at once/)).toBe(1);
+  });
+
+  test.each([
+    [20, 4, false],
+    [3, 3, true],
+    [3, 2, false],
+    [1, 1, false],
+  ])("of %i tags %i null ones are noticed: %s", async (count, gone, isNoticed) => {
+    let isGone = false;
+    const { run, ids, onSuddenNulls } = await rig(count, "°C", (id) =>
+      isGone && ids.indexOf(id) < gone ? null : 20,
+    );
+    await run(60_000);
+    isGone = true;
+    await run(60_000);
+    expect(onSuddenNulls.mock.calls.length > 0).toBe(isNoticed);
+  });
+});
