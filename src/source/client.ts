@@ -107,6 +107,7 @@ export function createSource(options: SourceOptions): Source {
       filters: filterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
       read: held === undefined ? read : (record) => asHeld(read(record), held),
+      leavesOutUnreadable: endpoint === "alarms",
       async ask(query) {
         if (held === undefined) return send.list({ endpoint, query }, signal);
         const { recall, records } = memory.request(`${endpoint} ${query}`);

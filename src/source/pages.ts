@@ -4,7 +4,7 @@ import type { PageRequest } from "./page-memory.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
 import type { Page } from "./source.ts";
-import { listIn, type Note } from "./wire.ts";
+import { listIn, type Note, wellFormed } from "./wire.ts";
 
 /**
  * The pages of a list, one request each.
@@ -23,6 +23,8 @@ export interface ListRequest<T> {
   readonly read: Reader<T>;
   /** Whether a record is left out, so that it does not cost the others of its page; the list is incomplete then. */
   readonly leavesOut?: (record: unknown) => boolean;
+  /** True where a record without a usable id is left out and reported; otherwise its page is `Malformed`. */
+  readonly leavesOutUnreadable?: boolean;
   readonly ask: (query: string) => Promise<Asked>;
 }
 
@@ -149,13 +151,21 @@ function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: 
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
   if (data === null) throw broken("has no list of records");
   const readAll = () =>
-    data.flatMap((record, index): readonly T[] => {
+    data.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
       if (listing.leavesOut?.(record) === true) return [];
       const item = listing.read(record);
-      if (item === null) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
-      return [item];
+      if (item !== null) return [item];
+      if (listing.leavesOutUnreadable !== true)
+        throw broken(`has no usable id in record ${index + 1} of page ${number}`);
+      return [new UnreadableRecord(record)];
     });
-  const items = asked.records === undefined ? readAll() : asked.records(answer, readAll);
+  const rows = asked.records === undefined ? readAll() : asked.records(answer, readAll);
+  const items: T[] = [];
+  const unreadable: string[] = [];
+  for (const row of rows) {
+    if (row instanceof UnreadableRecord) unreadable.push(row.text);
+    else items.push(row);
+  }
 
   const facts = isRecord(meta) ? meta : {};
   const total = countIn(facts.total);
@@ -168,10 +178,30 @@ function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: 
   const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;
   const saysNext = isRecord(links) && links.next !== undefined;
   // Where neither says whether it goes on (both came as the empty array of PHP), a full page may have a next one.
-  const mayGoOn = !saysNext && lastPage === null && total === null && items.length >= size;
+  const mayGoOn = !saysNext && lastPage === null && total === null && rows.length >= size;
   const more = link !== null || (lastPage ?? 0) > number || mayGoOn;
-  const page = { items, number, lastPage: Math.max(lastPage ?? number, number), total, more };
+  const page = {
+    items,
+    number,
+    lastPage: Math.max(lastPage ?? number, number),
+    total,
+    more,
+    ...(unreadable.length === 0 ? {} : { unreadable }),
+  };
   return { page, perPage: countIn(facts.per_page), link };
+}
+
+/** Length of what is quoted of a record that cannot be read. */
+const QUOTED_LENGTH = 200;
+
+class UnreadableRecord {
+  readonly text: string;
+
+  constructor(record: unknown) {
+    this.text = wellFormed(JSON.stringify(record) ?? "nothing")
+      .slice(0, QUOTED_LENGTH)
+      .toWellFormed();
+  }
 }
 
 /** The parameters of a link that say where to continue. Null when it has none: then the next number is meant. */

@@ -31,7 +31,7 @@ import {
  * The reader is tolerant (src/source/wire.ts): new members are let go, unknown words are kept and counted, nulls in
  * places that should have none become the emptiest value that invents nothing: no text, not acknowledged, neither
  * online nor offline. A record without a usable id fails, and its whole page with it, because a listing that cannot
- * be counted is no snapshot.
+ * be counted is no snapshot. A page of alarms goes on without such a record, and says so (src/source/pages.ts).
  */
 export type RecordSchemas = { readonly [name in keyof Listed]: RecordSchema<Listed[name]> } & {
   readonly tokenInfo: RecordSchema<TokenInfo>;

@@ -140,6 +140,8 @@ export interface Page<T> {
   readonly total: number | null;
   /** True when another page follows. */
   readonly more: boolean;
+  /** Records without a usable id, each as the service sent it, cut; only a page of alarms does without them. */
+  readonly unreadable?: readonly string[];
 }
 
 export interface ReadReply {

@@ -26,6 +26,8 @@ export type Listing<T> =
       readonly brokenBy?: "pages" | "trouble";
       /** What was thrown, where that broke it. */
       readonly failure?: Failure;
+      /** Records that cannot be read, each as the service sent it, cut; absent where there are none. */
+      readonly unreadable?: readonly string[];
     };
 
 export interface CollectOptions<T> {
@@ -50,6 +52,7 @@ export async function collect<T>(
   let repeated = false;
   let moved = false;
   let ended = false;
+  const unreadable: string[] = [];
   const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
     complete: false as const,
     reason,
@@ -57,6 +60,7 @@ export async function collect<T>(
     count: byId.size,
     total,
     ...(brokenBy === undefined ? {} : { brokenBy }),
+    ...(unreadable.length === 0 ? {} : { unreadable }),
   });
 
   try {
@@ -70,6 +74,7 @@ export async function collect<T>(
         if (byId.has(id)) repeated = true;
         byId.set(id, item);
       }
+      unreadable.push(...(page.unreadable ?? []));
       ended = !page.more;
       if (ended) break;
       // A pager that ignores the number of the page shows the same page until the last of a thousand.
@@ -90,10 +95,16 @@ export async function collect<T>(
   if (!ended) return incomplete("The list ended before its last page.", false);
   if (moved) return incomplete("The list changed while it was read.", true);
   if (total === null) return incomplete("The list does not say how many records there are.", true);
-  if (repeated || total !== byId.size) {
+  if (repeated || unreadable.length > 0 || total !== byId.size) {
     return incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
   }
   return { complete: true, items: [...byId.values()], pages };
+}
+
+/** Whether a list was read to its end, and only records that cannot be read keep it from being complete. */
+export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
+  if (listing.complete || listing.unreadable === undefined || listing.brokenBy !== undefined) return false;
+  return listing.total === listing.count + listing.unreadable.length;
 }
 
 /** What a listing shows, complete or not. */
