@@ -167,6 +167,12 @@ function describedMetrics(registers: Registry[]) {
       labelNames: ["source", "site", "priority"],
       registers,
     }),
+    alarmRecordsDoubtful: new Gauge({
+      name: "plenum_alarm_records_doubtful",
+      help: "Records of the list of active alarms in the last poll that changed nothing, by reason: contradictory, stale (also in the list of resolved alarms), unreadable.",
+      labelNames: ["source", "reason"],
+      registers,
+    }),
     unknownWords: new Counter({
       name: "plenum_unknown_words_total",
       help: "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value, total.value), logs that cannot be read (log.measurements) and tags that were not answered (tag.unanswered) are left out; tags whose numbers come as text (value.text) count once.",

@@ -1,7 +1,7 @@
 import { isoUtc } from "../clock.ts";
 import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../event.ts";
 import { documentSet } from "../store/store.ts";
-import { instant } from "./alarms/episode.ts";
+import { instant } from "./alarms/times.ts";
 import type { Poll } from "./inventory/poll.ts";
 import { OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";

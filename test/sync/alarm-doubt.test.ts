@@ -35,6 +35,11 @@ const count = (type: string) => told().filter((one) => one === type).length;
 const problem = async () =>
   (await trial.store.documents<HeldPoll>("poll/main")).get("alarms")?.problem ?? null;
 
+const doubtful = async (reason: string) =>
+  (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
+    ({ labels }) => "reason" in labels && labels.reason === reason,
+  )?.value;
+
 const isAlarms = (path: string) => path.endsWith("/alarms");
 const isActive = (path: string, query: URLSearchParams) => isAlarms(path) && query.get("status") === "active";
 const nothing: ListChange = (list, path) => {
@@ -140,6 +145,19 @@ describe("a list that drops at once", () => {
     expect(await problem()).toMatch(/^6 of 6 .*\(site 3\)/);
   });
 
+  test("of more than a third of the active alarms waits, a smaller part does not", async () => {
+    const ids = await started(20);
+    for (const id of ids.slice(0, 6)) trial.simulator.control.deleteAlarm(id);
+    await trial.clock.advance(3 * MINUTE);
+    expect(count("alarm-vanished")).toBe(6);
+    for (const id of ids.slice(6, 11)) trial.simulator.control.deleteAlarm(id);
+    await trial.clock.advance(3 * MINUTE);
+    expect(count("alarm-vanished")).toBe(6);
+    expect(await problem()).toMatch(/^5 of 14 active alarms left the list at once/);
+    await trial.clock.advance(8 * MINUTE);
+    expect(count("alarm-vanished")).toBe(11);
+  });
+
   test("of fewer than five alarms is everyday life", async () => {
     const ids = await started(4);
     for (const id of ids) trial.simulator.control.deleteAlarm(id);
@@ -148,19 +166,93 @@ describe("a list that drops at once", () => {
   });
 });
 
-describe("a record that contradicts itself", () => {
-  test("resolved in the list of active ones, and not since when: only a second reading is believed", async () => {
-    const [id = ""] = await started(1);
-    trial.rewriteLists(bent(id, { status: "resolved" }));
+describe("many ends that the service states at once", () => {
+  /** The list of resolved alarms shows every alarm that was active at the start, with an end. */
+  const everythingOver = (isShown: () => boolean, records: WireList["data"]): ListChange => {
+    return (list, path, query) => {
+      if (!isAlarms(path) || query.get("status") !== "resolved" || !isShown()) return;
+      const resolved_at = new Date(trial.clock.now()).toISOString();
+      const data = structuredClone(records);
+      for (const { attributes } of data) Object.assign(attributes, { status: "resolved", resolved_at });
+      return { ...list, data, meta: { ...list.meta, total: data.length } };
+    };
+  };
+
+  test("count with the first poll where a second reading states them again, and the log says so", async () => {
+    const ids = await started(12);
+    for (const id of ids) trial.simulator.control.resolveAlarm(id);
+    await trial.clock.advance(40_000);
+    expect(count("alarm-resolved")).toBe(12);
+    expect(trial.warnings.filter((line) => line.includes("a second reading states the same"))).toHaveLength(
+      1,
+    );
+  });
+
+  test("wait for the next poll where a second reading does not state them, and delay no new alarm", async () => {
+    await started(12);
+    const records = structuredClone(await activeRecords());
+    let readings = 0;
+    const isFirst = () => {
+      readings += 1;
+      return readings === 1;
+    };
+    const over = everythingOver(isFirst, records);
+    const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });
+    trial.rewriteLists((list, path, query) => {
+      if (!isActive(path, query)) return over(list, path, query);
+      const data = list.data.filter(({ id }) => id === fresh);
+      return { ...list, data, meta: { ...list.meta, total: data.length } };
+    });
     await trial.clock.advance(30_000);
-    expect(told(id)).toEqual(["alarm-raised"]);
-    expect(await problem()).toMatch(/contradict/);
+    expect(readings).toBeGreaterThan(1);
+    expect(told().filter((kind) => kind !== "alarm-raised")).toEqual([]);
+    expect(told(fresh)).toEqual(["alarm-raised"]);
+    expect(await problem()).toMatch(/12 of 12 active alarms are said to be resolved at once \(site 3\)/);
+    trial.rewriteLists(null);
+    await trial.clock.advance(10 * MINUTE);
+    expect(told().filter((kind) => kind !== "alarm-raised")).toEqual([]);
+    expect(await problem()).toBeNull();
+  });
+
+  test("and that the sweep sees alone wait for its next run", async () => {
+    await started(12);
+    const records = structuredClone(await activeRecords());
+    const problemOfSweep = async () =>
+      (await trial.store.documents<HeldPoll>("poll/main")).get("resolved_sweep")?.problem ?? null;
+    trial.rewriteLists(everythingOver(() => true, records));
+    await trial.clock.advance(2 * MINUTE);
+    expect(count("alarm-resolved")).toBe(0);
+    expect(await problemOfSweep()).toMatch(/^12 of 12 active alarms are said to be resolved at once/);
+    trial.rewriteLists(null);
+    await trial.clock.advance(10 * MINUTE);
+    expect(count("alarm-resolved")).toBe(0);
+    expect(await problemOfSweep()).toBeNull();
+    trial.rewriteLists(everythingOver(() => true, records));
+    await trial.clock.advance(4 * MINUTE);
+    expect(count("alarm-resolved")).toBe(12);
+  });
+});
+
+describe("a record that contradicts itself", () => {
+  test("resolved in the list of active ones, and not since when: it ends nothing, and the status quotes it", async () => {
+    const ids = await started(8);
+    trial.rewriteLists((list, path, query) => {
+      if (!isActive(path, query)) return;
+      for (const { attributes } of list.data) Object.assign(attributes, { status: "resolved" });
+    });
+    await trial.clock.advance(20 * MINUTE);
+    expect(told()).toEqual(Array(8).fill("alarm-raised"));
+    expect(await problem()).toMatch(
+      new RegExp(
+        `contradict themselves: 8, such as alarm ${ids[0]} with the status "resolved" and the end null`,
+      ),
+    );
+    expect(await doubtful("contradictory")).toBe(8);
+    expect(trial.warnings.filter((line) => line.includes("contradict themselves"))).toHaveLength(1);
     trial.rewriteLists(null);
     await trial.clock.advance(5 * MINUTE);
-    expect(told(id)).toEqual(["alarm-raised"]);
-    trial.rewriteLists(bent(id, { status: "resolved" }));
-    await trial.clock.advance(MINUTE);
-    expect(told(id)).toEqual(["alarm-raised", "alarm-resolved"]);
+    expect(told()).toEqual(Array(8).fill("alarm-raised"));
+    expect([await problem(), await doubtful("contradictory")]).toEqual([null, 0]);
   });
 
   test("is settled at once where the resolved list says the same", async () => {

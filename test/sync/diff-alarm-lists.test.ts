@@ -4,7 +4,7 @@ import type { Event } from "#src/event.ts";
 import { begin } from "#src/sync/alarms/diff-alarm.ts";
 import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
-import { endOf } from "#src/sync/alarms/episode.ts";
+import { endOf } from "#src/sync/alarms/times.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
@@ -23,14 +23,15 @@ const OPTIONS: AlarmDiffOptions = {
   isTakenOver: () => true,
 };
 const OVER: Alarm = { ...ALARM, status: "resolved", resolvedAt: ENDED };
-/** The same id, triggered an hour later. */
-const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z" };
+const eventOf = (id: number) => ({ ...ALARM.lastActiveEvent, id }) as Alarm["lastActiveEvent"];
+/** The same id, triggered an hour later by another event. */
+const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z", lastActiveEvent: eventOf(9002) };
 const NEXT_OVER: Alarm = { ...NEXT, status: "resolved", resolvedAt: ENDED };
 /** And an hour before, with the event of that time. */
 const OLDER: Alarm = {
   ...ALARM,
   triggeredAt: "2026-11-02T05:15:00.000Z",
-  lastActiveEvent: { ...ALARM.lastActiveEvent, id: 9000 } as Alarm["lastActiveEvent"],
+  lastActiveEvent: eventOf(9000),
 };
 const SITE = new Set([ALARM.site.id]);
 

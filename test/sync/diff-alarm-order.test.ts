@@ -94,7 +94,9 @@ describe("what a record is to the episode that is held", () => {
     ["the same time, and no event", START, null, "same"],
     ["the same time in whole seconds", at("06:15:00"), 9001, "same"],
     ["the same second, more exactly", at("06:15:00.900"), 9001, "same"],
-    ["a later time", at("06:15:01.000"), 9001, "newer"],
+    ["a later time of the same event", at("07:15:00.000"), 9001, "same"],
+    ["a later time, and a later event", at("07:15:00.000"), 9002, "newer"],
+    ["a later time, and no event", at("07:15:00.000"), null, "newer"],
     ["a later time, and an event before", at("06:15:01.000"), 9000, "newer"],
     ["an earlier time of the same event", at("06:14:57.000"), 9001, "same"],
     ["an earlier time, and a later event", at("05:15:00.000"), 9002, "newer"],
@@ -121,14 +123,21 @@ describe("what a record is to the episode that is held", () => {
     expect(completed(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
-  test("an end from before the present start is no end of it, whatever the event", () => {
+  test("an end from before the present start is one of it by the number of the event alone", () => {
     const known = heldOf(record(START, 9001));
-    const older = (resolvedAt: string) => record(at("06:14:00.000"), 9001, over(resolvedAt));
-    expect(relationOf(known, older(at("06:14:59.000")))).toBe("past");
-    expect(relationOf(known, older(START))).toBe("same");
+    const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
+    expect(relationOf(known, older(9001))).toBe("same");
+    expect(relationOf(known, older(null))).toBe("past");
   });
 
-  test("the time of a trigger moves back, and never on again within its episode", () => {
+  test("the same event of another trigger is another episode", () => {
+    const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
+    expect(relationOf(heldOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe(
+      "newer",
+    );
+  });
+
+  test("the time of a trigger moves back at once, and on again only where it counts", () => {
     const known = heldOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(completed(known, corrected)).toEqual(corrected);
@@ -137,7 +146,11 @@ describe("what a record is to the episode that is held", () => {
       expect(relationOf(held, record(time, 9001))).toBe("same");
       expect(completed(held, record(time, 9001))).toEqual(corrected);
     }
-    expect(relationOf(held, record(at("06:15:01.000"), 9001))).toBe("newer");
+    const later = record(at("07:15:00.000"), 9001);
+    expect(relationOf(held, later)).toBe("same");
+    expect(completed(held, later)).toEqual(corrected);
+    expect(completed(held, later, true)).toEqual(later);
+    expect(relationOf(held, record(at("06:14:58.500"), 9002))).toBe("newer");
     expect(completed(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
     expect(completed(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
   });
@@ -447,17 +460,14 @@ describe("a whole episode that is found after a later one of the same alarm", ()
     expect(other.held()).not.toHaveProperty("former");
   });
 
-  test("of the same event counts only beside the later one: alone it is that one, with other times", () => {
+  test("of the same event is the known one with other times, never another one", () => {
     const now = record(at("06:17:00.000"), 9001);
     const one = follow();
     one.poll([now]);
-    expect(one.sweep([first])).toEqual(["raised", "resolved"]);
-    const other = follow();
-    other.poll([now]);
+    expect(one.sweep([first])).toEqual([]);
     const end = { ...now, ...over(at("06:20:00.000")) };
-    other.poll([], [end]);
-    expect(other.sweep([first])).toEqual([]);
-    expect(other.sweep([first, end])).toEqual(["raised", "resolved"]);
+    expect(one.poll([], [end])).toEqual(["resolved"]);
+    expect(one.sweep([first, end])).toEqual([]);
   });
 
   test("is told in any number, of the latest twenty of an alarm each once", () => {

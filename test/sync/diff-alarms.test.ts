@@ -3,13 +3,8 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
 import type { AlarmFact, Event } from "#src/event.ts";
-import {
-  type AlarmObservation,
-  absentees,
-  type Coverage,
-  diffAlarms,
-  inParts,
-} from "#src/sync/alarms/diff-alarms.ts";
+import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/alarms/diff-alarms.ts";
+import { inParts } from "#src/sync/alarms/diff-parts.ts";
 import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/sync/alarms/episode.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
@@ -109,6 +104,8 @@ function createWorld() {
             acknowledgedAt: null,
             acknowledgedBy: null,
             acknowledgedMessage: null,
+            // Another episode is the work of another event.
+            lastActiveEvent: { ...ALARM.lastActiveEvent, id: minute } as Alarm["lastActiveEvent"],
           });
           return;
         case "resolve": {

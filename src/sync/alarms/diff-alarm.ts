@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { episodeOf, instant, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
+import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
+import { instant, isSameMoment, shiftBetween } from "./times.ts";
 
 /** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */
 
@@ -127,7 +128,9 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
     const facts = held.returns === 0 ? [activity.id] : [activity.id, held.returns];
     events.push(fact("alarm-retriggered", held, timeOr(activity.triggeredAt, context), facts, context));
   }
-  const recovering = alarm.recoveringUntil !== null && alarm.recoveringUntil !== before.recoveringUntil;
+  const recovering =
+    alarm.recoveringUntil !== null &&
+    !isSameMoment(before.recoveringUntil, alarm.recoveringUntil, shiftBetween(before, alarm));
   if (recovering) {
     events.push(fact("alarm-recovering", held, context.at, [alarm.recoveringUntil, context.at], context));
   }
@@ -158,12 +161,20 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
   return events;
 }
 
-/** Another person, text or time make it another acknowledgement. */
+/**
+ * Whether another person, text or time makes it another acknowledgement. A time that moved by as much as the start of
+ * the alarm is the same time, corrected.
+ */
 function isAcknowledgedAnew(before: Alarm, alarm: Alarm): boolean {
-  return alarm.acknowledged && ACKNOWLEDGEMENT.some((name) => alarm[name] !== before[name]);
+  if (!alarm.acknowledged) return false;
+  const { acknowledgedAt } = alarm;
+  return (
+    ACKNOWLEDGEMENT.some((name) => alarm[name] !== before[name]) ||
+    !isSameMoment(before.acknowledgedAt, acknowledgedAt, shiftBetween(before, alarm))
+  );
 }
 
-const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage", "acknowledgedAt"] as const;
+const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
 const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
 function raised(held: HeldAlarm, initial: boolean, context: AlarmContext, announcedAt?: string): Event {

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
-import type { AlarmFact, Event } from "../../event.ts";
+import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
@@ -18,14 +18,17 @@ import {
   completed,
   contradictsItself,
   isFormer,
+  isOverBefore,
   isOvertaken,
   isResolved,
   isSameEpisode,
   isToldEnd,
   orderOfActivity,
+  type Relation,
   relationOf,
 } from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
+import { endOf } from "./times.ts";
 
 /** What one poll of the active alarms saw, and what it asked because of that. */
 export interface AlarmObservation {
@@ -44,6 +47,8 @@ export interface AlarmObservation {
    * from the past (doubts.ts).
    */
   readonly insisted?: ReadonlySet<string>;
+  /** Alarm ids whose listed start counts although it is not the known one (doubts.ts). */
+  readonly corrected?: ReadonlySet<string>;
   /** Records that the look-up of absent alarms brought, of whatever status. */
   readonly found: readonly Alarm[];
   /** Alarm ids that the look-up searched for in every page there is, of every status. */
@@ -73,24 +78,6 @@ export interface AlarmDiffOptions extends AlarmContext {
 export interface AlarmDiff {
   readonly put: ReadonlyMap<string, HeldAlarm>;
   readonly events: readonly Event[];
-}
-
-/**
- * A difference in parts of so many alarms: what is held of one and what is told of it stay together, and the order of
- * events is that of the whole. There is always a last part.
- */
-export function* inParts({ put, events }: AlarmDiff, size: number) {
-  const toldOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
-  const ids = [...new Set([...toldOf.keys(), ...put.keys()])];
-  for (let from = 0; from === 0 || from < ids.length; from += size) {
-    const part = ids.slice(from, from + size);
-    const held = part.flatMap((id) => {
-      const known = put.get(id);
-      return known === undefined ? [] : [[id, known] as const];
-    });
-    const told = part.flatMap((id) => toldOf.get(id) ?? []);
-    yield { put: held, events: told, isLast: from + size >= ids.length };
-  }
 }
 
 /** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */
@@ -137,7 +124,10 @@ export function* diffAlarms(
   };
 
   const shown = new Set<string>();
-  const all = [...seen.listed, ...seen.found].map((alarm) => asKnown(held, alarm));
+  const all = [
+    ...seen.listed.map((alarm) => asKnown(held, alarm, seen.corrected?.has(alarm.id))),
+    ...seen.found.map((alarm) => asKnown(held, alarm)),
+  ];
   const evidence = byId(all.filter(isResolved));
   const listed = all.filter((alarm) => !isResolved(alarm));
   for (const alarm of listed) {
@@ -226,6 +216,10 @@ function* missed(
     yield step.held.misses >= options.vanishAfterMisses ? resolve(step.held, word, options) : step;
     return;
   }
+  // An end before the known start is that of an older episode for as long as the alarm may still be listed.
+  const mayBeListed =
+    seen.coverage(known.alarm.site.id) !== "complete" || seen.doubted?.has(known.alarm.id) === true;
+  if (word !== undefined && mayBeListed && isOverBefore(known, word)) return;
   if (word !== undefined && (isOpen(known) || known.state === "vanished")) {
     yield* believe(known, word, evidence, options);
     return;
@@ -263,23 +257,24 @@ export function* believe(
 
 /** The end of an episode whose id stands for a newer one: resolved where the service still says so. */
 function close(known: HeldAlarm, evidence: Evidence, context: AlarmContext): Step {
-  const words = evidence.get(known.alarm.id) ?? [];
-  const word = words.find((alarm) => relationOf(known, alarm) === "same");
+  const word = lastWord(known, "same", evidence);
   return word === undefined ? vanish(known, context) : resolve(known, word, context);
 }
 
 function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
-  const words = evidence.get(known.alarm.id) ?? [];
-  return (
-    words.find((alarm) => relationOf(known, alarm) === "same") ??
-    words.find((alarm) => relationOf(known, alarm) === "newer")
-  );
+  return lastWord(known, "same", evidence) ?? lastWord(known, "newer", evidence);
 }
 
-/** A record, completed with what is known of its alarm where it says nothing. */
-export function asKnown(held: ReadonlyMap<string, HeldAlarm>, alarm: Alarm): Alarm {
+/** Returns the resolved record with this relation to the held episode that ended last. */
+function lastWord(known: HeldAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
+  const words = (evidence.get(known.alarm.id) ?? []).filter((alarm) => relationOf(known, alarm) === relation);
+  return words.sort((one, other) => (endOf(other) ?? 0) - (endOf(one) ?? 0))[0];
+}
+
+/** A record, completed with what is known of its alarm where it says nothing; `counts`: its start does as it is. */
+export function asKnown(held: ReadonlyMap<string, HeldAlarm>, alarm: Alarm, counts = false): Alarm {
   const known = held.get(alarm.id);
-  return known === undefined ? alarm : completed(known, alarm);
+  return known === undefined ? alarm : completed(known, alarm, counts);
 }
 
 /** Resolved records by alarm id. */

@@ -2,21 +2,20 @@ import type { Alarm } from "../../building.ts";
 import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
-import { type AlarmDiff, asKnown, believe, byId, type Evidence } from "./diff-alarms.ts";
+import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
 import {
-  endOf,
   episodeOf,
   isForgotten,
   isFormer,
+  isOverBefore,
   isResolved,
   isSameEpisode,
   isToldEnd,
-  lastTimeOf,
-  orderOfActivity,
   relationOf,
   withFormer,
 } from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
+import { endOf, lastTimeOf } from "./times.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
@@ -57,9 +56,11 @@ export function diffResolved(
     }
     // The end of a time before: the episode came back since, and whether it is over again, the other list says.
     if (told && isOpen(known) && isToldEnd(known, record)) continue;
+    // While the alarm is listed as active, this is the end of an older one; the poll that misses the alarm asks again.
+    if (told && known.state === "active" && isOverBefore(known, record)) continue;
     if (relation !== "same" && (lastTimeOf(record) ?? 0) < options.fromMs) continue;
     if (known !== undefined && relation === "past" && !isLateWord(known, record)) {
-      if (!isUnheard(known, record, evidence)) continue;
+      if (!isUnheard(known, record)) continue;
       const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });
       put.set(record.id, { ...known, former });
       const before = whole(record, { ...options, superseded: true });
@@ -85,15 +86,9 @@ function isLateWord(known: HeldAlarm, record: Alarm): boolean {
   return known.state === "vanished" && isSameEpisode(known, record) && !isToldEnd(known, record);
 }
 
-/**
- * Whether a record is of a whole episode before the held one that nobody was told of. One of the same event is that only
- * beside the held one: alone it is the held one, with other times than it had.
- */
-function isUnheard(known: HeldAlarm, record: Alarm, evidence: Evidence): boolean {
-  if (isSameEpisode(known, record) || isFormer(known, record) || isForgotten(known, record)) return false;
-  const isBeside =
-    isOpen(known) || evidence.get(known.alarm.id)?.some((one) => relationOf(known, one) === "same");
-  return isBeside === true || orderOfActivity(record, known.alarm) !== "same";
+/** Whether a record is of a whole episode before the held one of which no event was emitted. */
+function isUnheard(known: HeldAlarm, record: Alarm): boolean {
+  return !isSameEpisode(known, record) && !isFormer(known, record) && !isForgotten(known, record);
 }
 
 function whole(record: Alarm, options: AlarmContext): readonly Step[] {

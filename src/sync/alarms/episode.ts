@@ -1,5 +1,6 @@
 import type { Alarm } from "../../building.ts";
 import type { FormerEpisode, HeldAlarm } from "../snapshot.ts";
+import { areOneTime, endOf, instant, isSameMoment, later, shiftBetween } from "./times.ts";
 
 /**
  * One episode is one raise and one end. Its key is the alarm's id and the time of its trigger; where the service
@@ -86,15 +87,19 @@ function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
 export type Relation = "same" | "newer" | "past";
 
 /**
- * The time of the trigger orders episodes, and where it is equal, runs back or cannot be compared, the number of the
- * last active event does: numbers only rise, while a clock that ran ahead is set right one day.
+ * A record with the trigger and the event number that are known is of the known episode, whatever its times: a new
+ * episode has a new event, while a wrong time zone moves every time by an hour. Otherwise the time of the trigger orders
+ * episodes, and where it is equal, runs back or cannot be compared, the number of the last active event does: numbers
+ * only rise, while a clock that ran ahead is set right one day.
  */
 export function relationOf(known: HeldAlarm, record: Alarm): Relation {
   if (record === known.alarm) return "same";
   const alarm = filledFrom(known.alarm, record);
   const activity = orderOfActivity(alarm, known.alarm);
   if (isSameEpisode(known, alarm)) return activity === "before" ? "past" : "same";
-  if (isFormer(known, alarm)) return "past";
+  const isOfKnownEvent = isSameEvent(known.alarm, alarm);
+  if (isFormer(known, alarm) && (isResolved(alarm) || !isOfKnownEvent)) return "past";
+  if (isOfKnownEvent) return "same";
   const start = instant(alarm.triggeredAt);
   const before = instant(known.alarm.triggeredAt);
   if (start === null || before === null)
@@ -107,7 +112,7 @@ export function relationOf(known: HeldAlarm, record: Alarm): Relation {
 
 /**
  * Whether the times say that a record is of the held episode: its first time or its present one, at the precision that
- * both records have, or one between the two.
+ * both records have, or one between the two without a later event.
  */
 export function isSameEpisode({ episode, alarm: known }: HeldAlarm, alarm: Alarm): boolean {
   if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
@@ -115,13 +120,34 @@ export function isSameEpisode({ episode, alarm: known }: HeldAlarm, alarm: Alarm
   const present = instant(known.triggeredAt);
   if (start === null || present === null) return false;
   const first = startIn(episode, known.id) ?? present;
-  return areOneTime(start, present) || areOneTime(start, first) || (start > present && start < first);
+  if (areOneTime(start, present) || areOneTime(start, first)) return true;
+  return start > present && start < first && orderOfActivity(alarm, known) !== "after";
 }
 
-/** Whether two times are the same where one of them may have been cut to whole seconds. */
-function areOneTime(a: number, b: number): boolean {
-  const isWhole = a % 1_000 === 0 || b % 1_000 === 0;
-  return a === b || (isWhole && Math.floor(a / 1_000) === Math.floor(b / 1_000));
+/** Whether two records of one alarm name the same trigger and the same last active event. */
+function isSameEvent(one: Alarm, other: Alarm): boolean {
+  return one.trigger.id === other.trigger.id && orderOfActivity(one, other) === "same";
+}
+
+/**
+ * Whether a record shows the known event with a start that is not the known one. A start that is earlier than every
+ * known one counts at once; any other has to be shown twice in a row (doubts.ts), because two replicas of the service
+ * may take turns.
+ */
+export function hasOtherStart({ alarm: known }: HeldAlarm, record: Alarm): boolean {
+  const alarm = filledFrom(known, record);
+  const [start, present] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
+  if (start === null || present === null || areOneTime(start, present)) return false;
+  return isSameEvent(known, alarm);
+}
+
+/**
+ * Whether a record is over before the known episode began, by times that are not the known ones: the known episode
+ * with its times moved back, or an older one to which the service gives the number of the alarm's latest event.
+ */
+export function isOverBefore(known: HeldAlarm, record: Alarm): boolean {
+  const [end, start] = [instant(record.resolvedAt), instant(known.alarm.triggeredAt)];
+  return end !== null && start !== null && end < start && !isSameEpisode(known, record);
 }
 
 /** When a record was last active, beside another one, as far as the numbers of their events say. */
@@ -158,10 +184,6 @@ export function isToldEnd({ ended }: HeldAlarm, record: Alarm): boolean {
   return (
     endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000)
   );
-}
-
-function later(one: number | null, other: number | null): number | null {
-  return one === null || other === null ? (one ?? other) : Math.max(one, other);
 }
 
 /**
@@ -203,37 +225,36 @@ function startIn(episode: string, id: string): number | null {
   return instant(episode.slice(id.length + 1));
 }
 
-/** When an alarm was resolved, milliseconds since 1970; a time without an offset is taken for UTC, only for searching. */
-export function endOf(alarm: Alarm): number | null {
-  const time = alarm.resolvedAt ?? alarm.triggeredAt;
-  const known = instant(time) ?? Date.parse(`${time}Z`);
-  return Number.isNaN(known) ? null : known;
-}
-
 /**
- * A record, completed with what is held of its alarm where it says nothing. The time of an episode's trigger moves only
- * back, to an earlier one: what a list cuts to whole seconds, and what shows a corrected time as it was, is no news.
+ * A record, completed with what is held of its alarm where it says nothing. The known start of an episode gives way to
+ * an earlier one only, unless another one `counts` (see `hasOtherStart`): what a list cuts to whole seconds is no news.
  */
-export function completed(known: HeldAlarm, record: Alarm): Alarm {
+export function completed(known: HeldAlarm, record: Alarm, counts = false): Alarm {
   const alarm = filledFrom(known.alarm, record);
-  const { triggeredAt, triggeredAtRaw } = known.alarm;
-  if (alarm.triggeredAt === triggeredAt) return alarm;
-  const isUnread = instant(alarm.triggeredAt) === null && relationOf(known, alarm) === "same";
-  return isUnread || isSameEpisode(known, alarm) ? { ...alarm, triggeredAt, triggeredAtRaw } : alarm;
+  if (counts || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
+  const start = instant(alarm.triggeredAt);
+  const present = instant(known.alarm.triggeredAt);
+  const isUnread = start === null && relationOf(known, alarm) === "same";
+  const isLater = start !== null && present !== null && start > present && isSameEvent(known.alarm, alarm);
+  return isUnread || isLater || isSameEpisode(known, alarm) ? withTimesOf(known.alarm, alarm) : alarm;
 }
 
-/**
- * The latest time of an alarm that is over, milliseconds since 1970: its end, or its beginning where the end is stated as
- * before it. Whoever writes an end an hour or two early (a wrong offset, a device's own clock) does not make it old.
- */
-export function lastTimeOf(alarm: Alarm): number | null {
-  const end = endOf(alarm);
-  return end === null ? null : later(end, instant(alarm.triggeredAt));
-}
-
-/** Milliseconds since 1970 of a time in UTC; null for one whose offset is unknown or that is no time. */
-export function instant(time: string | null): number | null {
-  if (time === null || !time.endsWith("Z")) return null;
-  const ms = Date.parse(time);
-  return Number.isNaN(ms) ? null : ms;
+/** The record with its start as known, and with each other time as known that was moved by as much as the start. */
+function withTimesOf(known: Alarm, alarm: Alarm): Alarm {
+  const shiftMs = shiftBetween(known, alarm);
+  const timeOf = <T extends string | null>(before: T, now: T) =>
+    isSameMoment(before, now, shiftMs) ? before : now;
+  const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
+  const { lastActiveEvent } = alarm;
+  const isKnownEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;
+  return {
+    ...alarm,
+    triggeredAt,
+    triggeredAtRaw,
+    recoveringUntil: timeOf(known.recoveringUntil, alarm.recoveringUntil),
+    acknowledgedAt: timeOf(known.acknowledgedAt, alarm.acknowledgedAt),
+    lastActiveEvent: isKnownEvent
+      ? { ...lastActiveEvent, triggeredAt: timeOf(event.triggeredAt, lastActiveEvent.triggeredAt) }
+      : lastActiveEvent,
+  };
 }

@@ -3,7 +3,15 @@ import type { Clock } from "../../clock.ts";
 import type { Failure } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { collect, collectSteady, fingerprint, type Listing, shownBy, union } from "../listing.ts";
+import {
+  collect,
+  collectSteady,
+  fingerprint,
+  type Listing,
+  lacksOnlyUnreadable,
+  shownBy,
+  union,
+} from "../listing.ts";
 import { perSite } from "../per-site.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { createSiteList, PAGES, type ReadHow, sameAs } from "./site-list.ts";
@@ -17,6 +25,8 @@ export interface ActiveAlarms {
   readonly reasons: readonly string[];
   /** What a person should know of how it was read, as sentences. */
   readonly remarks: readonly string[];
+  /** Records that cannot be read, each as the service sent it, cut. */
+  readonly unreadable: readonly string[];
 }
 
 export interface AlarmList {
@@ -90,8 +100,9 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
             listed: shown,
             coverage: (siteId) => (follows(siteId) ? (placed ? coverageOf(all) : "moving") : "none"),
             failures: new Map(),
-            reasons: all.complete ? [] : [all.reason],
+            reasons: reasonsOf([all]),
             remarks: [],
+            unreadable: unreadableIn([all]),
           };
         }
         if (!walked) full = shownBy(all).length;
@@ -109,8 +120,9 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
           return one === undefined ? "none" : coverageOf(one.listing);
         },
         failures: visits.failures,
-        reasons: lists.flatMap((one) => (one.complete ? [] : [one.reason])),
+        reasons: reasonsOf(lists),
         remarks: [...visits.seen.values()].flatMap(({ remark }) => remark ?? []),
+        unreadable: unreadableIn(lists),
       };
     },
   };
@@ -134,7 +146,17 @@ export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
     failures: second.failures,
     reasons: second.reasons,
     remarks: second.remarks,
+    unreadable: second.unreadable,
   };
+}
+
+/** Why lists have to be read again. Records that cannot be read are no reason: the next reading would show them, too. */
+function reasonsOf(lists: readonly Listing<Alarm>[]): readonly string[] {
+  return lists.flatMap((one) => (one.complete || lacksOnlyUnreadable(one) ? [] : [one.reason]));
+}
+
+function unreadableIn(lists: readonly Listing<Alarm>[]): readonly string[] {
+  return lists.flatMap((one) => (one.complete ? [] : (one.unreadable ?? [])));
 }
 
 function coverageOf(listing: Listing<Alarm>): Coverage {

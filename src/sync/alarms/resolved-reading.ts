@@ -2,7 +2,7 @@ import type { Alarm } from "../../building.ts";
 import { Malformed } from "../../errors.ts";
 import type { Page } from "../../source/source.ts";
 import type { HeldSweep } from "../snapshot.ts";
-import { endOf, instant, lastTimeOf } from "./episode.ts";
+import { endOf, instant, lastTimeOf } from "./times.ts";
 
 /** One reading of the list of resolved alarms. */
 export interface ResolvedReading {
@@ -19,6 +19,8 @@ export interface ResolvedReading {
   /** Why its pages could not be walked to where they matter, as a sentence; null where they could. */
   readonly brokenBy: string | null;
   readonly newestFirstBy: HeldSweep["newestFirstBy"];
+  /** Records that cannot be read, each as the service sent it, cut. */
+  readonly unreadable: readonly string[];
 }
 
 export interface ResolvedReadingOptions {
@@ -46,6 +48,7 @@ export async function readResolved(
   let total: number | null = null;
   let moved = false;
   let count = 0;
+  const unreadable: string[] = [];
 
   const take = (alarm: Alarm) => {
     const end = endOf(alarm);
@@ -66,7 +69,7 @@ export async function readResolved(
   ): ResolvedReading => {
     const newestFirstBy = ORDERS.find((by) => falling[by]) ?? null;
     const fine = { tooLong: false, brokenBy: null };
-    return { records, pages: count, latestMs, whole, steady, newestFirstBy, ...fine, ...trouble };
+    return { records, pages: count, latestMs, whole, steady, newestFirstBy, unreadable, ...fine, ...trouble };
   };
 
   try {
@@ -75,6 +78,7 @@ export async function readResolved(
       moved ||= total !== null && page.total !== total;
       total = page.total;
       page.items.forEach(take);
+      unreadable.push(...(page.unreadable ?? []));
       if (!page.more) return result(true, !moved);
       if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs)
         return result(false, true);

@@ -9,8 +9,10 @@ import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
-import { instant, lastTimeOf } from "./episode.ts";
+import { unreadableRecords } from "./doubtful-records.ts";
+import { createMassGuard } from "./mass-change.ts";
 import { type ResolvedReading, readResolved } from "./resolved-reading.ts";
+import { instant, lastTimeOf } from "./times.ts";
 
 /** How long the learned order of the list is trusted before all pages are read again, in milliseconds. */
 const ORDER_TRUSTED_MS = 86_400_000;
@@ -27,12 +29,13 @@ export function createResolvedSweep(
   parts: PollParts,
   alone: OneAtATime,
 ): { run(signal: AbortSignal): Promise<JobOutcome> } {
-  const { source, config, clock, scope, holding } = parts;
+  const { source, config, clock, log, scope, holding } = parts;
   const { alarms: settings } = config;
   const alarmSet = documentSet("alarm", source.name);
   const siteSet = syncSet("alarm-site", source.name);
   const sweepSet = syncSet("sweep", source.name);
   const held = () => holding.get<HeldAlarm>(alarmSet);
+  const guard = createMassGuard(log);
   let first = true;
 
   async function sweep(signal: AbortSignal): Promise<JobOutcome> {
@@ -72,8 +75,7 @@ export function createResolvedSweep(
       .flatMap((reading) => reading.records)
       .filter((record) => known === undefined || isAwaited(record.id) || isLookedAt(record, known, visible));
     const next = nextSweep(known, readings, at);
-    const steady = readings.every((reading) => reading.steady);
-    const diff = diffResolved(held(), records, {
+    const found = diffResolved(held(), records, {
       source: sourceUri(source.name),
       at,
       late: true,
@@ -85,6 +87,9 @@ export function createResolvedSweep(
       isHistory: (alarm) => isHistory(alarm, known !== undefined),
       silent: first && settings.startup === "silent",
     });
+    const { diff, remarks } = guard.judge(held(), found, { coverage: () => "complete" });
+    // The next sweep has to read again the records that wait for a confirmation.
+    const steady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: alarmSet, put: diff.put }];
     if (steady) {
       documents.push({ set: siteSet, put: [...newlyKnown(records, at), ...newlyHidden(known, visible)] });
@@ -100,6 +105,13 @@ export function createResolvedSweep(
     const broken = readings.find((reading) => reading.brokenBy !== null);
     if (broken !== undefined) return incomplete(`${broken.brokenBy} What it showed before is told.`);
     // What a moving list showed is told, and the watermark stays; only the very first reading has to be repeated.
+    remarks.push(
+      ...unreadableRecords(
+        readings.flatMap(({ unreadable }) => unreadable),
+        "resolved",
+      ),
+    );
+    if (remarks.length > 0) return { kind: "ok", remark: remarks.join(" ") };
     return steady || known !== undefined
       ? OK
       : incomplete("The list of resolved alarms changed while it was read.");

@@ -3,7 +3,7 @@ import { Malformed } from "../../errors.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
 import { collect, shownBy } from "../listing.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { relationOf } from "./episode.ts";
+import { isOverBefore, relationOf } from "./episode.ts";
 
 /** What asking after absent alarms brought. */
 export interface SearchResult {
@@ -20,8 +20,8 @@ export interface AlarmSearchOptions {
 
 /** Names that are asked for one by one; with more absent alarms the list of resolved ones is cheaper. */
 const NAMES = 2;
-/** Pages of resolved alarms that one poll reads; the sweep reads them all. */
-const PAGES = 10;
+/** Most pages of the resolved alarms of a site that one poll reads; the sweep reads them all. */
+export const PAGES = 10;
 /** Length of a search text at most (interface, Limits). */
 const SEARCH_LENGTH = 255;
 
@@ -44,6 +44,8 @@ export async function searchAlarms(
     if (held === undefined) return;
     if (relationOf(held, alarm) === "past") return;
     found.push(alarm);
+    // This may be the end of an older episode: the search goes on, and of several ends the last one counts.
+    if (isOverBefore(held, alarm)) return;
     open.delete(alarm.id);
   };
   const scan = async (filter: AlarmFilter, maxPages: number) => {

@@ -1,0 +1,107 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { AlarmFact } from "#src/event.ts";
+import type { HeldPoll } from "#src/sync/snapshot.ts";
+import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
+
+/** Records in lists of alarms that cannot be read: they neither end an alarm nor hide the others. */
+
+const MINUTE = 60_000;
+let trial: TrialSync;
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+async function started(active: number): Promise<readonly string[]> {
+  trial = createTrial();
+  await trial.start();
+  const ids = Array.from({ length: active }, () => trial.simulator.control.raiseAlarm({ siteId: 3 }));
+  await trial.clock.advance(MINUTE);
+  return ids;
+}
+
+const told = (id?: string) =>
+  trial.store.events
+    .filter(({ type, data }) => type.startsWith("alarm-") && (id === undefined || idOf(data) === id))
+    .map(({ type }) => type.replace("alarm-", ""));
+const idOf = (data: unknown) => (data as AlarmFact).alarm.id;
+const problem = async (job = "alarms") =>
+  (await trial.store.documents<HeldPoll>("poll/main")).get(job)?.problem ?? null;
+const unreadable = async () =>
+  (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
+    ({ labels }) => "reason" in labels && labels.reason === "unreadable",
+  )?.value;
+const outcomes = (job: string) => trial.polls.filter((one) => one.job === job).map(({ outcome }) => outcome);
+
+/** Replaces the record of one alarm in the list of active alarms, or in all others. */
+const replaced = (id: string, record: unknown, isActive = true): ListChange => {
+  return (list, path, query) => {
+    if (!path.endsWith("/alarms") || (query.get("status") === "active") !== isActive) return;
+    return { ...list, data: list.data.map((one) => (one.id === id ? record : one)) };
+  };
+};
+
+describe.each<[string, unknown]>([
+  ["no object", null],
+  ["an object without an id", { type: "alarms", attributes: { status: "active" } }],
+  ["an object with an id that is a number with decimals", { type: "alarms", id: 5.5, attributes: {} }],
+])("a record of the list of active alarms that is %s", (_what, record) => {
+  test("ends nothing, is quoted in the status, and leaves the other alarms as they are", async () => {
+    const [id = "", other = "", gone = ""] = await started(3);
+    trial.rewriteLists(replaced(id, record));
+    const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });
+    trial.simulator.control.resolveAlarm(other);
+    trial.simulator.control.deleteAlarm(gone);
+    await trial.clock.advance(4 * MINUTE);
+    expect([told(id), told(fresh), told(other)]).toEqual([["raised"], ["raised"], ["raised", "resolved"]]);
+    // Which alarm the record is of, is not known: as long as it is there, none has vanished.
+    expect(told(gone)).toEqual(["raised"]);
+    const text = JSON.stringify(record);
+    expect(await problem()).toBe(
+      `Records of the list of active alarms without a usable id: 1, such as ${text}.`,
+    );
+    expect(await unreadable()).toBe(1);
+    expect(outcomes("alarms")).not.toContain("failed");
+    expect(outcomes("alarms").slice(-8)).toEqual(Array(8).fill("ok"));
+    trial.rewriteLists(null);
+    // What stays absent is asked about ever more rarely.
+    await trial.clock.advance(20 * MINUTE);
+    expect([told(id), told(gone)]).toEqual([["raised"], ["raised", "vanished"]]);
+    expect([await problem(), await unreadable()]).toEqual([null, 0]);
+  });
+});
+
+test("a record of which only the id can be read keeps its alarm from being absent", async () => {
+  const [id = ""] = await started(2);
+  trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
+  await trial.clock.advance(10 * MINUTE);
+  expect(told(id)).toEqual(["raised"]);
+  expect(await problem()).toBe(`Records of active alarms of which only the id can be read: 1 (${id}).`);
+  expect(await unreadable()).toBe(1);
+});
+
+test("an outage ends although a record cannot be read, and what began meanwhile is emitted", async () => {
+  const [id = ""] = await started(2);
+  trial.simulator.control.setFaults([{ fault: { kind: "maintenance" } }]);
+  await trial.clock.advance(10 * MINUTE);
+  trial.simulator.control.setFaults([]);
+  trial.rewriteLists(replaced(id, null));
+  const fresh = trial.simulator.control.raiseAlarm({ siteId: 3 });
+  await trial.clock.advance(20 * MINUTE);
+  expect([told(id), told(fresh)]).toEqual([["raised"], ["raised"]]);
+});
+
+test("a record of the list of resolved alarms is named by the sweep, which takes the others", async () => {
+  const [id = "", other = ""] = await started(2);
+  trial.rewriteLists(replaced(id, null, false));
+  trial.simulator.control.resolveAlarm(id);
+  trial.simulator.control.resolveAlarm(other);
+  await trial.clock.advance(5 * MINUTE);
+  expect([told(id), told(other)]).toEqual([["raised"], ["raised", "resolved"]]);
+  expect(await problem("resolved_sweep")).toBe(
+    "Records of the list of resolved alarms without a usable id: 1, such as null.",
+  );
+  trial.rewriteLists(null);
+  await trial.clock.advance(5 * MINUTE);
+  expect(told(id)).toEqual(["raised", "resolved"]);
+});
