@@ -84,8 +84,12 @@ async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]
       (labels as { reason: string }).reason,
       value,
     ]);
-  const follow = async (forMs: number) => {
-    expect(await followFor(clock, history, forMs)).toBeNull();
+  /** Works for half a minute, and stands still for a while, again and again. */
+  const follow = async (forMs: number, stepMs = 5 * MINUTE_MS) => {
+    for (const endMs = clock.monotonic() + forMs; clock.monotonic() < endMs; ) {
+      expect(await followFor(clock, history, 30_000)).toBeNull();
+      await clock.advance(stepMs - 30_000);
+    }
   };
   return { history, refusals, follow };
 }
@@ -180,12 +184,12 @@ test("a day with unreadable buckets is finalized after three refusals at the ear
   logged(["1", "2"], "1h");
   unreadable("1", (atMs) => atMs === at("11-02T12:00"));
   const { follow } = await pull(["1", "2"], [hours]);
-  await follow(3 * DAY_MS);
+  await follow(3 * DAY_MS, HOUR_MS);
   const day = sealed().find(({ date }) => date === "2026-11-02");
   expect(day).toMatchObject({ expected: 48, had: 47, absent: 0, refused: 1, pending: 0, revision: 1 });
   expect(day?.seriesRefused).toMatchObject([{ tagId: "1", buckets: 1, said: WORDS }]);
   service.shorten = (logs) => logs;
-  await follow(1.5 * DAY_MS);
+  await follow(1.5 * DAY_MS, HOUR_MS);
   const last = sealed().findLast(({ date }) => date === "2026-11-02");
   expect(last).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
 });

@@ -46,6 +46,7 @@ export function isUnreadable({ reason }: Pick<Span, "reason">): boolean {
 /** Thousands of ledgers are looked through several times a second, and few of them change in between. */
 const read = new WeakMap<readonly HeldSpan[], readonly Span[]>();
 const had = new WeakMap<readonly HeldSpan[], readonly Range[]>();
+const answered = new WeakMap<readonly HeldSpan[], readonly Range[]>();
 
 export function spansIn(held: readonly HeldSpan[]): readonly Span[] {
   const known = read.get(held);
@@ -75,8 +76,12 @@ export function hadIn(held: readonly HeldSpan[]): readonly Range[] {
 
 /** Answered times, readable or not, in as few ranges as possible, ascending. */
 export function answeredIn(held: readonly HeldSpan[]): readonly Range[] {
+  const known = answered.get(held);
+  if (known !== undefined) return known;
   const unreadable = spansIn(held).filter(isUnreadable);
-  return unreadable.length === 0 ? hadIn(held) : merged([...hadIn(held), ...unreadable]);
+  const ranges = unreadable.length === 0 ? hadIn(held) : merged([...hadIn(held), ...unreadable]);
+  answered.set(held, ranges);
+  return ranges;
 }
 
 export function heldSpans(spans: readonly Span[]): readonly HeldSpan[] {
