@@ -1,7 +1,7 @@
 import type { Tag, TagLog, TagReading, TagTotal } from "../building.ts";
 import { Malformed } from "../errors.ts";
 import { Points } from "../points.ts";
-import { LoggedSeries } from "./logged-series.ts";
+import { LoggedSeries } from "./measurement-list.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
 import type { LeftOut } from "./source.ts";

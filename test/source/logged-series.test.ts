@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { parseJson } from "#src/source/json.ts";
-import { LoggedSeries, parseLogged } from "#src/source/logged-series.ts";
+import { parseLogged } from "#src/source/logged-series.ts";
+import { LoggedSeries } from "#src/source/measurement-list.ts";
 import { isRecord } from "#src/source/reply.ts";
 import { listIn } from "#src/source/wire.ts";
 import { replay, seed } from "../seed.ts";

@@ -17,6 +17,7 @@ import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
 import type { HistorySettle } from "./settle.ts";
 import type { ShortAnswers } from "./short-answers.ts";
 import { hadIn } from "./spans.ts";
+import { unreadableById } from "./unreadable.ts";
 
 /** What one request of history is for. */
 export type Task = { readonly ask: Ask } | { readonly probe: Probe };
@@ -97,7 +98,7 @@ export function createHistoryRequests(options: {
         ? await settle.totals(part, reply.totals)
         : await settle.logs(await short.believed(part, reply.logs), reply.logs, window.answered(part.values));
     reasons.answered();
-    reasons.unreadable(series, saidOf(reply));
+    reasons.unreadable(series, unreadableById("totals" in reply ? reply.totals : reply.logs));
     const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
     const listed = new Set(("totals" in reply ? reply.totals : reply.logs).map(({ id }) => id));
     for (const each of series) {
@@ -295,15 +296,6 @@ type Reply =
   | { readonly logs: readonly TagLog[] }
   | { readonly totals: readonly TagTotal[] }
   | { readonly error: unknown };
-
-/** The sentences of what is unreadable in a reply, by tag id. */
-function saidOf(reply: Exclude<Reply, { readonly error: unknown }>): ReadonlyMap<string, string> {
-  const told =
-    "totals" in reply
-      ? reply.totals.map(({ id, unreadable }) => [id, unreadable] as const)
-      : reply.logs.map(({ id, unreadable }) => [id, unreadable?.said] as const);
-  return new Map(told.flatMap(([id, said]) => (said === undefined ? [] : [[id, said] as const])));
-}
 
 function queryOf(task: Task): HistoryQuery {
   return "ask" in task ? queryFor(task.ask, task.ask.series) : task.probe.query;

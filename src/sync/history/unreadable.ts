@@ -1,4 +1,4 @@
-import { BUCKET_MS, type TagLog } from "../../building.ts";
+import { BUCKET_MS, type TagLog, type TagTotal } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { Points } from "../../points.ts";
 import { bucketFinder } from "../completeness/days.ts";
@@ -22,6 +22,16 @@ export interface Unreadable {
 /** How a ledger, a hole and a metric name the sentence of an unreadable answer. */
 export function unreadableWords(said: string): string {
   return `unreadable: ${said}`;
+}
+
+/** Returns the sentence of each unreadable log or total of a reply, by tag id. */
+export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
+  return new Map(
+    reply.flatMap(({ id, unreadable }) => {
+      if (unreadable === undefined) return [];
+      return [[id, typeof unreadable === "string" ? unreadable : unreadable.said] as const];
+    }),
+  );
 }
 
 /**
