@@ -93,6 +93,8 @@ async function start(
     const name = `member-${n}`;
     const port = await freeOr(PORTS.status + n - 1);
     const args = [...before, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
+    // The file is a part of the program, which may belong to another user.
+    args.push("--allow-writable-config");
     const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };
     running.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });
   }

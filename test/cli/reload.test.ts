@@ -1,4 +1,12 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
@@ -7,7 +15,7 @@ import type { ReloadReport } from "#src/reload-facts.ts";
 import type { StatusReport } from "#src/status/report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
-import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** A running worker whose file is edited as editors, deployments and people do it. */
 
@@ -203,4 +211,42 @@ describe("a file that is edited while the worker runs", () => {
     },
     120_000,
   );
+
+  test.skipIf(process.platform === "win32")("changes nothing while other users may write to it", async () => {
+    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+    const place = workplace(service.url);
+    const file = place.path("plenum.yaml");
+    chmodSync(file, 0o666);
+    const refused = await place.plenum("run");
+    expect(refused.code).toBe(78);
+    expect(onlyLine(refused.stderr)).toContain("Run: chmod go-w plenum.yaml");
+    const checked = await place.plenum("check", "--no-lists", "--json");
+    expect(checked.code).toBe(78);
+    expect(JSON.parse(checked.stdout)).toContainEqual({
+      what: "configuration",
+      result: "wrong",
+      detail: expect.stringContaining("Run: chmod go-w plenum.yaml"),
+    });
+    expect((await place.plenum("check", "--no-lists", "--allow-writable-config")).code).toBe(0);
+
+    const worker = place.start("run", "--allow-writable-config");
+    await worker.says("Plenum is running");
+    worker.signal("SIGTERM");
+    await worker.ended;
+    chmodSync(file, 0o644);
+    const careful = place.start("run");
+    await careful.says("Plenum is running");
+    writeFileSync(
+      file,
+      edited(place, ({ sinks }) => (sinks.more = { file: { folder: "more" } })),
+    );
+    chmodSync(file, 0o666);
+    const said = await careful.says("the configuration file is wrong and changes nothing");
+    expect(said).toContain("Others than the owner can write to the configuration file");
+    expect(said).not.toContain("sinks.more: added");
+    // A command that controls the worker takes the file as it is.
+    expect((await place.plenum("writes", "stop")).code).toBe(0);
+    chmodSync(file, 0o644);
+    await careful.says("sinks.more: added, file");
+  });
 });

@@ -2,6 +2,7 @@ import type { Command } from "commander";
 import { approvalState } from "../../commands/approval/approving.ts";
 import type { Config } from "../../config/config.ts";
 import { placesIn } from "../../config/places.ts";
+import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../config/trusted-file.ts";
 import { ConfigError, Retryable } from "../../errors.ts";
 import { readCredentials } from "../../status/credentials.ts";
 import type { SeenBuilding } from "../../sync/compare/building.ts";
@@ -18,6 +19,7 @@ interface CheckOptions {
   readonly strict?: boolean;
   readonly ask?: boolean;
   readonly lists?: boolean;
+  readonly allowWritableConfig?: boolean;
 }
 
 /**
@@ -29,6 +31,10 @@ export function define(command: Command, context: CliContext): void {
     .option("--strict", "take warnings for errors, as a pipeline may want it")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .option("--no-lists", "leave out the comparison with the building, which lists its tags")
+    .option(
+      ALLOW_WRITABLE,
+      "accept a configuration file that other users may change, as plenum run does with it",
+    )
     .addHelpText(
       "after",
       "\nThe configuration is compared with the building: what selects nothing, is never reached, does not exist. Lists" +
@@ -55,13 +61,13 @@ export function define(command: Command, context: CliContext): void {
 async function check(
   config: Config,
   context: CliContext,
-  { lists = true, ask = false }: CheckOptions,
+  { lists = true, ask = false, allowWritableConfig = false }: CheckOptions,
   update: (text: string) => void,
 ): Promise<readonly CheckLine[]> {
   const { signal } = context;
   const places = placesIn(context.configFile());
   const lines: CheckLine[] = [
-    { what: "configuration", result: "ok", detail: context.configFile() },
+    checkFile(context.configFile(), allowWritableConfig),
     ...(await checkMachine(config, context.configFile(), places, signal)),
     ...checkPasswords(config),
     ...(await checkApproved(config)),
@@ -81,6 +87,16 @@ async function check(
   // Of a service that did not answer nothing is known, so nothing is said of its sites.
   const isKnown = buildings.size === Object.keys(config.sources).length;
   return [...lines, ...(isKnown ? filterLines(config, buildings, places) : [])];
+}
+
+function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
+  const what = "configuration";
+  try {
+    if (!isWritableAllowed) refuseUntrustedFile(file);
+    return { what, result: "ok", detail: file };
+  } catch (error) {
+    return trouble(what, error);
+  }
 }
 
 /** Throws where something did not pass: what a person has to change before what may pass by itself. */

@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import { systemClock } from "../../clock.ts";
 import type { Config } from "../../config/config.ts";
+import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../config/trusted-file.ts";
 import { ConfigError } from "../../errors.ts";
 import { createLog, type Log } from "../../log.ts";
 import type { MemberOptions } from "../../member.ts";
@@ -24,6 +25,10 @@ export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .option("--member <name>", "in a fleet (state.postgres): this member's name; its machine's when left out")
+    .option(
+      ALLOW_WRITABLE,
+      "read a configuration file that other users may change: they then decide what is written to the building",
+    )
     .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")
     .addHelpText(
       "after",
@@ -32,7 +37,11 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: RunOptions) => {
       if (options.setup === true && !(await setUp(context))) return;
-      const config = context.config();
+      const load = () => {
+        if (options.allowWritableConfig !== true) refuseUntrustedFile(context.configFile());
+        return context.config();
+      };
+      const config = load();
       const recent = createRecentLines();
       const terminal = context.terminal();
       const people =
@@ -48,7 +57,7 @@ export function define(command: Command, context: CliContext): void {
         log,
         recentLog: recent.lines,
         armWriting: options.armWriting ?? false,
-        configFile: { file: resolve(context.configFile()), load: context.config, isWatched: true },
+        configFile: { file: resolve(context.configFile()), load, isWatched: true },
       };
       if (config.state.postgres !== undefined)
         return runMember({ ...running, ...memberOf(config, options.member) }, people, context.signal);
@@ -74,6 +83,7 @@ export function define(command: Command, context: CliContext): void {
 
 interface RunOptions {
   readonly armWriting?: boolean;
+  readonly allowWritableConfig?: boolean;
   readonly member?: string;
   readonly setup?: boolean;
 }

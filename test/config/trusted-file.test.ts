@@ -1,0 +1,149 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { refuseUntrustedFile } from "#src/config/trusted-file.ts";
+import { smallDisk } from "../small-disk.ts";
+
+const own = process.geteuid?.() ?? null;
+const isRoot = own === 0;
+
+function folderOf(mode = 0o755): string {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-trust-"));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  chmodSync(folder, mode);
+  return folder;
+}
+
+function written(folder: string, mode = 0o644): string {
+  const file = join(folder, "plenum.yaml");
+  writeFileSync(file, "sources: {}\n");
+  chmodSync(file, mode);
+  return file;
+}
+
+function refusal(file: string, uid: number | null = own): string | null {
+  try {
+    refuseUntrustedFile(file, uid);
+    return null;
+  } catch (error) {
+    return `${(error as Error).message} ${(error as { readonly hint?: string }).hint}`;
+  }
+}
+
+describe.skipIf(own === null)("a configuration file", () => {
+  test.each([0o600, 0o640, 0o644, 0o400])("of mode %o is accepted", (mode) => {
+    expect(refusal(written(folderOf(), mode))).toBeNull();
+  });
+
+  test.each([0o666, 0o646, 0o602])("of mode %o is refused, with the command that repairs it", (mode) => {
+    const file = written(folderOf(), mode);
+    expect(refusal(file)).toBe(
+      `Others than the owner can write to the configuration file, ${file} (mode ${mode.toString(8)}, user ${own}, group ${process.getegid?.()}). Run: chmod go-w ${file}, or, if you trust everybody who may write there, run with --allow-writable-config.`,
+    );
+  });
+
+  test("that only the private group of its owner may write (umask 002) is accepted", () => {
+    expect(refusal(written(folderOf(0o775), 0o664)) === null).toBe(process.getegid?.() === own);
+  });
+
+  test.skipIf(!isRoot)("that another group may write is refused", () => {
+    const file = written(folderOf(), 0o664);
+    execFileSync("chgrp", ["12345", file]);
+    expect(refusal(file)).toContain("group 12345");
+  });
+
+  test("in a folder that others may write is refused", () => {
+    const folder = folderOf(0o777);
+    expect(refusal(written(folder))).toContain(
+      `the folder of the configuration file, ${folder} (mode 777, user ${own},`,
+    );
+  });
+
+  test("in a sticky folder such as /tmp is accepted", () => {
+    expect(refusal(written(folderOf(0o1777)))).toBeNull();
+  });
+
+  test("of root is accepted by any user", () => {
+    expect(refusal("/etc/passwd", 10_001)).toBeNull();
+  });
+
+  test.skipIf(!isRoot)("of another user, or in another user's folder, is refused", () => {
+    const folder = folderOf();
+    const file = written(folder);
+    execFileSync("chown", ["12345", file]);
+    expect(refusal(file)).toContain(
+      `${file}, belongs to another user (12345; this one is 0). Run: chown 0 ${file}`,
+    );
+    expect(refusal(file, 12_345), "root's folder").toBeNull();
+    execFileSync("chown", ["0", file]);
+    execFileSync("chown", ["12345", folder]);
+    expect(refusal(file)).toContain(
+      `The folder of the configuration file, ${folder}, belongs to another user`,
+    );
+  });
+
+  test("behind links is judged with the folder of each link", () => {
+    const real = folderOf();
+    const file = written(real);
+    const between = folderOf();
+    symlinkSync(real, join(between, "current"));
+    const outer = folderOf();
+    symlinkSync(join(between, "current", "plenum.yaml"), join(outer, "plenum.yaml"));
+    const link = join(outer, "plenum.yaml");
+    expect(refusal(link)).toBeNull();
+    chmodSync(outer, 0o777);
+    expect(refusal(link)).toContain(outer);
+    chmodSync(outer, 0o755);
+    chmodSync(between, 0o777);
+    expect(refusal(link)).toContain(between);
+    chmodSync(between, 0o755);
+    chmodSync(real, 0o777);
+    expect(refusal(link)).toContain(real);
+    chmodSync(real, 0o755);
+    chmodSync(file, 0o666);
+    expect(refusal(link)).toContain("mode 666");
+  });
+
+  test.skipIf(!isRoot)("behind another user's link in a sticky folder is refused", () => {
+    const file = written(folderOf());
+    const link = join(folderOf(0o1777), "plenum.yaml");
+    symlinkSync(file, link);
+    expect(refusal(link)).toBeNull();
+    execFileSync("chown", ["-h", "12345", link]);
+    expect(refusal(link)).toContain(
+      `The link to the configuration file, ${link}, belongs to another user (12345`,
+    );
+  });
+
+  test("that is missing, or that is a pipe of this user, passes", () => {
+    const folder = folderOf(0o777);
+    expect(refusal(join(folder, "plenum.yaml"))).toBeNull();
+    const pipe = join(folder, "pipe");
+    execFileSync("mkfifo", ["-m", "600", pipe]);
+    expect(refusal(pipe)).toBeNull();
+  });
+});
+
+test.skipIf(!isRoot)(
+  "a ConfigMap of Kubernetes is accepted, and the same folder is refused where it can be written",
+  () => {
+    const folder = smallDisk(1);
+    if (folder === null) return;
+    mkdirSync(join(folder, "..2026_11_20"), { mode: 0o755 });
+    written(join(folder, "..2026_11_20"));
+    symlinkSync("..2026_11_20", join(folder, "..data"));
+    symlinkSync(join("..data", "plenum.yaml"), join(folder, "plenum.yaml"));
+    chmodSync(folder, 0o777);
+    const file = join(folder, "plenum.yaml");
+    expect(refusal(file)).toContain(`${folder} (mode 777`);
+    execFileSync("mount", ["-o", "remount,ro", folder]);
+    expect(refusal(file)).toBeNull();
+    expect(refusal(file, 10_001), "as the user of the container").toBeNull();
+  },
+);
+
+test("where there are no user ids every file passes", () => {
+  expect(refusal(written(folderOf(0o777), 0o666), null)).toBeNull();
+});
