@@ -2,6 +2,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } fro
 import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
+import { realFolder } from "./folder-trouble.ts";
 import { Secret } from "./log.ts";
 import { neverShow, readAt } from "./masking.ts";
 import { ownTroubleOf, systemCodeOf } from "./own-trouble.ts";
@@ -11,7 +12,14 @@ export const SecretRef = z
   .union(
     [
       z.strictObject({
-        file: z.string().min(1).meta({ description: "Path of a file that holds nothing but the secret." }),
+        file: z
+          .string()
+          .min(1)
+          .superRefine((file, context) => {
+            const message = kernelComplaint(file);
+            if (message !== null) context.addIssue({ code: "custom", message });
+          })
+          .meta({ description: "Path of a file that holds nothing but the secret." }),
       }),
       z.strictObject({
         env: z
@@ -27,6 +35,20 @@ export const SecretRef = z
       "Where the secret is: {file: path}, readable by its owner only, or by its group where the file is read-only; or {env: NAME}.",
   });
 export type SecretRef = z.infer<typeof SecretRef>;
+
+/** Folders whose files the kernel makes up: the environment and the memory of the process, devices. */
+const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
+/** A disk in memory, with ordinary files. */
+const SHARED_MEMORY = "/dev/shm";
+
+/** Why a path can be no secret file, with links followed: a sentence, or null where it can be one. */
+function kernelComplaint(path: string): string | null {
+  const real = realFolder(path);
+  const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
+  const folder = KERNEL_FOLDERS.find(isIn);
+  if (folder === undefined || isIn(SHARED_MEMORY)) return null;
+  return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
+}
 
 /** Whether an address says who comes, or with which password: `https://:word@host` has no user name. */
 export function hasCredentials(address: string): boolean {
@@ -138,6 +160,8 @@ function secretInPlaceOf(what: string, text: string): ConfigError {
 
 function ownFile(path: string): string {
   const what = `The secret file ${path} cannot be`;
+  const complaint = kernelComplaint(path);
+  if (complaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: complaint });
   let handle: number;
   try {
     // To open a pipe that nobody writes to would wait, and the whole worker with it. Windows has no such flag.

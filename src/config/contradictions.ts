@@ -1,4 +1,5 @@
 import { suggestion } from "../suggest.ts";
+import { lentTokens } from "./lent-tokens.ts";
 import type { Contradiction } from "./problems.ts";
 import { sharedPlaces } from "./shared-places.ts";
 
@@ -56,6 +57,7 @@ export function contradictions(config: Sections): readonly Contradiction[] {
     ...filters(config),
     ...boundToOneMachine(config),
     ...sharedPlaces(config.sinks),
+    ...lentTokens(config),
   ];
 }
 

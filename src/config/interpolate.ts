@@ -14,14 +14,21 @@ export interface InterpolationProblem {
   readonly message: string;
 }
 
+export interface Interpolated {
+  readonly problems: readonly InterpolationProblem[];
+  /** Each variable that stands in the file, and where. */
+  readonly used: readonly (Pick<InterpolationProblem, "node" | "path"> & { readonly name: string })[];
+}
+
 /** `$${`, a whole placeholder, or the beginning of something that was meant to be one. */
 const PLACEHOLDER = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
 
 export function interpolate(
   document: Document,
   environment: Readonly<Record<string, string | undefined>>,
-): readonly InterpolationProblem[] {
+): Interpolated {
   const problems: InterpolationProblem[] = [];
+  const used: Interpolated["used"][number][] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
@@ -37,6 +44,7 @@ export function interpolate(
             `Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`,
           );
         }
+        used.push({ node, path: pathOf(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
         if (operator === "-") return rest;
@@ -47,7 +55,7 @@ export function interpolate(
       node.value = node.type === "PLAIN" ? plainValue(text) : text;
     },
   });
-  return problems;
+  return { problems, used };
 }
 
 /** Text that comes from outside can become a number or true, never a list or a section. */

@@ -4,6 +4,7 @@ import type { z } from "zod";
 import { ConfigError } from "../errors.ts";
 import { nameMissing } from "./elsewhere.ts";
 import { interpolate } from "./interpolate.ts";
+import { tokenVariables } from "./lent-tokens.ts";
 import { offsetOf } from "./place.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
 import { knownKeys } from "./schema-walk.ts";
@@ -70,11 +71,19 @@ export function parseYaml<T extends z.ZodType>(
     const found = syntaxProblems(document, options.text);
     throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
   }
-  const placeholders = [...slips(document, options.text), ...interpolate(document, options.environment)];
+  const { problems: unfilled, used } = interpolate(document, options.environment);
+  const placeholders = [...slips(document, options.text), ...unfilled];
   const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
   const content = plain(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
   if (content === null) {
     throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
+  }
+  const tokens = tokenVariables(content);
+  for (const { name, node, path } of used) {
+    const source = tokens.get(name);
+    if (source === undefined) continue;
+    const message = `The variable ${name} holds the token of the source ${source}, and only that source may name it: take it out of this text.`;
+    problems.push(at(node.range?.[0] ?? 0, path, message));
   }
   const parsed = schema.safeParse(content);
   const dropped = prototypes(content);

@@ -80,7 +80,6 @@ async function start(
     PLENUM_DEMO_DATABASE_PASSWORD: postgres.password,
     PLENUM_DEMO_BROKER: broker.url,
     PLENUM_DEMO_INBOX: inbox.url,
-    PLENUM_DEMO_TOKEN: DEFAULT_TOKEN,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
 
@@ -103,7 +102,7 @@ async function start(
   return { members: running, inboxUrl: inbox.url, brokerUrl: broker.url };
 }
 
-/** A simulator for each source, all in this process; answers where they are, by variables of the configuration. */
+/** A simulator for each source, all in this process; answers addresses and tokens, by variables of the configuration. */
 async function startServices(ends: (() => Promise<void> | void)[]): Promise<Record<string, string>> {
   const epoch = isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
   const found: Record<string, string> = {};
@@ -115,6 +114,7 @@ async function startServices(ends: (() => Promise<void> | void)[]): Promise<Reco
     const server = await startSimulatorServer(simulator, { port: await freeOr(0) });
     ends.push(server.close, caretaken(simulator));
     found[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = server.url;
+    found[`PLENUM_DEMO_TOKEN_${name.toUpperCase()}`] = DEFAULT_TOKEN;
   }
   return found;
 }

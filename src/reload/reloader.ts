@@ -2,8 +2,9 @@ import { isDeepStrictEqual } from "node:util";
 import { type Clock, isoUtc } from "../clock.ts";
 import { changesBetween, inForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
+import { lentTokens } from "../config/lent-tokens.ts";
 import { ConfigurationError, problemLine } from "../config/problems.ts";
-import { sentence } from "../errors.ts";
+import { ConfigError, sentence } from "../errors.ts";
 import { makeEvent } from "../event.ts";
 import { type Service, Stopping, startedOnce } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
@@ -84,6 +85,9 @@ export function createReloader(options: ReloaderOptions): Reloader {
   async function plan() {
     const wanted = options.load();
     const next = inForceAfter(inForce, wanted);
+    // The file itself names no token twice; but a source keeps the token that it was started with.
+    const [lent] = lentTokens(next);
+    if (lent !== undefined) throw new ConfigError(`${lent.path.join(".")}: ${lent.message}`);
     const all = changesBetween(inForce, wanted);
     const ready: { readonly part: Reconfigurable; readonly prepared: Prepared }[] = [];
     const discard = () => Promise.all(ready.map(({ prepared }) => prepared.discard?.()));

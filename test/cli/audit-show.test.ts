@@ -12,7 +12,7 @@ async function filled() {
   const place = workplace("http://127.0.0.1:9");
   const of = (name: string) => ({
     base_url: `http://127.0.0.1:9/${name}`,
-    token: { file: "token" },
+    token: place.token(name),
     time_zone: "Europe/Oslo",
   });
   place.configure({ sources: { north: of("north"), south: of("south") } });

@@ -128,7 +128,7 @@ test("a sink that is away is said once, though the worker complains of it as wel
   const place = workplace(service.url);
   const lake = {
     from: "beginning",
-    influxdb: { url: "http://127.0.0.1:9", bucket: "b", token: { file: "token" } },
+    influxdb: { url: "http://127.0.0.1:9", bucket: "b", token: place.token("lake-token") },
   };
   place.configure({ sinks: { lake } });
   const worker = place.start("run");

@@ -5,7 +5,7 @@ import { withStateDatabase } from "#src/cli/shell/state-database.ts";
 import { Config } from "#src/config/config.ts";
 import type { FleetStatus } from "#src/fleet/fleet.ts";
 import { readFleet } from "#src/fleet/report.ts";
-import { ENVIRONMENT, type Stage } from "../member/stage.ts";
+import type { Stage } from "../member/stage.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { COMPILED, command } from "./hosted.ts";
 import type { Ended } from "./plenum.ts";
@@ -36,7 +36,7 @@ export function setMachine(
 ): Machine {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
-  const environment = { ...ENVIRONMENT, WRONG: "wrong", HOME: folder, XDG_RUNTIME_DIR: folder };
+  const environment = { ...stage.environment, WRONG: "wrong", HOME: folder, XDG_RUNTIME_DIR: folder };
   const started: Running[] = [];
   const running = (line: string) => {
     const each = runPlenum(line.split(" "), { cwd: folder, environment });

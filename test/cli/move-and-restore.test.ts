@@ -78,9 +78,9 @@ describe.skipIf(absent("postgres"))(
       };
       const hook = await receiver();
       const place = workplace(services.main.url);
-      const source = ({ url }: Service) => ({
+      const source = (name: string, { url }: Service) => ({
         base_url: url,
-        token: { file: "token" },
+        token: place.token(name),
         time_zone: "Europe/Oslo",
         schedules: { alarms: "*/2 * * * * *" },
         quota: { list_requests_per_minute: 120 },
@@ -91,7 +91,7 @@ describe.skipIf(absent("postgres"))(
       const configure = (state: Readonly<Record<string, unknown>>) =>
         place.configure({
           state,
-          sources: { main: source(services.main), annex: source(services.annex) },
+          sources: { main: source("main", services.main), annex: source("annex", services.annex) },
           sinks: {
             hook: {
               webhook: { url: hook.url, unsigned: true, allow_networks: ["127.0.0.0/8"] },

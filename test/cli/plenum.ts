@@ -26,6 +26,8 @@ export interface Running {
 export interface Workplace {
   readonly folder: string;
   path(name: string): string;
+  /** The service's token in a file of its own, because each source has one. */
+  token(name: string): { readonly file: string };
   /** Writes the configuration; what is given replaces the sections of a small one that works. */
   configure(sections?: Readonly<Record<string, unknown>>): void;
   /**
@@ -49,7 +51,11 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     rmSync(folder, { recursive: true, force: true });
   });
   const path = (name: string) => join(folder, name);
-  writeFileSync(path("token"), `${DEFAULT_TOKEN}\n`, { mode: 0o600 });
+  const token = (name: string) => {
+    writeFileSync(path(name), `${DEFAULT_TOKEN}\n`, { mode: 0o600 });
+    return { file: name };
+  };
+  token("token");
 
   const start = (...args: readonly string[]) => run(process.execPath, [MAIN, ...args]);
   const startWithin = (descriptors: number, ...args: readonly string[]) =>
@@ -105,6 +111,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   const place: Workplace = {
     folder,
     path,
+    token,
     start,
     startWithin,
     // What is started here ends with the test at the latest.

@@ -17,7 +17,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
 
   test("moves, says what, refuses a worker, and says so when it is asked again", async () => {
     const place = workplace("http://127.0.0.1:9");
-    place.configure({ sources: { main: source, annex: source } });
+    place.configure({ sources: { main: source, annex: { ...source, token: place.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
     const nothing = await place.plenum("state", "move", ...to);
     expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([

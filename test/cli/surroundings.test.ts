@@ -14,7 +14,7 @@ async function strangers() {
   const sections = {
     sources: { main: { base_url: url, token: { file: "token" }, time_zone: "Europe/Oslo" } },
     sinks: {
-      lake: { influxdb: { url, bucket: "b", token: { file: "token" } } },
+      lake: { influxdb: { url, bucket: "b", token: { file: "lake-token" } } },
       hook: { webhook: { url, unsigned: true, allow_networks: ["127.0.0.0/8", "::1/128"] } },
     },
   };
@@ -27,6 +27,7 @@ describe("an environment that switches the check of certificates off", () => {
     async (environment) => {
       const { stub, sections } = await strangers();
       const place = workplace(stub.url, environment);
+      place.token("lake-token");
       place.configure(sections);
       for (const command of [["run"], ["check"], ["sites"], ["alarms"], ["read", "10001"], ["plan"]]) {
         const { code, stderr } = await place.plenum(...command);

@@ -170,7 +170,7 @@ describe("what a change of the file would do", () => {
     const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
       ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
       ["status.port", (whole) => (whole.status.port = 9851)],
-      ["sources.other", (whole) => (whole.sources.other = { ...whole.sources.main })],
+      ["sources.other", (whole) => (whole.sources.other = { ...whole.sources.main, token: { file: "b" } })],
       ["sources.main.base_url", (whole) => (whole.sources.main.base_url = "https://other.example.com")],
       ["sources.main.token", (whole) => (whole.sources.main.token = { env: "TOKEN" })],
       ["sources.main.time_zone", (whole) => (whole.sources.main.time_zone = "Europe/Stockholm")],
@@ -214,7 +214,7 @@ describe("what a change of the file would do", () => {
 
   test("with other sources what may be written waits as well", () => {
     const all = changed((whole) => {
-      whole.sources.other = { ...whole.sources.main };
+      whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow = [
         { type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 },
       ];

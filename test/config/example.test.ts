@@ -95,7 +95,7 @@ describe("config/example.yaml", () => {
   test("states the default wherever it does not say otherwise", () => {
     const config = loadYaml({ schema: Config, file, environment });
     const bare = Config.parse({
-      sources: { campus: { base_url: "https://x", token: { env: "T" }, time_zone: "Europe/Stockholm" } },
+      sources: { campus: { base_url: "https://x", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" } },
       sinks: {
         broker: { mqtt: { url: "mqtt://x" } },
         lake: { influxdb: { url: "http://x", bucket: "b" } },

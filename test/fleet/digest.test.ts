@@ -28,7 +28,7 @@ describe("the digest of a configuration", () => {
   });
 
   test.each([
-    ["a source more", { sources: { main: SOURCE, other: SOURCE } }],
+    ["a source more", { sources: { main: SOURCE, other: { ...SOURCE, token: { env: "OTHER" } } } }],
     ["another address", { sources: { main: { ...SOURCE, base_url: "http://127.0.0.2" } } }],
     ["no sink", { sinks: {} }],
     ["commands", { commands: { rehearsal: true } }],

@@ -30,6 +30,8 @@ export interface Stage {
   readonly services: ReadonlyMap<string, Service>;
   /** As it would stand in a file; the same for every member. */
   readonly configuration: Readonly<Record<string, unknown>>;
+  /** Variables that the configuration names. */
+  readonly environment: Readonly<Record<string, string>>;
   /** A member in this process, not started yet. */
   member(name: string, log?: Log): Promise<Member>;
   /** A member as a user starts it, which says that it runs. */
@@ -44,7 +46,6 @@ export interface Service {
   readonly siteId: number;
 }
 
-export const ENVIRONMENT = { TOKEN: DEFAULT_TOKEN };
 const SITE = 12;
 const TAGS = 6;
 const READ = 4;
@@ -82,6 +83,9 @@ export async function setStage(options: {
       closing.push(() => service.server.close());
       services.set(source, service);
     }
+    const environment = Object.fromEntries(
+      options.sources.map((source) => [`TOKEN_${source}`, DEFAULT_TOKEN]),
+    );
     const configuration = configurationOf({
       databaseUrl,
       broker,
@@ -91,13 +95,13 @@ export async function setStage(options: {
       connections: options.connections ?? 4,
     });
     return {
-      ...{ folder, database, databaseUrl, standby, broker, services, configuration, close },
+      ...{ folder, database, databaseUrl, standby, broker, services, configuration, environment, close },
       async member(name, log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" })) {
         const member = await createMember({
           config: Config.parse(configuration),
           name,
           folder: join(folder, name),
-          environment: ENVIRONMENT,
+          environment,
           armWriting: options.isWritable ?? false,
           clock: systemClock,
           log,
@@ -109,7 +113,7 @@ export async function setStage(options: {
         writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration));
         const arming = options.isWritable === true ? ["--arm-writing"] : [];
         const args = ["run", "--config", "plenum.yaml", "--member", name, ...arming];
-        const running = runPlenum(args, { cwd: folder, environment: ENVIRONMENT });
+        const running = runPlenum(args, { cwd: folder, environment });
         closing.push(() => running.end("SIGKILL"));
         await running.says("Plenum is running", 60_000);
         return running;
@@ -162,7 +166,7 @@ function configurationOf(parts: {
     name,
     {
       base_url: server.url,
-      token: { env: "TOKEN" },
+      token: { env: `TOKEN_${name}` },
       time_zone: "Europe/Oslo",
       ...(parts.proxy === undefined ? {} : { allow_plain_http: true, proxy: { url: parts.proxy } }),
       spread: "1s",

@@ -56,7 +56,8 @@ describe("compose.yaml of a fleet", () => {
   test("mounts only what is there after `prepare`, and every secret is a file of its owner", () => {
     const folder = prepared();
     expectPrepared(compose, folder);
-    expect(readFileSync(join(folder, "secrets/service_token"), "utf8").trim()).toBe(DEFAULT_TOKEN);
+    for (const name of ["north", "south", "west"])
+      expect(readFileSync(join(folder, `secrets/${name}_token`), "utf8").trim()).toBe(DEFAULT_TOKEN);
     const before = readFileSync(join(folder, "secrets/database_password"), "utf8");
     execFileSync(join(folder, "prepare"));
     expect(readFileSync(join(folder, "secrets/database_password"), "utf8")).toBe(before);

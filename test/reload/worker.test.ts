@@ -55,6 +55,19 @@ function ids(events: readonly AnyEvent[]): readonly string[] {
 }
 
 describe("a change while the worker runs", () => {
+  test("names the token of a source in no sink, also where the file gives that source another token", async () => {
+    virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
+    const headers = { authorization: { env: "TOKEN" } };
+    const hook = { webhook: { url: "https://hooks.example.com/a", unsigned: true, headers } };
+    const refused =
+      "sinks.hook.webhook.headers.authorization: This variable holds the token of the source main, and only that source may name it: put this secret into a variable of its own.";
+    const report = await virtual.reload((file) => {
+      file.sinks.hook = hook;
+      file.sources.main.token = { env: "ANOTHER" };
+    });
+    expect(report).toMatchObject({ refused: [refused], changes: [] });
+  });
+
   test("is told once, and what waits for a restart is said", async () => {
     const one = farEnd();
     virtual = await startVirtualWorker({

@@ -83,7 +83,9 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
     configurationOf({ places, broker: broker.url, webhook, databasePort, sweep: options.sweep });
   const members = new Map<string, Member>();
   for (const name of options.members) {
-    const environment = { TOKEN: `${DEFAULT_TOKEN}-${name}` };
+    const environment = Object.fromEntries(
+      places.map(({ source }) => [`TOKEN_${source}`, `${DEFAULT_TOKEN}-${name}`]),
+    );
     const member = await createMember({
       name,
       folder,
@@ -116,9 +118,9 @@ function configurationOf(parts: {
   readonly sweep: string;
 }): object {
   const { places, broker, webhook, databasePort, sweep } = parts;
-  const source = ({ url, read }: ServicePlace) => ({
+  const source = ({ source: name, url, read }: ServicePlace) => ({
     base_url: url,
-    token: { env: "TOKEN" },
+    token: { env: `TOKEN_${name}` },
     time_zone: "Europe/Oslo",
     spread: "2s",
     quota: { list_requests_per_minute: 60 },

@@ -43,6 +43,7 @@ interface Stops {
 }
 
 /** All of them are ended together, whatever happens. */
+const TOKEN = "bench-token-0123456789";
 const running: Running[] = [];
 
 export async function endAll(): Promise<void> {
@@ -78,7 +79,7 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
         `s${n}`,
         {
           base_url: `${url}/s${n}`,
-          token: { env: "BENCH_TOKEN" },
+          token: { env: `BENCH_TOKEN_${n}` },
           time_zone: "Europe/Stockholm",
           quota: { list_requests_per_minute: 600 },
           page_size: { others: 500 },
@@ -107,7 +108,7 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(config));
   const stopsFile = join(folder, "stops.json");
   const environment = {
-    BENCH_TOKEN: "bench-token-0123456789",
+    ...Object.fromEntries(Array.from({ length: scenario.sources }, (_, n) => [`BENCH_TOKEN_${n}`, TOKEN])),
     ...(scenario.stops === true ? { BENCH_STOPS: stopsFile, NODE_OPTIONS: `--import ${LOOP_STOPS}` } : {}),
   };
   const worker = started(runPlenum(["run", "--config", "plenum.yaml"], { cwd: folder, environment }));

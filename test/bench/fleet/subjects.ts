@@ -28,6 +28,7 @@ export interface Subject {
   readonly service: { readonly pid: number; values(): Promise<number> };
 }
 
+const TOKEN = "bench-token-0123456789";
 export const TAGS = 300;
 /** Of a member: enough that many sources' commits share a write to the disk. */
 const CONNECTIONS = 16;
@@ -71,7 +72,9 @@ export async function startSubject(folder: string, scenario: Scenario, ends: End
     const config = configurationOf({ scenario, service: service.url, ends, schema, port, folder });
     writeFileSync(join(own, "plenum.yaml"), JSON.stringify(config));
     const args = ["run", "--config", "plenum.yaml", ...(name === null ? [] : ["--member", name])];
-    const environment = { BENCH_TOKEN: "bench-token-0123456789" };
+    const environment = Object.fromEntries(
+      Array.from({ length: scenario.sources }, (_, n) => [`BENCH_TOKEN_${n}`, TOKEN]),
+    );
     const worker = started(runPlenum(args, { cwd: own, environment }));
     workers.push(worker);
     pids.push(worker.pid);
@@ -99,7 +102,7 @@ function configurationOf(parts: {
   const filter = { kinds: ["tag-value"] };
   const source = (n: number) => ({
     base_url: `${service}/s${n}`,
-    token: { env: "BENCH_TOKEN" },
+    token: { env: `BENCH_TOKEN_${n}` },
     time_zone: "Europe/Stockholm",
     quota: { list_requests_per_minute: 600 },
     page_size: { others: 500 },

@@ -1,0 +1,73 @@
+import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { beforeEach, expect, onTestFinished, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { readSecret, SecretRef } from "#src/secret.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+let folder: string;
+beforeEach(() => {
+  folder = temporaryFolder("lent");
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  writeFileSync(join(folder, "token"), "service-token-0123456789", { mode: 0o600 });
+});
+
+/** Paths of the options that a configuration with this secret in a header is refused for. */
+function refused(secret: string): readonly string[] {
+  const { error } = Config.safeParse({
+    sources: {
+      main: { base_url: "https://a.example", token: { file: join(folder, "token") }, time_zone: "UTC" },
+    },
+    sinks: {
+      hook: {
+        webhook: {
+          url: "https://hooks.example.com/a",
+          unsigned: true,
+          headers: { "x-key": { file: secret } },
+        },
+      },
+    },
+  });
+  return error?.issues.map(({ path }) => path.join(".")) ?? [];
+}
+
+const HEADER = "sinks.hook.webhook.headers.x-key";
+
+test("refuses a source's token file under another spelling, behind links and as a hard link", () => {
+  const token = join(folder, "token");
+  mkdirSync(join(folder, "more"));
+  symlinkSync(token, join(folder, "link"));
+  symlinkSync(folder, join(folder, "more", "up"));
+  linkSync(token, join(folder, "hard"));
+  const names = [
+    token,
+    `${folder}/more/../token`,
+    relative(process.cwd(), token),
+    join(folder, "link"),
+    join(folder, "more", "up", "token"),
+    join(folder, "hard"),
+  ];
+  for (const name of names) expect(refused(name), name).toEqual([HEADER]);
+});
+
+test("accepts a file of its own, there or not yet", () => {
+  writeFileSync(join(folder, "other"), "another secret", { mode: 0o600 });
+  expect(refused(join(folder, "other"))).toEqual([]);
+  expect(refused(join(folder, "later"))).toEqual([]);
+});
+
+test("refuses a token file that is missing so far, by its name", () => {
+  rmSync(join(folder, "token"));
+  expect(refused(join(folder, "token"))).toEqual([HEADER]);
+});
+
+test.skipIf(process.platform === "win32")(
+  "reads no secret from /proc behind a link that was laid later",
+  () => {
+    const file = join(folder, "later");
+    const ref = SecretRef.parse({ file });
+    symlinkSync("/proc/self/environ", file);
+    expect(() => readSecret(ref)).toThrow(/is refused/);
+    expect(SecretRef.safeParse({ file }).success).toBe(false);
+  },
+);
