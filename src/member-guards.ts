@@ -1,7 +1,9 @@
 import { type Clock, isoUtc } from "./clock.ts";
 import type { Pinned } from "./commands/approval/approval.ts";
 import type { Guards } from "./commands/guards.ts";
+import { createKillSwitch } from "./commands/kill-switch.ts";
 import { sentence } from "./errors.ts";
+import { ARM, type AskedToArm, armFleetHere, DATABASE_ID, isMachineArmed } from "./fleet/armed-machine.ts";
 import { openFleetDocument } from "./fleet/document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { Log } from "./log.ts";
@@ -9,17 +11,11 @@ import type { StateDatabase } from "./store/postgres/state-database.ts";
 
 /** The guards that all members of a fleet have in common, as each member sees them. */
 export interface FleetGuards extends Guards {
-  /** Arms writing in every source of the fleet, those that come later too. */
+  /** Arms writing in every source of the fleet, those that come later too, and this machine for its database. */
   arm(by: string): Promise<void>;
   close(): void;
 }
 
-interface AskedToArm {
-  readonly by: string;
-  readonly at: string;
-}
-
-export const ARM = "arm-writing";
 /** The key of the document of who approved last. */
 export const PIN = "approvers";
 
@@ -27,13 +23,17 @@ export const PIN = "approvers";
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
+  /** Of this machine: what throws the kill switch here, and which database it is armed for. */
+  readonly stateFolder: string;
   /** Where this machine has the approvals; null without a two-person rule. */
   readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;
 }): Promise<FleetGuards> {
-  const { approvals, clock, database, killSwitch, log } = options;
+  const { approvals, clock, database, killSwitch, log, stateFolder } = options;
+  const ofFolder = createKillSwitch(stateFolder);
   const armed = await openFleetDocument<AskedToArm>({ database, key: ARM, log });
+  const id = await openFleetDocument<string>({ database, key: DATABASE_ID, log });
   const pin = await openFleetDocument<Pinned>({ database, key: PIN, log });
 
   /** Who approved is the same for all members, and where the file of it lies is each machine's own. */
@@ -52,7 +52,17 @@ export async function openFleetGuards(options: {
 
   return {
     place: `the fleet ${database.name}`,
-    killSwitch,
+    killSwitch: {
+      get remedy() {
+        return ofFolder.thrown() ? ofFolder.remedy : killSwitch.remedy;
+      },
+      thrown: () => ofFolder.thrown() || killSwitch.thrown(),
+      throwIt: killSwitch.throwIt,
+    },
+    unarmedHere: () =>
+      isMachineArmed(stateFolder, id.read())
+        ? null
+        : `Writing was never armed on this machine for the fleet ${database.name}, so nothing is written: run plenum writes arm here once.`,
     armRequest: {
       get by() {
         return armed.read()?.by ?? "the fleet";
@@ -65,10 +75,12 @@ export async function openFleetGuards(options: {
     // The disk is the database's.
     freeBytes: () => null,
     async arm(by) {
-      if (armed.read() === null) await armed.write({ by, at: isoUtc(clock.now()) });
+      await armFleetHere(database, stateFolder, { by, at: isoUtc(clock.now()) });
+      await Promise.all([armed.refresh(), id.refresh()]);
     },
     close() {
       armed.close();
+      id.close();
       pin.close();
     },
   };

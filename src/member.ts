@@ -9,6 +9,7 @@ import type { Config } from "./config/config.ts";
 import type { Accept } from "./connector.ts";
 import { Retryable } from "./errors.ts";
 import { digestOf } from "./fleet/digest.ts";
+import { readOrWriteBody } from "./fleet/document.ts";
 import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
 import { createFleetKillSwitch } from "./fleet/kill-switch.ts";
 import { noticeRestored } from "./fleet/restored.ts";
@@ -86,7 +87,8 @@ export async function createMember(options: MemberOptions): Promise<Member> {
   if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  prepareFolder(options.folder, fileSystemType);
+  // The first is the machine's, and may be the member's own as well.
+  for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
     return await build(options, databases, clock, log);
@@ -117,6 +119,7 @@ async function build(
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
+    stateFolder: config.state.folder,
     approvals: fileOf(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
@@ -326,12 +329,6 @@ async function withFleet(
 
 /** Tells one fleet from others where it introduces itself: 8 hexadecimal digits, given once. */
 async function fleetIdentity(database: StateDatabase): Promise<string> {
-  const table = database.table("fleet_document");
   const mine = JSON.stringify(randomBytes(4).toString("hex"));
-  await database.query(
-    `insert into ${table} (key, body) values ('identity', $1) on conflict (key) do nothing`,
-    [mine],
-  );
-  const { rows } = await database.query(`select body from ${table} where key = 'identity'`);
-  return JSON.parse(String(rows[0]?.[0])) as string;
+  return JSON.parse(await readOrWriteBody(database, "identity", mine)) as string;
 }

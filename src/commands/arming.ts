@@ -54,6 +54,8 @@ export interface ArmingOptions {
   /** For people: which state it is about. */
   readonly place: string;
   readonly request: ArmRequest;
+  /** Why this machine may not write although the state is armed; null where it may. */
+  readonly unarmedHere: () => string | null;
   /** Whoever started the worker asks for it. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
@@ -62,7 +64,7 @@ export interface ArmingOptions {
 }
 
 export async function openArming(options: ArmingOptions): Promise<Arming> {
-  const { store, place, request, atStart, journal, clock, log } = options;
+  const { store, place, request, unarmedHere, atStart, journal, clock, log } = options;
   const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const damaged = keys.flat().length;
   const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
@@ -81,18 +83,19 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
 
   if (atStart && armed === null) await arm("whoever started the worker");
 
+  function unarmed(): string {
+    if (isAnothers)
+      return `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`;
+    return damaged === 0
+      ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
+      : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`;
+  }
+
   return {
-    refusing: () =>
-      armed !== null
-        ? null
-        : {
-            reason: "not-armed",
-            message: isAnothers
-              ? `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
-              : damaged === 0
-                ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
-                : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
-          },
+    refusing() {
+      const message = armed === null ? unarmed() : unarmedHere();
+      return message === null ? null : { reason: "not-armed", message };
+    },
     async look() {
       if (armed !== null || !request.isThere()) return;
       await arm(request.by);

@@ -121,6 +121,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     store,
     place: guards.place,
     request: guards.armRequest,
+    unarmedHere: guards.unarmedHere,
     atStart: options.armAtStart ?? false,
     journal,
     clock,

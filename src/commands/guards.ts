@@ -13,6 +13,8 @@ export interface Guards {
   readonly place: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmRequest;
+  /** Why this machine may not write although the state is armed; null where it may. */
+  unarmedHere(): string | null;
   readonly pin: Pin;
   /** Bytes that are left where the audit log lies; null where that cannot be known. */
   freeBytes(): number | null;
@@ -24,6 +26,7 @@ export function folderGuards(folder: string): Guards {
     place: `the state ${folder}`,
     killSwitch: createKillSwitch(folder),
     armRequest: armRequestIn(folder),
+    unarmedHere: () => null,
     pin: {
       read: () => readPin(folder),
       write: (pinned) => writePin(folder, pinned),

@@ -102,6 +102,16 @@ export async function writeBody(database: StateDatabase, key: string, body: stri
   await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
 }
 
+/** Writes the document only where there is none. Answers what is there afterwards. */
+export async function readOrWriteBody(database: StateDatabase, key: string, body: string): Promise<string> {
+  const table = database.table("fleet_document");
+  const insert = `insert into ${table} (key, body) values ($1, $2) on conflict (key) do nothing`;
+  await database.transact([{ text: insert, values: [key, body] }, database.notify(topicOf(key))]);
+  const there = await readBody(database, key);
+  if (there === null) throw new Error(`The document ${key} was taken away while it was written.`);
+  return there;
+}
+
 /** Only what has this body. */
 export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;

@@ -1,5 +1,8 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { lookAtParts, lookAtState } from "#src/cli/shell/look-at-state.ts";
+import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import { Config } from "#src/config/config.ts";
 import type { FleetStatus } from "#src/fleet/fleet.ts";
 import type { Silence } from "#src/silence/silence.ts";
@@ -345,6 +348,13 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "not-armed" });
     }
     expect((await here.one("writes arm")).stdout).toContain("The members of the fleet arm writing");
+    await expect.poll(unarmed).toEqual([false, true]);
+    const onlyHere = await there.one(`write ${serviceOf(other).tags.at(-1)} 41 --source ${other} --json`);
+    expect(json(onlyHere)).toMatchObject({
+      reason: "not-armed",
+      message: expect.stringContaining("Writing was never armed on this machine for the fleet"),
+    });
+    expect((await there.one("writes arm")).code).toBe(0);
     await expect.poll(unarmed).toEqual([false, false]);
     const elsewhere = await write(here, other, 41);
     expect(told(elsewhere)).toEqual([
@@ -368,6 +378,13 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "killed" });
     }
     expect((await there.one("writes resume")).code).toBe(0);
+    await expect.poll(stopped).toEqual([false, false]);
+
+    // The file in the state folder of one machine stops the members of that machine.
+    writeFileSync(join(here.folder, "state", KILL_FILE), "");
+    await expect.poll(stopped).toEqual([true, false]);
+    expect(json(await write(here, own, 43))).toMatchObject({ reason: "killed" });
+    expect((await here.one("writes resume")).code).toBe(0);
     await expect.poll(stopped).toEqual([false, false]);
     for (const ended of await inBoth(44)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
     for (const source of [own, other])

@@ -36,7 +36,7 @@ export function createMemoryDocuments(): MemoryDocuments {
       return { command: "SELECT", rows: found === undefined ? [] : [[found]] };
     }
     if (text.startsWith("insert")) {
-      bodies.set(key, body);
+      if (!text.includes("do nothing") || !bodies.has(key)) bodies.set(key, body);
       return { command: "INSERT", rows: [] };
     }
     const isThere = bodies.get(key) === body;

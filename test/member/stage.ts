@@ -94,11 +94,12 @@ export async function setStage(options: {
       proxy: options.proxy,
       connections: options.connections ?? 4,
     });
+    const { state } = configuration as { readonly state: object };
     return {
       ...{ folder, database, databaseUrl, standby, broker, services, configuration, environment, close },
       async member(name, log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" })) {
         const member = await createMember({
-          config: Config.parse(configuration),
+          config: Config.parse({ ...configuration, state: { ...state, folder: join(folder, name) } }),
           name,
           folder: join(folder, name),
           environment,

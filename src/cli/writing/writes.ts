@@ -4,9 +4,8 @@ import { isoUtc, systemClock } from "../../clock.ts";
 import { askToArm } from "../../commands/arming.ts";
 import { createKillSwitch } from "../../commands/kill-switch.ts";
 import { Retryable } from "../../errors.ts";
-import { writeBody } from "../../fleet/document.ts";
+import { armFleetHere } from "../../fleet/armed-machine.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../fleet/kill-switch.ts";
-import { ARM } from "../../member-guards.ts";
 import type { StateDatabase } from "../../store/postgres/state-database.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-database.ts";
@@ -37,8 +36,9 @@ export function define(writes: Command, context: CliContext): void {
     .description("allow writing again, as far as the configuration does")
     .action(async () => {
       const { folder, postgres } = context.config().state;
-      if (postgres === undefined) createKillSwitch(folder).release();
-      else await withStateDatabase(context.config(), releaseFleet);
+      if (postgres !== undefined) await withStateDatabase(context.config(), releaseFleet);
+      // In a fleet the file counts as well, for the members of this machine.
+      createKillSwitch(folder).release();
       context
         .terminal()
         .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
@@ -79,10 +79,12 @@ async function releaseFleet(database: StateDatabase): Promise<void> {
 
 async function armFleet(context: CliContext): Promise<void> {
   const at = isoUtc(systemClock.now());
-  await withStateDatabase(context.config(), (database) =>
-    writeBody(database, ARM, JSON.stringify({ by: BY, at })),
-  );
+  const { folder } = context.config().state;
+  await withStateDatabase(context.config(), (database) => armFleetHere(database, folder, { by: BY, at }));
   context
     .terminal()
-    .object({ asked: true }, ["The members of the fleet arm writing within a second, or when they start."]);
+    .object({ asked: true }, [
+      "The members of the fleet arm writing within a second, or when they start.",
+      "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
+    ]);
 }

@@ -1,0 +1,129 @@
+import { readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { openArming } from "#src/commands/arming.ts";
+import { KILL_FILE } from "#src/commands/kill-switch.ts";
+import { armFleetHere, DATABASE_ID } from "#src/fleet/armed-machine.ts";
+import { createLog } from "#src/log.ts";
+import { openFleetGuards } from "#src/member-guards.ts";
+import { createMemoryDocuments, type MemoryDocuments } from "../fleet/memory-documents.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+/** Guards of a member, on a machine with a state folder of its own. */
+const log = createLog({ level: "silent" });
+const AT = "2026-06-01T00:00:00.000Z";
+const FILE = "ARMED-DATABASE";
+
+let folder: string;
+beforeEach(() => {
+  folder = newFolder();
+});
+
+function newFolder(): string {
+  const made = temporaryFolder("machine");
+  onTestFinished(() => rmSync(made, { recursive: true, force: true }));
+  return made;
+}
+
+async function guardsOf(documents: MemoryDocuments, stateFolder = folder) {
+  const { database } = documents.connect();
+  const fleet = { remedy: "run plenum writes resume", isThrown: false };
+  const guards = await openFleetGuards({
+    database,
+    killSwitch: {
+      ...{ name: "kill-switch", remedy: fleet.remedy, start: async () => {}, stop: async () => {} },
+      thrown: () => fleet.isThrown,
+      async throwIt() {
+        fleet.isThrown = true;
+      },
+    },
+    stateFolder,
+    approvals: null,
+    clock: createVirtualClock(0),
+    log,
+  });
+  onTestFinished(() => guards.close());
+  return { guards, database, fleet };
+}
+
+describe("a machine", () => {
+  test("writes nothing for a database that says it is armed, before this machine was armed for it", async () => {
+    const documents = createMemoryDocuments();
+    const { database, guards } = await guardsOf(documents);
+    await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
+    const armed = { at: AT, by: "another machine", damaged: 0 };
+    const arming = await openArming({
+      store: {
+        damagedKeys: async () => [],
+        document: async () => armed as never,
+        describe: async () => ({}) as never,
+      },
+      ...{ place: guards.place, request: guards.armRequest, unarmedHere: guards.unarmedHere },
+      atStart: false,
+      journal: { note: async () => {} },
+      clock: createVirtualClock(0),
+      log,
+    });
+    expect(arming.refusing()).toEqual({
+      reason: "not-armed",
+      message:
+        "Writing was never armed on this machine for the fleet in memory, so nothing is written: run plenum writes arm here once.",
+    });
+    await armFleetHere(database, folder, { by: "the command line", at: AT });
+    expect(arming.refusing()).toBeNull();
+  });
+
+  test("that was armed for one database writes nothing for another one, and stays armed over restarts", async () => {
+    const first = createMemoryDocuments();
+    const second = createMemoryDocuments();
+    await armFleetHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
+    await (await guardsOf(first)).guards.arm("whoever started the member");
+    const refusals = async () =>
+      Promise.all([first, second].map(async (each) => (await guardsOf(each)).guards.unarmedHere() === null));
+    expect(await refusals()).toEqual([true, false]);
+    await (await guardsOf(second)).guards.arm("whoever started the member");
+    expect(await refusals()).toEqual([false, true]);
+  });
+
+  test("is armed neither by a link nor by an id that the database took from its folder", async () => {
+    const documents = createMemoryDocuments();
+    const { guards, database } = await guardsOf(documents);
+    await armFleetHere(database, folder, { by: "the command line", at: AT });
+    expect(guards.unarmedHere()).toBeNull();
+    const digest = readFileSync(join(folder, FILE), "utf8");
+
+    const other = createMemoryDocuments();
+    other.bodies.set(DATABASE_ID, JSON.stringify(digest));
+    expect((await guardsOf(other)).guards.unarmedHere()).not.toBeNull();
+
+    rmSync(join(folder, FILE));
+    expect(guards.unarmedHere(), "without the file").not.toBeNull();
+    writeFileSync(join(folder, "elsewhere"), digest);
+    symlinkSync(join(folder, "elsewhere"), join(folder, FILE));
+    expect(guards.unarmedHere(), "by a link").not.toBeNull();
+  });
+
+  test("arms no fleet where its state folder cannot be written", async () => {
+    const documents = createMemoryDocuments();
+    const file = join(folder, "file");
+    writeFileSync(file, "");
+    await expect(
+      armFleetHere(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
+    ).rejects.toThrow();
+    expect([...documents.bodies.keys()]).toEqual([DATABASE_ID]);
+  });
+});
+
+test("the kill switch counts when it is thrown in the fleet or in the state folder of the machine", async () => {
+  const { guards, fleet } = await guardsOf(createMemoryDocuments());
+  const { killSwitch } = guards;
+  expect(killSwitch.thrown()).toBe(false);
+  writeFileSync(join(folder, KILL_FILE), "");
+  expect(killSwitch.thrown()).toBe(true);
+  expect(killSwitch.remedy).toBe(`remove ${join(folder, KILL_FILE)}`);
+  rmSync(join(folder, KILL_FILE));
+  expect(killSwitch.thrown()).toBe(false);
+  await killSwitch.throwIt("a message", AT);
+  expect([killSwitch.thrown(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);
+});
