@@ -85,7 +85,7 @@ function folderMarks(folder: string): Marks | undefined {
 }
 
 /**
- * Kubernetes gives the folder of a ConfigMap the mode 0777 and mounts it read-only, so nobody in the container can write
+ * Kubernetes gives the folder of a ConfigMap the mode 0777 and mounts it read-only, so no user of the container can write
  * there. A read-only folder alone proves nothing: of a bind mount, users of the host may write to it.
  */
 function isVolumeOfKubernetes(folder: string, uid: number): boolean {
