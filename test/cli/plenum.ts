@@ -131,7 +131,8 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
         sinks: { files: { file: { folder: "events" }, from: "beginning" } },
         ...sections,
       };
-      writeFileSync(path("plenum.yaml"), stringify(config));
+      // Also with a umask of 002: a worker refuses a file that a group may write.
+      writeFileSync(path("plenum.yaml"), stringify(config), { mode: 0o644 });
     },
   };
   place.configure();
