@@ -1,4 +1,5 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } from "node:fs";
+import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync, statSync } from "node:fs";
+import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "./clock.ts";
 import { ConfigError, OwnTrouble } from "./errors.ts";
@@ -43,7 +44,8 @@ const SHARED_MEMORY = "/dev/shm";
 
 /** Why a path can be no secret file, with links followed: a sentence, or null where it can be one. */
 function kernelComplaint(path: string): string | null {
-  const real = realFolder(path);
+  // A missing file is looked at again when it is read; to follow its links now would cost each check much more.
+  const real = existsSync(path) ? realFolder(path) : resolve(path);
   const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
   const folder = KERNEL_FOLDERS.find(isIn);
   if (folder === undefined || isIn(SHARED_MEMORY)) return null;

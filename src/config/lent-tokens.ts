@@ -74,10 +74,9 @@ function identitiesOf(ref: SecretRef): readonly string[] {
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
   const path = `path ${realFolder(ref.file)}`;
   try {
-    const { dev, ino } = statSync(ref.file, { bigint: true });
-    return [path, `file ${dev} ${ino}`];
+    const marks = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
+    return marks === undefined ? [path] : [path, `file ${marks.dev} ${marks.ino}`];
   } catch {
-    // Not there yet, or not to be looked at.
     return [path];
   }
 }
