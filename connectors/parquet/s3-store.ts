@@ -293,10 +293,14 @@ function escaped(key: string): string {
 
 /** What a page of a list says; the keys without the prefix. `next` is null on the last page. */
 function listed(xml: string, prefixLength: number): { objects: StoredObject[]; next: string | null } {
-  const objects = [...xml.matchAll(/<Contents>(.*?)<\/Contents>/gs)].map(([, content = ""]) => ({
-    key: decodeURIComponent(within(content, "Key").replaceAll("+", " ")).slice(prefixLength),
-    bytes: Number(within(content, "Size")),
-  }));
+  const objects = xml
+    .split("<Contents>")
+    .slice(1)
+    .filter((content) => content.includes("</Contents>"))
+    .map((content) => ({
+      key: decodeURIComponent(within(content, "Key").replaceAll("+", " ")).slice(prefixLength),
+      bytes: Number(within(content, "Size")),
+    }));
   const isCut = within(xml, "IsTruncated") === "true";
   return { objects, next: isCut ? within(xml, "NextContinuationToken") : null };
 }

@@ -71,5 +71,5 @@ function linesOf(fields: Told["text"]["fields"], longest: number): readonly stri
 
 /** Notes carry HTML out between `[code]` and `[/code]`, and call whoever `@[sys_id:name]` names. */
 function defused(text: string): string {
-  return text.replaceAll(/\[(?=\s*\/?\s*code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
+  return text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
 }

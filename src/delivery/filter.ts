@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { type Event, KINDS, type Kind } from "../event.ts";
+import { globMatches } from "../glob.ts";
 import type { Wanted } from "../store/store.ts";
 import { closest } from "../suggest.ts";
 
@@ -106,7 +107,7 @@ function matchersOf({ kinds }: Filter): readonly Matcher[] {
 
 function matcher(pattern: string): Matcher {
   if (!pattern.includes("*")) return (kind) => kind === pattern;
-  const parts = pattern.split("*").map((part) => part.replaceAll(/[^a-z-]/g, "\\$&"));
-  const expression = new RegExp(`^${parts.join("[a-z-]*")}$`);
-  return (kind) => expression.test(kind);
+  // A kind has small letters and hyphens only.
+  const isPossible = /^[a-z*-]+$/.test(pattern);
+  return (kind) => isPossible && globMatches(pattern, kind);
 }

@@ -1,6 +1,7 @@
 import type { Alarm } from "../building.ts";
 import { ConfigError } from "../errors.ts";
 import { type Event, makeEvent } from "../event.ts";
+import { globMatches } from "../glob.ts";
 import type { AgreedSilence } from "../silence-facts.ts";
 import type { Store } from "../store/store.ts";
 
@@ -91,7 +92,7 @@ export function covers(silence: Silence, source: string, alarm: Alarm): boolean 
     (silence.site === null || silence.site === alarm.site.id) &&
     (silence.priorities === null || silence.priorities.includes(alarm.trigger.priority)) &&
     (silence.alarm === null || silence.alarm === alarm.id) &&
-    (silence.name === null || likeName(silence.name, alarm.trigger.displayName))
+    (silence.name === null || globMatches(silence.name, alarm.trigger.displayName))
   );
 }
 
@@ -108,11 +109,6 @@ export function whom(
     source === null ? null : `of source ${source}`,
   ].filter((part) => part !== null);
   return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
-}
-
-function likeName(pattern: string, name: string): boolean {
-  const parts = pattern.split("*").map((part) => part.replaceAll(/[\\^$.+?()[\]{}|]/g, "\\$&"));
-  return new RegExp(`^${parts.join(".*")}$`, "isu").test(name);
 }
 
 function silenceEvent(

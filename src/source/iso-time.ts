@@ -17,6 +17,8 @@ const COMMON_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
 const COMMON_OFFSET =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
+/** Characters of a time. The expressions below take quadratic time: a text of 200,000 characters would take a minute. */
+const LONGEST = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /**
@@ -32,6 +34,7 @@ export function wireTime(raw: string): WireTime {
     if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
   }
   if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
+  if (raw.length > LONGEST) return { text: raw, known: false };
   const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
   const spelled = upper
     .replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T")

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { Tag } from "../building.ts";
+import { globMatches } from "../glob.ts";
 
 const Narrowing = {
   sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; a tag of any of them." }),
@@ -81,33 +82,4 @@ function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag)
           globMatches(pattern, tag.displayName) ||
           (tag.description !== null && globMatches(pattern, tag.description)),
       ));
-}
-
-/**
- * Whether a pattern of `*` and `?` fits a whole text, ignoring case. It goes back to the last star only, so a
- * hostile name costs pattern times text at most; a regular expression could cost far more.
- */
-export function globMatches(pattern: string, text: string): boolean {
-  const wanted = [...pattern.toLowerCase()];
-  const given = [...text.toLowerCase()];
-  let w = 0;
-  let g = 0;
-  let star = -1;
-  let taken = 0;
-  while (g < given.length) {
-    if (wanted[w] === "*") {
-      star = w++;
-      taken = g;
-    } else if (w < wanted.length && (wanted[w] === "?" || wanted[w] === given[g])) {
-      w++;
-      g++;
-    } else if (star >= 0) {
-      w = star + 1;
-      g = ++taken;
-    } else {
-      return false;
-    }
-  }
-  while (wanted[w] === "*") w++;
-  return w === wanted.length;
 }

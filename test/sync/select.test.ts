@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { HistoryConfig } from "#src/sync/history/config.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
-import { firstMatch, globMatches, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
+import { globMatches } from "#src/glob.ts";
+import { firstMatch, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
 
 function tag(
   fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] },

@@ -38,7 +38,7 @@ export function define(silence: Command, context: CliContext): void {
     .option("--source <name>", "only alarms of this source")
     .option("--site <id>", "only alarms of this site", siteId)
     .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
-    .option("--name <pattern>", "only alarms of this name, * is any text")
+    .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")
     .option("--all", "every alarm")
     .option("--from <time>", "beginning, ISO 8601; now when left out", time)

@@ -1,0 +1,49 @@
+import { describe, expect, test } from "vitest";
+import { withoutCredentials } from "#src/log.ts";
+import { covers } from "#src/silence/silence.ts";
+import { wireTime } from "#src/source/iso-time.ts";
+import { ALARM } from "./sample-events.ts";
+import { programs, textOf } from "./structure/imports.ts";
+
+/**
+ * A regular expression that text from outside shapes can take minutes for one name. So each file that builds one at run
+ * time is listed with the reason why its parts are constants; patterns of people are matched by `src/glob.ts`.
+ */
+const BUILT_FROM_CONSTANTS: Readonly<Record<string, string>> = {
+  "connectors/email/config.ts": "puts one constant expression into two",
+  "connectors/file/parts.ts": "the sink's file name, which the schema limits to plain characters, and constants",
+  "connectors/kafka/topics.ts": "escaped text of the configured topic around `[\\w-]+`",
+  "connectors/mqtt/topics.ts": "escaped levels of the configured layout around `[^/]+`",
+  "connectors/parquet/s3-store.ts": "the name of an XML element, a constant of each call",
+};
+
+describe("regular expressions", () => {
+  test("are built at run time only in the listed files", () => {
+    const found = programs().filter((file) => /\bRegExp\s*\(/.test(textOf(file)));
+    expect(found.toSorted()).toEqual(Object.keys(BUILT_FROM_CONSTANTS));
+  });
+
+  // With quadratic and cubic expressions these took 51 s, 5 s, 12 s and 6 s.
+  test.each<[string, () => unknown, unknown]>([
+    [
+      "a silence's pattern and a long alarm name",
+      () => {
+        const trigger = { ...ALARM.trigger, displayName: "pump hall fan ".repeat(350) };
+        return covers({ ...SILENCE, name: "*pump*hall*fan*stopped" }, "main", { ...ALARM, trigger });
+      },
+      false,
+    ],
+    ["a time of letters", () => wireTime("a".repeat(40_000)).known, false],
+    ["a time with spaces", () => wireTime(`2026-01-01T10:00:00${" ".repeat(40_000)}x`).known, false],
+    ["a message that is almost an address", () => withoutCredentials("a.".repeat(30_000)).length, 60_000],
+  ])("take less than half a second for a long text: %s", (_, run, result) => {
+    const startedMs = performance.now();
+    expect(run()).toBe(result);
+    expect(performance.now() - startedMs).toBeLessThan(500);
+  });
+});
+
+const SILENCE = {
+  ...{ id: "s1", source: null, site: null, alarm: null, priorities: null, isTold: false },
+  ...{ from: "2026-11-21T10:00:00.000Z", to: "2026-11-21T11:00:00.000Z", reason: "Repair", madeBy: "cli" },
+};
