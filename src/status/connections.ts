@@ -1,10 +1,10 @@
-import type { Server, ServerOptions } from "node:http";
+import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
 /**
- * What keeps connections to the status page from taking the descriptors that polls and sinks need, and crowds from
- * keeping others out: limits of how many there are, and times within which whoever connects has to say something.
- * 1,100 connections that say nothing hold 150 descriptors at most, and none of them for longer than about 14 s.
+ * Limits of the connections to the status page, so that they neither take the descriptors that polls and sinks need nor
+ * shut visitors out. When a limit is reached, a new connection takes the place of the oldest one for which the worker is
+ * not preparing a response: 1,100 connections that send nothing hold 150 descriptors at most, and `/healthz` answers.
  */
 
 /** Times in milliseconds: for the headers, for the whole request, and between two requests of a connection. */
@@ -32,33 +32,73 @@ export interface ConnectionLimits {
 
 const CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
 
-/** Closes at once what is beyond the limits. `nearAddress` is the proxy's, where there is one. */
+/** Connections whose password is checked after a delay. A new visitor may take their place. */
+export const delayedConnections = new WeakSet<object>();
+
+interface Connection {
+  readonly socket: Socket;
+  readonly owner: string;
+  readonly isNear: boolean;
+  /** The latest request and its response; null between two requests. */
+  exchange: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
+}
+
+/** True while the worker prepares the response to a complete request. */
+function isAtWork({ exchange, socket }: Connection): boolean {
+  return (
+    exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket)
+  );
+}
+
+/** True while the client has not received a complete response yet. */
+function isSending({ exchange }: Connection): boolean {
+  return exchange?.response.writableEnded === true;
+}
+
+/** Keeps to the limits by closing connections. `nearAddress` is the proxy's, where there is one. */
 export function limitConnections(
   server: Server,
   nearAddress: string | null = null,
   limits: ConnectionLimits = CONNECTION_LIMITS,
 ): void {
   const near = nearAddress === null ? null : ownerOf(nearAddress);
-  const open = new Map<string, number>();
-  let others = 0;
-  server.maxConnections = limits.total;
+  /** The oldest first. */
+  const open = new Map<Socket, Connection>();
   server.setTimeout(LONGEST_SILENCE_MS);
+
+  function close(socket: Socket): void {
+    open.delete(socket);
+    socket.destroy();
+  }
+
+  /** Closes the oldest connection of a full group that can be closed; false when the worker is at work on all. */
+  function makeRoom(most: number, isMember: (connection: Connection) => boolean): boolean {
+    const group = [...open.values()].filter(isMember);
+    if (group.length < most) return true;
+    const oldest = group.find((each) => !isAtWork(each) && !isSending(each)) ?? group.find(isSending);
+    if (oldest !== undefined) close(oldest.socket);
+    return oldest !== undefined;
+  }
 
   server.on("connection", (socket: Socket) => {
     const owner = ownerOf(socket.remoteAddress ?? "");
     const isNear = owner === LOOPBACK || owner === near;
-    const held = open.get(owner) ?? 0;
-    if (held >= (isNear ? limits.near : limits.perAddress) || (!isNear && others >= limits.others)) {
-      socket.destroy();
-      return;
-    }
-    open.set(owner, held + 1);
-    if (!isNear) others += 1;
-    socket.once("close", () => {
-      const left = (open.get(owner) ?? 1) - 1;
-      if (left === 0) open.delete(owner);
-      else open.set(owner, left);
-      if (!isNear) others -= 1;
+    const hasRoom =
+      makeRoom(isNear ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
+      (isNear || makeRoom(limits.others, (each) => !each.isNear)) &&
+      makeRoom(limits.total, () => true);
+    if (!hasRoom) return void socket.destroy();
+    open.set(socket, { socket, owner, isNear, exchange: null });
+    socket.once("close", () => open.delete(socket));
+  });
+
+  // Before the request is handled: a short response ends at once.
+  server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
+    const connection = open.get(request.socket);
+    if (connection === undefined) return;
+    connection.exchange = { request, response };
+    response.once("close", () => {
+      if (connection.exchange?.response === response) connection.exchange = null;
     });
   });
 }

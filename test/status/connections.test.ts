@@ -1,9 +1,10 @@
 import { EventEmitter, once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
-import type { Server } from "node:http";
+import { get, type IncomingMessage, type Server } from "node:http";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { Secret } from "#src/log.ts";
 import { limitConnections, ownerOf } from "#src/status/connections.ts";
 import { createStatusServer } from "#src/status/server.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
@@ -21,7 +22,12 @@ interface Crowd {
   atMost(count: number): Promise<void>;
 }
 
-async function crowd(count: number, port: number, said: string): Promise<Crowd> {
+async function crowd(
+  count: number,
+  port: number,
+  said: string,
+  addressOf: (n: number) => string = () => "127.0.0.1",
+): Promise<Crowd> {
   const sockets = new Set<Socket>();
   const gone = new EventEmitter();
   let turnedAway = 0;
@@ -29,7 +35,7 @@ async function crowd(count: number, port: number, said: string): Promise<Crowd> 
     for (const socket of sockets) socket.destroy();
   });
   for (let n = 0; n < count; n += 1) {
-    const socket = connect(port, "127.0.0.1");
+    const socket = connect({ port, host: "127.0.0.1", localAddress: addressOf(n) });
     sockets.add(socket);
     socket.on("error", () => undefined);
     // Reads what comes, so that it is seen when the far end ends the connection.
@@ -128,11 +134,43 @@ describe.skipIf(process.platform !== "linux")("a worker that has no descriptor l
   });
 });
 
+/** Rest of the head of a request with the right password; without its last line. */
+const RIGHT = `HTTP/1.1\r\nhost: localhost\r\nx-plenum: status-page\r\nauthorization: Basic ${Buffer.from("plenum:correct horse").toString("base64")}\r\n`;
+
+describe.skipIf(process.platform !== "linux")("half-open connections of six addresses", () => {
+  test.each([
+    ["send nothing", ""],
+    ["send half a header", "GET / HTTP/1.1\r\n"],
+    [
+      "send half a body",
+      `POST /api/silences ${RIGHT}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`,
+    ],
+    ["keep a connection after a response", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"],
+    ["wait for the check of a password", `GET /api/status ${RIGHT.replace("cGxl", "eGxl")}\r\n`],
+  ])("that %s leave room for another visitor", async (_, said) => {
+    const password = new Secret("correct horse");
+    const server = createStatusServer(serverOptions(await shownBuilding(), { password }));
+    await server.start(new AbortController().signal);
+    onTestFinished(() => server.stop(1_000));
+    const port = Number(new URL(server.url()).port);
+    await crowd(192, port, said, (n) => `127.0.0.${2 + (n % 6)}`);
+    for (let n = 0; n < 20; n += 1) expect(await health(port)).toBe(200);
+  });
+});
+
+/** Status of `/healthz` for another visitor, with a connection of its own. */
+async function health(port: number): Promise<number> {
+  const asked = get({ port, host: "127.0.0.1", localAddress: "127.0.0.9", path: "/healthz", agent: false });
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
+  response.resume();
+  return response.statusCode ?? 0;
+}
+
 describe("the limits", () => {
   function limited(nearAddress: string | null = null) {
-    const server = Object.assign(new EventEmitter(), { maxConnections: 0, setTimeout: () => undefined });
+    const server = Object.assign(new EventEmitter(), { setTimeout: () => undefined });
     limitConnections(server as unknown as Server, nearAddress, {
-      total: 9,
+      total: 7,
       others: 4,
       perAddress: 2,
       near: 5,
@@ -147,31 +185,67 @@ describe("the limits", () => {
         },
       });
       server.emit("connection", socket);
-      return { closed: () => closed, leave: () => socket.emit("close") };
+      /** Sends a request; `ends` is the end of its response by the worker, `read` that the client has it. */
+      const ask = (complete = true) => {
+        const response = Object.assign(new EventEmitter(), { writableEnded: false });
+        server.emit("request", { socket, complete }, response);
+        return {
+          ends: () => Object.assign(response, { writableEnded: true }),
+          read: () => response.emit("close"),
+        };
+      };
+      return { closed: () => closed, leave: () => socket.emit("close"), ask };
     };
-    return { server, arrive };
+    const closed = (all: readonly { closed(): boolean }[]) => all.map((each) => each.closed());
+    return { arrive, closed };
   }
 
-  test("one address has its share, and gets it back when a connection ends", () => {
-    const { server, arrive } = limited();
-    expect(server.maxConnections).toBe(9);
-    const [first] = [arrive("192.0.2.1"), arrive("::ffff:192.0.2.1")];
-    expect(arrive("192.0.2.1").closed()).toBe(true);
-    expect(arrive("192.0.2.2").closed()).toBe(false);
-    first?.leave();
-    expect(arrive("192.0.2.1").closed()).toBe(false);
-    expect(arrive("192.0.2.1").closed()).toBe(true);
+  test("a new connection of an address takes the place of its oldest one", () => {
+    const { arrive, closed } = limited();
+    const other = arrive("192.0.2.2");
+    const all = [arrive("192.0.2.1"), arrive("::ffff:192.0.2.1"), arrive("192.0.2.1")];
+    expect(closed([other, ...all])).toEqual([false, true, false, false]);
+    all[1]?.leave();
+    expect(closed([...all, arrive("192.0.2.1")])).toEqual([true, false, false, false]);
+  });
+
+  test("keeps connections whose request the worker is answering, and refuses the new one then", () => {
+    const { arrive, closed } = limited();
+    const [first, second] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
+    const [answered] = [first.ask(), second.ask()];
+    expect(closed([first, second, arrive("192.0.2.1")])).toEqual([false, false, true]);
+    answered.ends();
+    answered.read();
+    expect(closed([first, second, arrive("192.0.2.1")])).toEqual([true, false, false]);
+  });
+
+  test("closes one that sends half a request before one that has not read its response", () => {
+    const { arrive, closed } = limited();
+    const [sending, half] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
+    sending.ask().ends();
+    half.ask(false);
+    expect(closed([sending, half, arrive("192.0.2.1")])).toEqual([false, true, false]);
+    const third = arrive("192.0.2.1");
+    third.ask();
+    expect(closed([sending, third, arrive("192.0.2.1")])).toEqual([true, false, false]);
   });
 
   test("strangers together leave places to this machine and to the proxy", () => {
-    const { arrive } = limited("198.51.100.9");
-    const strangers = [1, 2, 3, 4].map((n) => arrive(`192.0.2.${n}`));
-    expect(strangers.map(({ closed }) => closed())).toEqual([false, false, false, false]);
-    expect(arrive("192.0.2.5").closed()).toBe(true);
-    for (const near of ["127.0.0.1", "::1", "127.8.8.8", "::ffff:127.0.0.1", "127.0.0.1"])
-      expect(arrive(near).closed(), near).toBe(false);
-    expect(arrive("127.0.0.1").closed()).toBe(true);
-    expect([1, 2, 3].map(() => arrive("198.51.100.9").closed())).toEqual([false, false, false]);
+    const { arrive, closed } = limited("198.51.100.9");
+    const strangers = [1, 2, 3, 4, 5].map((n) => arrive(`192.0.2.${n}`));
+    expect(closed(strangers)).toEqual([true, false, false, false, false]);
+    const near = ["127.0.0.1", "::1", "198.51.100.9"].map(arrive);
+    expect(closed(strangers)).toEqual([true, false, false, false, false]);
+    const more = ["127.8.8.8", "::ffff:127.0.0.1", "198.51.100.9", "198.51.100.9"].map(arrive);
+    expect(closed(strangers)).toEqual([true, true, true, true, true]);
+    expect(closed([...near, ...more])).toEqual(Array(7).fill(false));
+    expect(closed([arrive("127.0.0.1"), arrive("127.0.0.1"), ...near])).toEqual([
+      false,
+      false,
+      true,
+      true,
+      false,
+    ]);
   });
 
   test.each([
