@@ -79,7 +79,11 @@ export function anyOf(...bells: readonly [Bell, ...Bell[]]): Bell {
 }
 
 /** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
-export async function rest(clock: Clock, ms: number, ...signals: readonly AbortSignal[]): Promise<boolean> {
+export async function rest(
+  clock: Pick<Clock, "sleep">,
+  ms: number,
+  ...signals: readonly AbortSignal[]
+): Promise<boolean> {
   if (signals.some((signal) => signal.aborted)) return false;
   const [only] = signals;
   if (only !== undefined && signals.length === 1) return asleep(clock, ms, only);

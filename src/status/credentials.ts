@@ -4,12 +4,12 @@ import type { Secret } from "../log.ts";
 import { readSecret, type SecretRef } from "../secret.ts";
 import type { StatusConfig } from "./config.ts";
 
-/** Fewest characters of a password: five guesses and then two a minute find nothing of this length. */
+/** Fewest characters of a password: a few guesses a second find nothing of this length. */
 const LEAST_LENGTH = 12;
 
 /**
- * Who somebody is by what they know: an operator may stop all writing and begin and end silences, a viewer looks, and a
- * scraper gets the metrics and nothing else.
+ * Who somebody is by what they know: an operator may do all that the page offers, a viewer looks, and a scraper gets the
+ * metrics and nothing else.
  */
 export type Role = "operator" | "viewer" | "scraper";
 
@@ -54,7 +54,7 @@ export function roleOf(authorization: string, credentials: Credentials): Role | 
     ["viewer", viewer && basic("viewer", viewer)],
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
-  const shown = roles.filter(([, wanted]) => equal(said, wanted ?? "") && wanted !== null);
+  const shown = roles.filter(([, wanted]) => isEqual(said, wanted ?? "") && wanted !== null);
   return shown[0]?.[0] ?? null;
 }
 
@@ -62,7 +62,7 @@ function basic(user: string, password: Secret): string {
   return `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
 }
 
-function equal(given: string, wanted: string): boolean {
+export function isEqual(given: string, wanted: string): boolean {
   const digest = (text: string) => createHash("sha256").update(text).digest();
   return timingSafeEqual(digest(given), digest(wanted));
 }

@@ -1,16 +1,16 @@
 import type { Context, MiddlewareHandler } from "hono";
+import { every } from "hono/combine";
 import type { Clock } from "../clock.ts";
 import { PAGE_HEADERS } from "../page-headers.ts";
 import type { StatusConfig } from "./config.ts";
-import { type Credentials, type Role, roleOf } from "./credentials.ts";
-import { createGuesses } from "./guesses.ts";
-import { visitorOf } from "./visitor.ts";
+import type { Credentials, Role } from "./credentials.ts";
+import { passwordCheck } from "./password-check.ts";
 
 /** Asked for each request: the passwords may change while the page is served. */
 export interface Guard {
-  readonly config: Pick<StatusConfig, "host" | "trusted_proxy">;
+  readonly config: Pick<StatusConfig, "behind_tls_proxy" | "host" | "trusted_proxy">;
   readonly credentials: Credentials | null;
-  readonly clock: Pick<Clock, "monotonic">;
+  readonly clock: Pick<Clock, "monotonic" | "sleep">;
 }
 
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
@@ -28,30 +28,63 @@ export function roleIn(context: Context): Role | null {
   return roles.get(context) ?? null;
 }
 
+/** Emergency stop of writing. The only change that needs no password where none is configured: it harms no building. */
+export const STOP = "/api/writes/stop";
+
+/** What needs a password, and the command that does the same for the owner of the state folder. */
+const COMMANDS: readonly (readonly [path: string, command: string])[] = [
+  ["/api/silences", "plenum silence"],
+  ["/api/sink/retry", "plenum outbox resend"],
+  ["/api/write", "plenum write"],
+];
+
+/** True where no password is configured, so that the page may change nothing but stop writing. */
+export function needsPassword(context: Context): boolean {
+  return roleIn(context) === null;
+}
+
 /**
- * Why somebody may not write to the building from the page; null where they may. Without a password everybody on this
- * machine could, while `plenum write` is for who owns the state folder.
+ * Why a visitor may not make a change, as a sentence; null where they may. Without a password every user and program of this
+ * machine can reach the page, and only the owner of the state folder may operate the worker.
  */
+function closedTo(role: Role | null, path: string): string | null {
+  if (role === "operator" || (role === null && path === STOP)) return null;
+  if (role !== null) return VIEWER;
+  const [, command] = COMMANDS.find(([prefix]) => path.startsWith(prefix)) ?? [];
+  const way = command === undefined ? "" : `, or run \`${command}\` as the user of the worker`;
+  return `This needs a password. Set status.password${way}.`;
+}
+
+/** Why a visitor may not write to the building from the page; null where they may. */
 export function writesClosedTo(role: Role | null): string | null {
-  if (role === "operator") return null;
-  if (role === null)
-    return "Writing from the page needs a password (status.password); `plenum write` does not.";
-  return VIEWER;
+  return closedTo(role, "/api/write");
 }
 
 const VIEWER = "A viewer may look, and change nothing.";
 
 /**
- * Who may look: with a password whoever knows it, otherwise only requests to the names that we serve under, so that
- * a page from elsewhere whose name suddenly points here (DNS rebinding) learns nothing.
+ * Decides who may look and who may change something. A right password opens what its role may do. Where none is
+ * configured, requests to our own names may look and stop writing.
  */
 export function guard(options: Guard): MiddlewareHandler {
-  const anybody = knownHosts(options.config.host);
-  const whoKnows = passwordOnly(options);
-  return (context, next) => {
-    const { credentials } = options;
-    return credentials === null ? anybody(context, next) : whoKnows(credentials)(context, next);
-  };
+  const fromHere = knownHosts(options.config.host);
+  const admit = (context: Context, role: Role) => void roles.set(context, role);
+  const checked = passwordCheck({ ...options, stop: STOP, admit });
+  return every(
+    (context, next) =>
+      options.credentials === null ? fromHere(context, next) : checked(options.credentials)(context, next),
+    byRole,
+  );
+}
+
+const byRole: MiddlewareHandler = async (context, next) => {
+  const message = refusalOf(roleIn(context), context.req.method, context.req.path);
+  return message === null ? next() : context.json({ message }, 403);
+};
+
+function refusalOf(role: Role | null, method: string, path: string): string | null {
+  if (role === "scraper") return path === "/metrics" ? null : "The metrics token opens /metrics only.";
+  return method === "GET" || method === "HEAD" ? null : closedTo(role, path);
 }
 
 /**
@@ -70,41 +103,14 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   return next();
 };
 
-function knownHosts(own: string): MiddlewareHandler {
+/**
+ * Lets through requests to the names that we serve under, so that a page from elsewhere whose name suddenly points here
+ * (DNS rebinding) learns nothing.
+ */
+export function knownHosts(own: string): MiddlewareHandler {
   const known = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
   return async (context, next) => {
     const name = (context.req.header("host") ?? "").replace(/:\d+$/, "").toLowerCase();
     return known.has(name) ? next() : context.text("Unknown host name.\n", 403);
   };
-}
-
-function passwordOnly({ config, clock }: Guard): (credentials: Credentials) => MiddlewareHandler {
-  const guesses = createGuesses(clock);
-  return (credentials) => async (context, next) => {
-    const given = context.req.header("authorization");
-    if (given !== undefined) {
-      const visitor = visitorOf(context, config.trusted_proxy?.address);
-      const waitMs = guesses.waitMs(visitor);
-      if (waitMs > 0) {
-        context.header("retry-after", String(Math.ceil(waitMs / 1_000)));
-        return context.text("Too many wrong passwords from this address; wait a little.\n", 429);
-      }
-      const role = roleOf(given, credentials);
-      if (role !== null) {
-        roles.set(context, role);
-        const message = refusalOf(role, context.req.method, context.req.path);
-        return message === null ? next() : context.json({ message }, 403);
-      }
-      guesses.wrong(visitor);
-    }
-    context.header("www-authenticate", 'Basic realm="Plenum", charset="UTF-8"');
-    return context.text("The user name is plenum; the password is the configured one.\n", 401);
-  };
-}
-
-/** What somebody of a role may not do, as a sentence; null where they may. */
-function refusalOf(role: Role, method: string, path: string): string | null {
-  if (role === "scraper") return path === "/metrics" ? null : "The metrics token opens /metrics only.";
-  const changes = method !== "GET" && method !== "HEAD";
-  return role === "viewer" && changes ? VIEWER : null;
 }

@@ -18,7 +18,7 @@ import { assetRoutes } from "./assets.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
-import { guard, sameOriginOnly, securityHeaders } from "./guard.ts";
+import { guard, needsPassword, STOP, sameOriginOnly, securityHeaders } from "./guard.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
@@ -26,14 +26,14 @@ import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
 import { namedIn } from "./visitor.ts";
 
 /**
- * Health, metrics and the status page. The page shows, and changes four things: it stops all writing, begins and ends
- * silences, hands a write to the gate, and has dead letters sent again. What else operates the worker is the operator's
- * door, which is no part of it.
+ * Health, metrics and the status page. The page shows, and changes four things: it stops all writing, and with a password
+ * it begins and ends silences, hands a write to the gate, and has dead letters sent again. Everything else that operates
+ * the worker uses the control socket, which is no part of the page.
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
   readonly credentials: Credentials | null;
-  readonly clock: Pick<Clock, "monotonic" | "now">;
+  readonly clock: Pick<Clock, "monotonic" | "now" | "sleep">;
   readonly silencesOf: SilenceRoutes["silencesOf"];
   readonly endSilence: SilenceRoutes["endSilence"];
   readonly status: Status;
@@ -90,13 +90,15 @@ export function statusRoutes(options: StatusServerOptions): Hono {
       "content-type": options.metrics.contentType,
     });
   });
-  app.get("/api/status", async (context) => context.json(await options.status.report()));
+  app.get("/api/status", async (context) =>
+    context.json({ ...(await options.status.report()), needsPassword: needsPassword(context) }),
+  );
   app.get("/api/fleet", async (context) =>
     options.fleet === undefined
       ? context.json({ message: "This worker is no member of a fleet." }, 404)
       : context.json(await options.fleet()),
   );
-  app.post("/api/writes/stop", sameOriginOnly, async (context) => {
+  app.post(STOP, sameOriginOnly, async (context) => {
     if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
     await options.stopWrites(namedIn(context, options.config.trusted_proxy));
     return context.json({ stopped: true });

@@ -2,12 +2,17 @@ import type { Context } from "hono";
 import type { TrustedProxy } from "./config.ts";
 import { ownerOf, plainAddress } from "./connections.ts";
 
-/** The other end of the connection; empty in a test without one. */
-function socketAddress(context: Context): string {
+/** The connection of a request; an empty object in a test without one. */
+export function socketOf(context: Context): { readonly remoteAddress?: string } {
   const { incoming } = (context.env ?? {}) as {
     readonly incoming?: { readonly socket?: { readonly remoteAddress?: string } };
   };
-  return plainAddress(incoming?.socket?.remoteAddress ?? "");
+  return incoming?.socket ?? {};
+}
+
+/** The address of the client or the proxy; empty in a test without one. */
+function socketAddress(context: Context): string {
+  return plainAddress(socketOf(context).remoteAddress ?? "");
 }
 
 function isProxy(context: Context, proxy: string | undefined): boolean {

@@ -1,3 +1,4 @@
+import { setImmediate as eventLoop } from "node:timers/promises";
 import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/event.ts";
@@ -22,6 +23,10 @@ const DATA = ["/api/status", "/api/alarms", "/api/tags", "/api/events", "/metric
 const SILENCES = "/api/silences";
 const READ = [...PAGE, ...DATA, SILENCES];
 const OPEN = ["/healthz", "/readyz"];
+
+const PASSWORD = new Secret("correct horse");
+const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
+const OPERATOR = { authorization: basic("plenum:correct horse") };
 
 /** What a browser sends along when the page itself asks. */
 const OWN = {
@@ -52,7 +57,7 @@ describe("the stop of all writing", () => {
     const { app } = await routes({ stopWrites });
     const answer = await app.request("/api/writes/stop", { method: "POST", headers: OWN });
     expect([answer.status, stopWrites.mock.calls.length]).toEqual([200, 1]);
-    expect((await app.request("/api/writes/resume", { method: "POST", headers: OWN })).status).toBe(404);
+    expect((await app.request("/api/writes/resume", { method: "POST", headers: OWN })).status).toBe(403);
   });
 
   test.each([
@@ -78,19 +83,24 @@ describe("silences", () => {
   const ASKED = { source: "north", site: 1, minutes: 240, reason: "The boiler is exchanged" };
 
   async function silencing() {
-    const { app, clock, get, store } = await routes();
+    const { app, clock, get, store } = await routes({ password: PASSWORD });
     await fillSource(store, "north", { siteName: "Skolen", tagNames: [], alarms: [{}, {}] });
     const begin = async (body: unknown, headers: Readonly<Record<string, string>> = {}) => {
       const text = typeof body === "string" ? body : JSON.stringify(body);
-      const request = { method: "POST", headers: { ...OWN, ...JSON_TYPE, ...headers }, body: text };
+      const request = {
+        method: "POST",
+        headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers },
+        body: text,
+      };
       const answer = await app.request(SILENCES, request);
       return { status: answer.status, ...((await answer.json()) as { message?: string; id?: string }) };
     };
-    const end = async (id: string, headers: Readonly<Record<string, string>> = OWN) =>
+    const end = async (id: string, headers: Readonly<Record<string, string>> = { ...OWN, ...OPERATOR }) =>
       (await app.request(`${SILENCES}/${id}/end`, { method: "POST", headers })).status;
-    const rows = async () => (await (await get(SILENCES)).json()) as readonly SilenceRow[];
-    const alarms = async () => ((await (await get("/api/alarms")).json()) as AlarmList).rows;
-    return { app, begin, end, get, rows, alarms, store, clock };
+    const look = (path: string) => get(path, { ...LOCAL, ...OPERATOR });
+    const rows = async () => (await (await look(SILENCES)).json()) as readonly SilenceRow[];
+    const alarms = async () => ((await (await look("/api/alarms")).json()) as AlarmList).rows;
+    return { app, begin, end, get: look, rows, alarms, store, clock };
   }
 
   test("of a site, and its alarms say so, until it is ended", async () => {
@@ -212,13 +222,12 @@ describe("silences", () => {
     ["without the page's header", { "x-plenum": "" }],
     ["from another site", { origin: "https://evil.example" }],
     ["by a browser that says it is another site's doing", { "sec-fetch-site": "cross-site" }],
-    ["under a foreign name", { host: "evil.example" }],
   ])("neither begin nor end %s", async (_, headers) => {
     const { app, end, store, rows } = await silencing();
     await addSilence(store, SILENCE);
-    const request = { method: "POST", headers: { ...OWN, ...JSON_TYPE, ...headers } };
+    const request = { method: "POST", headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers } };
     expect((await app.request(SILENCES, { ...request, body: JSON.stringify(ASKED) })).status).toBe(403);
-    expect(await end(SILENCE.id, { ...OWN, ...headers })).toBe(403);
+    expect(await end(SILENCE.id, { ...OWN, ...OPERATOR, ...headers })).toBe(403);
     expect(await rows()).toHaveLength(1);
   });
 
@@ -241,8 +250,47 @@ describe("silences", () => {
   });
 });
 
+describe("without a password", () => {
+  test.each([
+    [SILENCES, "plenum silence"],
+    [`${SILENCES}/${SILENCE.id}/end`, "plenum silence"],
+    ["/api/sink/retry", "plenum outbox resend"],
+    ["/api/write", "plenum write"],
+  ])("POST %s is refused and names the command %s", async (path, command) => {
+    const { app, store } = await routes();
+    await addSilence(store, SILENCE);
+    const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair", name: "lake" });
+    const headers = { ...OWN, "content-type": "application/json" };
+    const response = await app.request(path, { method: "POST", headers, body });
+    expect([response.status, await response.json()]).toEqual([
+      403,
+      {
+        message: `This needs a password. Set status.password, or run \`${command}\` as the user of the worker.`,
+      },
+    ]);
+    expect(await silencesIn(store)).toEqual([SILENCE]);
+  });
+
+  test("every change but the emergency stop is refused, whatever its path", async () => {
+    const { app } = await routes({ stopWrites: () => undefined });
+    for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
+      for (const path of ["/api/writes/resume", "/api/anything", ...PAGE])
+        expect((await app.request(path, { method, headers: OWN })).status, `${method} ${path}`).toBe(403);
+    }
+    expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(200);
+  });
+
+  test("the page knows that it needs one", async () => {
+    const needed = async (password?: Secret) => {
+      const { get } = await routes(password === undefined ? {} : { password });
+      const response = await get("/api/status", { ...LOCAL, ...OPERATOR });
+      return ((await response.json()) as { needsPassword: boolean }).needsPassword;
+    };
+    expect([await needed(), await needed(PASSWORD)]).toEqual([true, false]);
+  });
+});
+
 describe("roles", () => {
-  const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
   const OPERATOR = basic("plenum:correct horse");
   const VIEWER = basic("viewer:battery staple");
   const SCRAPER = "Bearer metrics-token-1";
@@ -539,7 +587,6 @@ describe("who may look", () => {
       config: { host: "0.0.0.0", password: { env: "P" }, behind_tls_proxy: true },
       password: new Secret("correct horse"),
     });
-    const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
     for (const path of [...READ, "/nothing"]) {
       const response = await get(path, { host: "plenum.example" });
       expect(response.status, path).toBe(401);
@@ -558,60 +605,122 @@ describe("who may look", () => {
   });
 
   describe("guessing", () => {
-    const RIGHT = `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`;
+    const RIGHT = basic("plenum:correct horse");
     const WRONG = "Basic d3Jvbmc=";
 
     async function guesser(config: object = {}) {
-      const { app, clock } = await routes({ config, password: new Secret("correct horse") });
-      const from = async (remoteAddress: string, authorization: string, forwarded?: string) => {
-        const headers = {
-          authorization,
-          ...(forwarded === undefined ? {} : { "x-forwarded-for": forwarded }),
-        };
-        const answer = await app.request(
-          "/api/events",
-          { headers },
-          { incoming: { socket: { remoteAddress } } },
-        );
-        return answer.status;
+      const { app, clock } = await routes({
+        config,
+        password: PASSWORD,
+        viewer: new Secret("battery staple"),
+        stopWrites: () => undefined,
+      });
+      const ask = async (
+        remoteAddress: string,
+        authorization: string,
+        more: Readonly<Record<string, string>> = {},
+        path = "/api/events",
+      ) => {
+        const headers = { ...OWN, authorization, ...more };
+        const method = path === "/api/events" ? "GET" : "POST";
+        const socket = { remoteAddress };
+        return app.request(path, { method, headers }, { incoming: { socket } });
       };
-      const times = async (count: number, guess: () => Promise<number>) => {
-        const all: number[] = [];
+      /** The status, and after how many seconds it came. */
+      const from = async (...asked: Parameters<typeof ask>) => {
+        const startedMs = clock.monotonic();
+        let status = 0;
+        const done = ask(...asked).then((response) => {
+          status = response.status;
+        });
+        await eventLoop();
+        while (status === 0) await clock.advance(500);
+        await done;
+        return [status, (clock.monotonic() - startedMs) / 1_000];
+      };
+      const times = async (count: number, guess: () => Promise<readonly number[]>) => {
+        const all: (readonly number[])[] = [];
         for (let n = 0; n < count; n += 1) all.push(await guess());
         return all;
       };
-      return { from, times, clock };
+      return { app, ask, from, times, clock };
     }
 
-    test("ends after five, for that address alone, and time makes it possible again", async () => {
+    /** Five wrong passwords at once, and the delays of the next ones. */
+    const FREE = Array<readonly number[]>(5).fill([401, 0]);
+
+    test("slows down after five, for that address alone, and a right password comes through", async () => {
       const { from, times, clock } = await guesser();
       const wrong = () => from("192.0.2.1", WRONG);
-      expect(await times(6, wrong)).toEqual([401, 401, 401, 401, 401, 429]);
-      expect(await from("192.0.2.1", RIGHT), "nothing is learnt from trying on").toBe(429);
-      expect(await from("192.0.2.2", RIGHT)).toBe(200);
-      await clock.advance(30_000);
-      expect(await times(2, wrong)).toEqual([401, 429]);
-      await clock.advance(30_000);
-      expect(await from("192.0.2.1", RIGHT)).toBe(200);
-      expect(await times(2, wrong), "a right one takes nothing back").toEqual([401, 429]);
-      await clock.advance(150_000);
-      expect(await times(6, wrong)).toEqual([401, 401, 401, 401, 401, 429]);
+      expect(await times(10, wrong)).toEqual([...FREE, [401, 1], [401, 2], [401, 3], [401, 4], [401, 4]]);
+      expect(await from("192.0.2.1", RIGHT)).toEqual([200, 4]);
+      expect(await from("192.0.2.2", RIGHT)).toEqual([200, 0]);
+      expect(await from("192.0.2.1", WRONG), "a right one takes nothing back").toEqual([401, 4]);
+      await times(100, wrong);
+      await clock.advance(300_000);
+      expect(await times(6, wrong), "an attack of minutes is forgotten").toEqual([...FREE, [401, 1]]);
     });
 
     test("from many addresses of one IPv6 network counts as one", async () => {
       const { from } = await guesser();
       for (let n = 1; n <= 5; n += 1) await from(`2001:db8::${n}`, WRONG);
-      expect(await from("2001:db8::99", WRONG)).toBe(429);
+      expect(await from("2001:db8::99", WRONG)).toEqual([401, 1]);
     });
 
     test("through the trusted proxy counts for whom it saw; nobody else may say who it is", async () => {
       const { from, times } = await guesser({ trusted_proxy: { address: "192.0.2.9" } });
       let n = 0;
-      const lying = () => from("::ffff:192.0.2.9", WRONG, `10.0.0.${n++}, 198.51.100.1`);
-      expect(await times(6, lying)).toEqual([401, 401, 401, 401, 401, 429]);
-      expect(await from("192.0.2.9", RIGHT, "198.51.100.2")).toBe(200);
-      const direct = () => from("192.0.2.77", WRONG, `198.51.100.${n++}`);
-      expect(await times(6, direct)).toEqual([401, 401, 401, 401, 401, 429]);
+      const lying = () =>
+        from("::ffff:192.0.2.9", WRONG, { "x-forwarded-for": `10.0.0.${n++}, 198.51.100.1` });
+      expect(await times(6, lying)).toEqual([...FREE, [401, 1]]);
+      expect(await from("192.0.2.9", RIGHT, { "x-forwarded-for": "198.51.100.2" })).toEqual([200, 0]);
+      const direct = () => from("192.0.2.77", WRONG, { "x-forwarded-for": `198.51.100.${n++}` });
+      expect(await times(6, direct)).toEqual([...FREE, [401, 1]]);
+    });
+
+    test("does not delay the emergency stop, and guesses at the stop are delayed by themselves", async () => {
+      const { from, times } = await guesser();
+      const stop = (authorization: string) => from("192.0.2.1", authorization, {}, "/api/writes/stop");
+      await times(10, () => from("192.0.2.1", WRONG));
+      expect(await stop(RIGHT)).toEqual([200, 0]);
+      expect(await times(6, () => stop(WRONG))).toEqual([...FREE, [401, 1]]);
+      expect(await stop(RIGHT)).toEqual([200, 2]);
+    });
+
+    test("does not delay a browser that sent the right password before", async () => {
+      const { ask, from, times } = await guesser({ behind_tls_proxy: true });
+      const [cookie = ""] = (await ask("192.0.2.1", RIGHT)).headers.getSetCookie();
+      expect(cookie).toMatch(/^plenum-known=[0-9a-f]{64}; Path=\/; HttpOnly; Secure; SameSite=Strict$/);
+      const known = { cookie: cookie.split(";")[0] ?? "" };
+      await times(10, () => from("192.0.2.1", WRONG));
+      expect(await from("192.0.2.1", RIGHT, known)).toEqual([200, 0]);
+      expect((await ask("192.0.2.1", RIGHT, known)).headers.getSetCookie()).toEqual([]);
+      expect(await from("192.0.2.1", WRONG, known), "the cookie is for that password alone").toEqual([
+        401, 4,
+      ]);
+      const viewer = basic("viewer:battery staple");
+      expect(await from("192.0.2.1", viewer, known)).toEqual([200, 4]);
+      expect((await ask("192.0.2.3", WRONG)).headers.getSetCookie()).toEqual([]);
+      expect(await from("192.0.2.4", "", known)).toEqual([401, 0]);
+    });
+
+    test("checks one delayed password of a connection at a time, and none of one that is gone", async () => {
+      const { app, clock, from, times } = await guesser();
+      await times(5, () => from("192.0.2.1", WRONG));
+      const socket = { remoteAddress: "192.0.2.1" };
+      const gone = new AbortController();
+      const ask = (signal?: AbortSignal) =>
+        app.request(
+          "/api/events",
+          { headers: { ...LOCAL, authorization: RIGHT }, ...(signal && { signal }) },
+          { incoming: { socket } },
+        );
+      const first = ask(gone.signal);
+      await eventLoop();
+      expect((await ask()).status).toBe(429);
+      gone.abort();
+      expect((await first).status).toBe(401);
+      expect(clock.sleepers()).toBe(0);
     });
 
     test("is remembered for a thousand addresses at most", () => {
@@ -639,10 +748,13 @@ describe("who may look", () => {
   });
 
   test("nothing changes by any method", async () => {
-    const { app } = await routes();
+    const { app } = await routes({ password: PASSWORD });
     for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
       for (const path of [...PAGE, ...DATA]) {
-        expect((await app.request(path, { method, headers: LOCAL })).status, `${method} ${path}`).toBe(404);
+        expect(
+          (await app.request(path, { method, headers: { ...LOCAL, ...OPERATOR } })).status,
+          `${method} ${path}`,
+        ).toBe(404);
       }
     }
   });
