@@ -7,12 +7,11 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { getCookie, setCookie } from "hono/cookie";
 import { z } from "zod";
-import type { Clock } from "../clock.ts";
 import { ConfigurationError } from "../config/problems.ts";
 import { ConfigError, meaningOf, sentence } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
 import { limitConnections, REQUEST_TIMES } from "../status/connections.ts";
-import { guard, sameOriginOnly, securityHeaders } from "../status/guard.ts";
+import { knownHosts, sameOriginOnly, securityHeaders } from "../status/guard.ts";
 import type { EntryCode } from "./entry-code.ts";
 import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
 import { Wishes } from "./wishes.ts";
@@ -33,7 +32,6 @@ import { Wishes } from "./wishes.ts";
 export interface SetupServerOptions {
   readonly setup: PageSetup;
   readonly entry: EntryCode;
-  readonly clock: Pick<Clock, "monotonic">;
   /** The page asks for the worker, once the configuration is written. */
   readonly onStart: () => void;
 }
@@ -63,10 +61,10 @@ function asset(file: string, type: string) {
   return { file: fileURLToPath(new URL(file, import.meta.url)), type };
 }
 
-function setupRoutes({ setup, entry, clock, onStart }: SetupServerOptions): Hono {
+function setupRoutes({ setup, entry, onStart }: SetupServerOptions): Hono {
   const app = new Hono();
   app.use(securityHeaders);
-  app.use(guard({ config: { host: HOST }, credentials: null, clock }));
+  app.use(knownHosts(HOST));
   app.onError((error, context) => {
     const { kind } = meaningOf(error);
     const [problem] = error instanceof ConfigurationError ? error.problems : [];

@@ -45,6 +45,7 @@ const MODULES = [
   "parts",
   "plan",
   "plot",
+  "rights",
   "silences",
   "sink",
   "site",

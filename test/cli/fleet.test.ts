@@ -6,6 +6,7 @@ import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import { Config } from "#src/config/config.ts";
 import type { FleetStatus } from "#src/fleet/fleet.ts";
 import type { Silence } from "#src/silence/silence.ts";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/status/report.ts";
 import { documentSet } from "#src/store/store.ts";
 import { type Stage, setStage } from "../member/stage.ts";
@@ -14,6 +15,7 @@ import { fleetOf, type Machine, setMachine } from "./fleet-stage.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
 
 const SOURCES = ["east", "north", "south"];
+const authorization = `Basic ${Buffer.from(`plenum:${DEFAULT_TOKEN}`).toString("base64")}`;
 /** Guards against hanging, not expectations: each command is a program that starts. */
 const LONG = { timeout: 60_000 };
 const LONGEST = { timeout: 300_000 };
@@ -71,6 +73,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {
       ...stage.configuration,
+      status: { port: 0, password: { env: "TOKEN" } },
       // Writing has most of the quota, so that no command waits for it.
       sources: Object.fromEntries(
         Object.entries(sources).map(([name, entry]) => [
@@ -264,7 +267,10 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       const { members } = await fleetOf(stage);
       const [page = ""] = members.filter(({ name }) => name === "there").map((member) => member.page);
       const endThere = () =>
-        fetch(`${page}/api/silences/${id}/end`, { method: "POST", headers: { "x-plenum": "status-page" } });
+        fetch(`${page}/api/silences/${id}/end`, {
+          method: "POST",
+          headers: { "x-plenum": "status-page", authorization },
+        });
       expect((await endThere()).status).toBe(200);
       await expect.poll(held, LONG).toEqual([[], [], []]);
       expect((await endThere()).status).toBe(404);
@@ -337,7 +343,12 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     const pages = (await fleetOf(stage)).members.map(({ page }) => page);
     const reports = () =>
       Promise.all(
-        pages.map(async (page) => (await (await fetch(`${page}/api/status`)).json()) as StatusReport),
+        pages.map(
+          async (page) =>
+            (await (
+              await fetch(`${page}/api/status`, { headers: { authorization } })
+            ).json()) as StatusReport,
+        ),
       );
     const stopped = async () => (await reports()).map(({ commands }) => commands?.stopped);
     const unarmed = async () =>

@@ -3,9 +3,10 @@ import type { AddressInfo } from "node:net";
 import { createAdaptorServer } from "@hono/node-server";
 import { Hono } from "hono";
 import { onTestFinished } from "vitest";
+import { Secret } from "#src/log.ts";
 import { statusRoutes } from "#src/status/server.ts";
 import * as madeUp from "./made-up-answers.ts";
-import { browserOfTests, type ViewedPage } from "./page-in-browser.ts";
+import { browserOfTests, OPERATOR, type ViewedPage } from "./page-in-browser.ts";
 import { fillSource, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 
 /** What the views of the page ask for, by path. */
@@ -36,9 +37,10 @@ export function madeUpPages(): (
   width?: number,
   answers?: Answers,
   orders?: (path: string, body: unknown) => object,
+  hasPassword?: boolean,
 ) => Promise<MadeUpPage> {
   const view = browserOfTests();
-  return async (width = 1280, answers = {}, orders = () => ({})) => {
+  return async (width = 1280, answers = {}, orders = () => ({}), hasPassword = true) => {
     const building = await shownBuilding();
     await fillSource(building.store, "north", {
       tagNames: ["Supply", "Return", "Outdoor"],
@@ -69,8 +71,14 @@ export function madeUpPages(): (
         return context.json(said, "message" in said ? 409 : 200);
       });
     }
-    const real = statusRoutes(serverOptions(building));
-    app.all("*", (context) => real.fetch(context.req.raw, context.env));
+    const { username, password } = OPERATOR;
+    const real = statusRoutes(serverOptions(building, hasPassword ? { password: new Secret(password) } : {}));
+    const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
+    app.all("*", (context) => {
+      const request = new Request(context.req.raw);
+      if (hasPassword) request.headers.set("authorization", authorization);
+      return real.fetch(request, context.env);
+    });
     const server = createAdaptorServer({ fetch: app.fetch }) as Server;
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     onTestFinished(

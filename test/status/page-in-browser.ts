@@ -5,6 +5,9 @@ import { createStatusServer, type StatusServer } from "#src/status/server.ts";
 import { programPath } from "../real-servers.ts";
 import { LIVE, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 
+/** What the browser sends where the page asks for a password. */
+export const OPERATOR = { username: "plenum", password: "correct horse" };
+
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -36,7 +39,7 @@ export function browserOfTests(): (url: string, width?: number) => Promise<Viewe
   afterAll(() => browser?.close());
 
   return async (url, width = 1280) => {
-    const page = await browser.newPage({ viewport: { width, height: 900 } });
+    const page = await browser.newPage({ viewport: { width, height: 900 }, httpCredentials: OPERATOR });
     const complaints: string[] = [];
     const elsewhere: string[] = [];
     page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));

@@ -9,7 +9,7 @@ import { planReport } from "#src/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
 import { findings } from "./axe.ts";
-import { pagesInBrowser } from "./page-in-browser.ts";
+import { OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
 
 /** Names that would run code, load something or leave their place if they were ever taken for markup. */
@@ -32,6 +32,8 @@ const HOSTILE = [
   "\u202Eevil\u202C \u0000 \uFEFF",
   "x".repeat(400),
 ];
+
+const PASSWORD = { password: new Secret(OPERATOR.password) };
 
 /** Begins in an hour. */
 const COMING: Silence = {
@@ -245,7 +247,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
   });
 
   test("a silence of an alarm is begun in its row and ended in the panel", async () => {
-    const { store, page, open, complaints, elsewhere } = await opened();
+    const { store, page, open, complaints, elsewhere } = await opened(1280, LIVE, PASSWORD);
     const { trigger } = ALARM;
     await fillSource(store, "north", {
       tagNames: [],
@@ -283,7 +285,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
   });
 
   test("a silence of a site is begun where the site is chosen, and a refusal is said there", async () => {
-    const { store, page, open } = await opened();
+    const { store, page, open } = await opened(1280, LIVE, PASSWORD);
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     await open();
     await page.locator(".sites").getByRole("link", { name: "north school" }).click();
@@ -321,8 +323,30 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await page.locator(".alarms").innerText()).not.toMatch(/ more$/m);
   });
 
+  test("without a password, each change shows the command that does it", async () => {
+    const { store, page, open, complaints } = await opened();
+    const trigger = { ...ALARM.trigger, displayName: "Fan stopped" };
+    await fillSource(store, "north", { tagNames: [], alarms: [{ id: "5'; reboot", trigger }] });
+    await addSilence(store, COMING);
+    await open();
+    const panel = page.locator(".silences");
+    await expect.poll(() => panel.innerText()).toContain("Changes here need a password: set status.password");
+    await panel.getByRole("button", { name: "end" }).click();
+    expect(await panel.locator("li code").innerText()).toBe("plenum silence end 5f1e0c3a");
+    const row = page.locator(".alarms li");
+    await row.getByRole("button", { name: "silence Fan stopped" }).click();
+    expect(await row.locator("code").innerText()).toBe(
+      `plenum silence add --source=north --alarm='5'\\''; reboot' --for 4h --reason "…"`,
+    );
+    expect(await row.getByLabel("reason").count()).toBe(0);
+    await page.setViewportSize({ width: 320, height: 900 });
+    expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBe(0);
+    expect(await findings(page)).toEqual([]);
+    expect(complaints).toEqual([]);
+  });
+
   test("a viewer who tries is told that a viewer changes nothing", async () => {
-    const passwords = { password: new Secret("correct horse"), viewer: new Secret("battery staple") };
+    const passwords = { ...PASSWORD, viewer: new Secret("battery staple") };
     const { store, server, page } = await opened(1280, LIVE, passwords);
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     await page.context().setHTTPCredentials({ username: "viewer", password: "battery staple" });
@@ -337,7 +361,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
   });
 
   test.each([1280, 768, 390, 320])("nothing sticks out at a width of %i", async (width) => {
-    const { store, page, open } = await opened(width);
+    const { store, page, open } = await opened(width, LIVE, PASSWORD);
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
     await fillSource(store, "north", {
       siteName: long,

@@ -390,6 +390,18 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     await expect.poll(() => ordered.at(-1)).toEqual({ path: "/api/sink/retry", body: { name: "lake" } });
     await expect.poll(() => page.locator(".dead").innerText()).toContain("5 events sent again.");
   });
+
+  test("without a password, dead letters show the command that sends them again", async () => {
+    const { page, url, ordered } = await opened(1280, {}, () => ({}), false);
+    await page.goto(`${url}#/sink/lake`);
+    await page.getByRole("button", { name: "send again" }).first().click();
+    await expect
+      .poll(() => page.locator(".dead tbody code").innerText())
+      .toBe("plenum outbox resend lake d1");
+    await page.getByRole("button", { name: "send all again" }).click();
+    await expect.poll(() => page.locator(".dead .ask code").innerText()).toBe("plenum outbox resend lake");
+    expect(ordered).toEqual([]);
+  });
 });
 
 describe("Norwegian", () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { globMatches } from "#src/glob.ts";
 import { HistoryConfig } from "#src/sync/history/config.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
-import { globMatches } from "#src/glob.ts";
 import { firstMatch, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
 
 function tag(

@@ -27,7 +27,7 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   const stop = () => started.resolve(false);
   context.signal.addEventListener("abort", stop, { once: true });
   const onStart = () => started.resolve(true);
-  const server = await startSetupServer({ setup, entry, clock: systemClock, onStart }, port);
+  const server = await startSetupServer({ setup, entry, onStart }, port);
   terminal.say(
     "",
     `  setup page   ${server.url}`,

@@ -10,6 +10,7 @@ import { preferred, remember, speak, spoken, t } from "/language.mjs";
 import { Overview } from "/overview.mjs";
 import { Events, Sinks, Sites, Source } from "/panels.mjs";
 import { Plan } from "/plan.mjs";
+import { setNeedsPassword } from "/rights.mjs";
 import { Silences } from "/silences.mjs";
 import { Tags, wishOf } from "/tags.mjs";
 
@@ -126,6 +127,7 @@ function Page() {
     setClock(report.now, movedAtMs);
     clock.current = report.now;
   }
+  setNeedsPassword(report?.needsPassword === true);
   const lost = useLost(status, movedAtMs);
   const isLost = lost !== null || (report === null && status.failed !== null);
   useEffect(() => {

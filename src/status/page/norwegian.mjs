@@ -335,6 +335,13 @@ const ALARMS = {
     "disse alarmene gir ingen saker, meldinger eller varsler",
 };
 
+const RIGHTS = {
+  "Changes here need a password: set status.password in the configuration. Without one, use the command:":
+    "Endringer her krever et passord: sett status.password i konfigurasjonen. Uten passord bruker du kommandoen:",
+  "This needs a password: set status.password in the configuration, or run this as the user of the worker:":
+    "Dette krever et passord: sett status.password i konfigurasjonen, eller kjør dette som brukeren Plenum kjører som:",
+};
+
 const SITES_AND_SINKS = {
   ...{
     Site: "Eiendom",
@@ -405,6 +412,7 @@ export const NORWEGIAN = {
   ...SOURCES,
   ...TAGS,
   ...WRITING,
+  ...RIGHTS,
   ...ALARMS,
   ...SITES_AND_SINKS,
   ...THE_FLEET,

@@ -3,6 +3,7 @@ import { html, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { order } from "/order.mjs";
 import { Stale, Twice } from "/parts.mjs";
+import { argument, ByCommand, needsPassword, PasswordHint } from "/rights.mjs";
 import { at, shown, until } from "/words.mjs";
 
 /** Agreed times in which people are not told of alarms: what there is, beginning one and ending one. */
@@ -16,11 +17,18 @@ const LENGTHS = [
 const LONGEST_REASON = 500;
 const MOST_SHOWN = 100;
 
+const commandFor = ({ source, alarm, site }) =>
+  `plenum silence add --source=${argument(source)} ${
+    alarm === undefined ? `--site=${site}` : `--alarm=${argument(alarm)}`
+  } --for 4h --reason "…"`;
+
 /** `what`: `{ source, alarm }` or `{ source, site }`. Asks for a reason and a length before anything is silenced. */
 export function BeginSilence({ what, name, done }) {
   const [isOpen, setOpen] = useState(false);
   const [reason, setReason] = useState("");
   const [refusal, refuse] = useState("");
+  if (needsPassword())
+    return html`<${ByCommand} name=${t("silence …")} label=${t("silence {name}", { name })} command=${commandFor(what)} />`;
   if (!isOpen) {
     return html`<button type="button" class="mute" aria-label=${t("silence {name}", { name })} onClick=${() => setOpen(true)}>${t("silence …")}</button>`;
   }
@@ -54,6 +62,8 @@ export function Silenced({ silenced }) {
 
 /** Asks once more before it ends, because what is active is told to people then. */
 function EndSilence({ id, done }) {
+  if (needsPassword())
+    return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;
   const end = async () => {
     const why = await order(`/api/silences/${encodeURIComponent(id)}/end`);
     done();
@@ -66,6 +76,7 @@ export function Silences({ silences, done }) {
   const rows = silences.data;
   return html`<section class="panel silences">
     <h2>${t("Silences")} <span class="of">${t("no tickets, messages and pages are made of these alarms")}</span></h2>
+    <${PasswordHint} command="plenum silence" />
     <${Stale} answer=${silences} />
     ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}
     <ul class="scroll">${rows.slice(0, MOST_SHOWN).map(

@@ -5,6 +5,7 @@ import { html, useMemo, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { ordered } from "/order.mjs";
 import { Copy, CopyAddress, Head, Missing, Stale, Twice } from "/parts.mjs";
+import { argument, ByCommand, needsPassword, PasswordHint } from "/rights.mjs";
 import { at, counted, shown } from "/words.mjs";
 
 /** One sink: how far it is behind, how fast it takes, and what it refused. */
@@ -66,8 +67,17 @@ function Dead({ sink, done }) {
     return answer.message ?? "";
   };
   const { dead, deadTotal } = sink;
+  const command = `plenum outbox resend ${argument(sink.sink)}`;
   return html`<section class="panel dead"><h3>${t("Dead letters")} <span class="of">${shown(deadTotal)} · ${t("what it refused for good")}</span></h3>
-    ${deadTotal > 0 && html`<p class="ask"><${Twice} kind="button" name=${t("send all again")} again=${t("click again to send {events}", { events: counted(deadTotal, "event") })} done=${() => send()} /></p>`}
+    ${deadTotal > 0 && html`<${PasswordHint} command=${command} />`}
+    ${
+      deadTotal > 0 &&
+      html`<p class="ask">${
+        needsPassword()
+          ? html`<${ByCommand} kind="button" name=${t("send all again")} command=${command} />`
+          : html`<${Twice} kind="button" name=${t("send all again")} again=${t("click again to send {events}", { events: counted(deadTotal, "event") })} done=${() => send()} />`
+      }</p>`
+    }
     ${said !== "" && html`<p class="good" role="status">${said}</p>`}
     ${deadTotal === 0 && html`<p class="quiet">${t("None.")}</p>`}
     ${
@@ -78,7 +88,11 @@ function Dead({ sink, done }) {
         (
           each,
         ) => html`<tr key=${each.id}><td class="when"><${At} time=${each.at} /></td><td class="minor">${each.type}</td><td>${each.gist}</td>
-        <td class="problem" lang="en">${each.reason}</td><td class="n"><${Twice} name=${t("send again")} again=${t("click again")} done=${() => send([each.id])} /></td></tr>`,
+        <td class="problem" lang="en">${each.reason}</td><td class="n">${
+          needsPassword()
+            ? html`<${ByCommand} name=${t("send again")} command=${`${command} ${argument(each.id)}`} />`
+            : html`<${Twice} name=${t("send again")} again=${t("click again")} done=${() => send([each.id])} />`
+        }</td></tr>`,
       )}</tbody></table></div>`
     }
     ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: shown(deadTotal - dead.length) })}. <code>plenum outbox dead ${sink.sink}</code> <${Copy} text=${`plenum outbox dead ${sink.sink}`} /></p>`}
