@@ -11,7 +11,7 @@ import { sameOriginOnly } from "./guard.ts";
 import { bodyOf, jsonUpTo } from "./posted.ts";
 import { namedIn, personIn } from "./visitor.ts";
 
-/** What an operator does from the page about one thing. The guard has refused everybody else. */
+/** Changes that an operator makes from the page. The guard refuses everybody else. */
 export interface ActionRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly answers: Pick<Answers, "commands" | "elsewhere" | "sinkNames" | "sources">;

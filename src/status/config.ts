@@ -30,7 +30,8 @@ export const StatusConfig = z
       .meta({ description: "Address to listen on; loopback unless you say otherwise." }),
     port: z.int().min(0).max(65_535).default(9850).meta({ description: "Port; 0 takes a free one." }),
     password: SecretRef.optional().meta({
-      description: "Password for the user `plenum`. Needed on any address but loopback; health needs none.",
+      description:
+        "Password for the user `plenum`. Needed on any address but loopback, and for every change from the page except stopping all writing; health needs none.",
     }),
     viewer_password: SecretRef.optional().meta({
       description: "Password for the user `viewer`, who may look and change nothing.",

@@ -31,7 +31,7 @@ export function roleIn(context: Context): Role | null {
 /** Emergency stop of writing. The only change that needs no password where none is configured: it harms no building. */
 export const STOP = "/api/writes/stop";
 
-/** What needs a password, and the command that does the same for the owner of the state folder. */
+/** Changes that need a password, and the command that does the same for the owner of the state folder. */
 const COMMANDS: readonly (readonly [path: string, command: string])[] = [
   ["/api/silences", "plenum silence"],
   ["/api/sink/retry", "plenum outbox resend"],

@@ -56,7 +56,7 @@ const Begin = z
   });
 type Begin = z.output<typeof Begin>;
 
-/** Silences on the page, for an operator. The guard has refused everybody else. */
+/** Silences on the page, for an operator. The guard refuses everybody else. */
 export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hono {
   const app = new Hono();
   // Otherwise many at once would each count the silences before any of them has come.

@@ -54,11 +54,14 @@ function evaluate(expression: string, scope: Values): unknown {
   return result;
 }
 
+/** For Helm an empty list is false. */
+const isTrue = (value: unknown) => (Array.isArray(value) ? value.length > 0 : Boolean(value));
+
 function rendered(template: string, values: Values) {
   const scope = { Values: values, Release: { Name: "campus" }, Chart: { AppVersion: chart.appVersion } };
   const text = read(`templates/${template}`)
     .replaceAll(/\n *\{\{- if (\S+) \}\}(.*?)\n *\{\{- end \}\}/gs, (_, path, body) =>
-      lookUp(path, scope) ? body : "",
+      isTrue(lookUp(path, scope)) ? body : "",
     )
     .replaceAll(/(?:\s*\{\{-|\{\{) ?(.*?) \}\}/g, (_, expression) => String(evaluate(expression, scope)));
   expect(text).not.toContain("{{");
@@ -107,11 +110,33 @@ describe("the chart", () => {
     expect(container.resources.limits).toHaveProperty("memory");
   });
 
-  test("asks /healthz whether it lives, and /readyz never for a restart", () => {
-    expect(container.startupProbe.httpGet).toEqual({ path: "/healthz", port: "status" });
-    expect(container.livenessProbe.httpGet).toEqual({ path: "/healthz", port: "status" });
-    expect(container.readinessProbe.httpGet).toEqual({ path: "/readyz", port: "status" });
+  test("probes with the health check of the image, without a connection", () => {
+    const dockerfile = readFileSync(join(CHART, "../../../Dockerfile"), "utf8");
+    const [, healthCheck = ""] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile) ?? [];
+    for (const probe of ["startupProbe", "livenessProbe", "readinessProbe"]) {
+      expect(container[probe].exec, probe).toEqual({ command: JSON.parse(healthCheck) });
+      expect(container[probe], probe).not.toHaveProperty("httpGet");
+      // A probe starts a process: two of them every 30 s take about 1 % of a core.
+      expect(container[probe].periodSeconds).toBeGreaterThanOrEqual(probe === "startupProbe" ? 5 : 30);
+    }
+    const mount = container.volumeMounts.find(({ name }: { name: string }) => name === "config").mountPath;
+    expect(container.livenessProbe.exec.command.at(-1)).toBe(`${mount}/plenum.yaml`);
     expect(container.ports).toEqual([{ name: "status", containerPort: 9850 }]);
+  });
+
+  test("lets connect to the status port only the configured peers, and to no other port", () => {
+    const policy = rendered("networkpolicy.yaml", defaults);
+    expect(policy).toMatchObject({ apiVersion: "networking.k8s.io/v1", kind: "NetworkPolicy" });
+    expect(policy.spec).toEqual({
+      podSelector: { matchLabels: set.spec.selector.matchLabels },
+      policyTypes: ["Ingress"],
+      ingress: [{ ports: [{ port: "status" }], from: [{ podSelector: {} }] }],
+    });
+    const peer = { namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "ingress-nginx" } } };
+    const of = (from: readonly object[]) =>
+      rendered("networkpolicy.yaml", { ...defaults, networkPolicy: { from } }).spec.ingress;
+    expect(of([peer])).toEqual([{ ports: [{ port: "status" }], from: [peer] }]);
+    expect(of([]), "an empty `from` in a rule would let everybody in").toBeUndefined();
   });
 
   test("mounts each volume that it has, and each has a volume", () => {
@@ -152,6 +177,7 @@ describe("the chart", () => {
     expect(readdirSync(join(CHART, "templates")).toSorted()).toEqual([
       "NOTES.txt",
       "configmap.yaml",
+      "networkpolicy.yaml",
       "service.yaml",
       "statefulset.yaml",
     ]);
