@@ -5,7 +5,12 @@ import { ConfigurationError, problemLine } from "./config/problems.ts";
 import { sentence } from "./errors.ts";
 import { type Log, withoutCredentials } from "./log.ts";
 import { watchFile } from "./reload/file-watch.ts";
-import type { ConfigurationState, ReloadedBy, ReloadReport } from "./reload-facts.ts";
+import {
+  type ConfigurationState,
+  type ReloadedBy,
+  type ReloadReport,
+  refusedNotice,
+} from "./reload-facts.ts";
 import type { ConfigFile } from "./worker.ts";
 
 /**
@@ -54,9 +59,7 @@ export function createMemberFile(options: {
     state: () => state,
     reload: async (by: ReloadedBy, isDryRun: boolean) => look(by, isDryRun),
     notices: (): readonly string[] => [
-      ...(state.refused === null
-        ? []
-        : [`The configuration file ${file} is wrong: ${state.refused.join(" ")}`]),
+      ...(state.refused === null ? [] : [refusedNotice(file, state.refused)]),
       ...(state.pending.length === 0
         ? []
         : [

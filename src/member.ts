@@ -11,7 +11,7 @@ import { Retryable } from "./errors.ts";
 import { digestOf } from "./fleet/digest.ts";
 import { readOrWriteBody } from "./fleet/document.ts";
 import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
-import { createFleetKillSwitch } from "./fleet/kill-switch.ts";
+import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
 import { noticeRestored } from "./fleet/restored.ts";
 import { whereabouts } from "./fleet/whereabouts.ts";
 import { createRun, inOrder } from "./lifecycle.ts";
@@ -35,6 +35,7 @@ import { joinExpositions } from "./status/exposition.ts";
 import { createReadiness, type Readiness } from "./status/readiness.ts";
 import { createMade, WATCHED_MS } from "./status/remembered.ts";
 import { createStatusServer } from "./status/server.ts";
+import { withAbsolutePaths } from "./store/config.ts";
 import { fileSystemType, prepareFolder } from "./store/folder.ts";
 import type { StateDatabase } from "./store/postgres/state-database.ts";
 import { clockTicker } from "./sync/schedule.ts";
@@ -222,6 +223,14 @@ async function build(
     report: shown.status.report,
     notReady,
     noSource,
+    configuration: () => ({
+      file: configFile?.file ?? null,
+      config: { ...config, state: withAbsolutePaths(config.state) },
+    }),
+    fleetWrites: {
+      stop: (by) => within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))),
+      resume: () => releaseFleetKillSwitch(urgent),
+    },
     log: options.recentLog ?? (() => []),
     work: {
       sources: works,

@@ -63,3 +63,13 @@ export function changeLine({ path, before, after, effect, how }: ConfigChange): 
         : `${before} → ${after}`;
   return `${path}: ${what} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
 }
+
+/** Mistakes that the warning names; `plenum check` lists all of them. */
+const NAMED = 3;
+
+/** The warning of a worker whose configuration file is wrong. */
+export function refusedNotice(file: string, refused: readonly string[]): string {
+  const more = refused.length - NAMED;
+  const named = refused.slice(0, NAMED).join(" ");
+  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${named}${more > 0 ? ` And ${more} more: plenum check says them.` : ""}`;
+}

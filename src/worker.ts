@@ -22,6 +22,7 @@ import type { Transport } from "./source/transport.ts";
 import { readCredentials } from "./status/credentials.ts";
 import { createReadiness } from "./status/readiness.ts";
 import { createStatusServer } from "./status/server.ts";
+import { withAbsolutePaths } from "./store/config.ts";
 import { openStore } from "./store/open.ts";
 import type { QuotaMemory, Store } from "./store/store.ts";
 import { clockTicker } from "./sync/schedule.ts";
@@ -129,6 +130,13 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     report: status.report,
     notReady,
     log: options.recentLog ?? (() => []),
+    configuration: () => {
+      const inForce = reloader?.inForce() ?? config;
+      return {
+        file: configFile?.file ?? null,
+        config: { ...inForce, state: withAbsolutePaths(inForce.state) },
+      };
+    },
     work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });

@@ -15,7 +15,7 @@ import type {
 import type { StatusReport } from "../status/report.ts";
 import { refuseWritableByOthers } from "../store/folder.ts";
 import { call, NobodyThere, type OperatorDoor, ping, Silent } from "./call.ts";
-import type { Call } from "./routes.ts";
+import type { AcceptedConfiguration, Call } from "./routes.ts";
 import { lookAtSocket } from "./socket.ts";
 
 /** The part of a source that the command line uses; a running worker lends its own through this. */
@@ -121,6 +121,20 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
 /** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
 export function askReload(door: OperatorDoor, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
   return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
+}
+
+/** What the worker works by now. */
+export function askConfiguration(door: OperatorDoor, signal: AbortSignal): Promise<AcceptedConfiguration> {
+  return call(door, "/configuration", { signal });
+}
+
+/** Throws or releases the kill switch of a fleet through one of its members; `OperatorOptions.fleetWrites` says what false means. */
+export function askFleetWrites(
+  door: OperatorDoor,
+  writes: { readonly stopped: boolean; readonly by: string },
+  signal: AbortSignal,
+): Promise<boolean> {
+  return call(door, "/writes", { body: writes, signal });
 }
 
 export function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {

@@ -26,10 +26,26 @@ export interface OperatorOptions {
   readonly work: WorkOptions;
   /** Reads the configuration file again, or only looks; absent where the worker was given none. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
+  /** What the worker works by now, and the file that it was read from. */
+  readonly configuration: () => AcceptedConfiguration;
+  /** The kill switch of a fleet; absent in a lone worker, whose kill switch is a file in the state folder. */
+  readonly fleetWrites?: {
+    /** False while the database does not have it yet: until then it counts at this member alone. */
+    stop(by: string): Promise<boolean>;
+    /** False where writing was stopped again meanwhile, and stays so. */
+    resume(): Promise<boolean>;
+  };
   /** What to say of a source that is not here. */
   readonly noSource?: (name: string) => Promise<string>;
   /** The last lines of the worker's log. */
   readonly log: () => readonly string[];
+}
+
+/** A configuration as the worker accepted it last. It names secrets by reference only. */
+export interface AcceptedConfiguration {
+  /** Absolute; null where it came from no file. */
+  readonly file: string | null;
+  readonly config: unknown;
 }
 
 /** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
@@ -62,6 +78,7 @@ const CommandRequest = z.strictObject({
   forSeconds: z.number().positive().nullable(),
   ttlSeconds: z.number().positive().nullable().default(null),
 });
+const WritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 const SecondRequest = z.strictObject(Asked);
 
@@ -75,7 +92,16 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   app.get("/ready", (context) => context.json({ result: options.notReady() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
   app.get("/log", (context) => context.json({ result: options.log() }));
+  app.get("/configuration", (context) => context.json({ result: options.configuration() }));
   app.route("/work", workRoutes(options.work));
+  app.post("/writes", async (context) => {
+    const asked = WritesRequest.safeParse(await bodyOf(context));
+    const { fleetWrites } = options;
+    if (!asked.success || fleetWrites === undefined)
+      return context.json({ failure: "config", message: "This worker has no kill switch of a fleet." }, 400);
+    const { by, stopped } = asked.data;
+    return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
+  });
 
   // What asks the service or writes has to wait until all is there that answers for it.
   app.post("*", (context, next) => {

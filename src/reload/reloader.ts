@@ -15,6 +15,7 @@ import {
   changeLine,
   type ReloadedBy,
   type ReloadReport,
+  refusedNotice,
 } from "../reload-facts.ts";
 import type { Store } from "../store/store.ts";
 import { oneAtATime, persist, within } from "../waiting.ts";
@@ -45,6 +46,8 @@ export interface Reloader extends Service {
   /** One after the other. Never rejects: what is wrong stands in the report. */
   reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport>;
   state(): ConfigurationState;
+  /** The configuration that was accepted last, with what waits for a restart as it was. */
+  inForce(): Config;
   /** For a person; empty while the file is what is in force. */
   notices(): readonly string[];
 }
@@ -67,8 +70,6 @@ export interface ReloaderOptions {
 
 /** How long a reload waits until it is recorded, in milliseconds; it goes on trying behind that. */
 const RECORDED_WITHIN_MS = 5_000;
-/** Mistakes that a notice names; `plenum check` says all of them. */
-const NAMED = 3;
 
 export function createReloader(options: ReloaderOptions): Reloader {
   const { clock, file, log, metrics } = options;
@@ -215,6 +216,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
       return alone(() => reload(by, isDryRun));
     },
     state: () => ({ file, last, pending, refused }),
+    inForce: () => inForce,
     notices: () => [
       ...(refused === null ? [] : [refusedNotice(file, refused)]),
       ...failures.map(
@@ -228,12 +230,6 @@ export function createReloader(options: ReloaderOptions): Reloader {
           ]),
     ],
   };
-}
-
-function refusedNotice(file: string, refused: readonly string[]): string {
-  const more = refused.length - NAMED;
-  const named = refused.slice(0, NAMED).join(" ");
-  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${named}${more > 0 ? ` And ${more} more: plenum check says them.` : ""}`;
 }
 
 /** The same sentences as `plenum check` says. */

@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import { z } from "zod";
 import { byteSize } from "../byte-size.ts";
 import { Duration } from "../duration.ts";
@@ -82,3 +83,19 @@ export const StateConfig = z
   .meta({ description: "The state: what is remembered over restarts." });
 
 export type StateConfig = z.infer<typeof StateConfig>;
+
+/** The same for a process that runs in another folder. */
+export function withAbsolutePaths(state: StateConfig): StateConfig {
+  const { folder, postgres } = state;
+  if (postgres === undefined) return { ...state, folder: resolve(folder) };
+  const { ca_file: authority, password } = postgres;
+  return {
+    ...state,
+    folder: resolve(folder),
+    postgres: {
+      ...postgres,
+      ...(authority === undefined ? {} : { ca_file: resolve(authority) }),
+      ...(password !== undefined && "file" in password ? { password: { file: resolve(password.file) } } : {}),
+    },
+  };
+}

@@ -26,6 +26,7 @@ function routes({ read = notAsked, notReady = null, works = new Map() }: Parts =
     clock: systemClock,
     report: notAsked,
     notReady: () => notReady,
+    configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
     work: { sources: works, lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]) },
     log: () => ['{"level":30,"msg":"started"}'],
   });

@@ -1,5 +1,3 @@
-import { realpathSync } from "node:fs";
-import { resolve } from "node:path";
 import type { Config } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import { ConfigError } from "../../errors.ts";
@@ -7,6 +5,7 @@ import { askReport } from "../../operator/remote.ts";
 import { tryAddress } from "../../status/address.ts";
 import { freeBytes, lookAtFolder } from "../../store/folder.ts";
 import { doubtsOf } from "../../store/postgres/doubts.ts";
+import { isSameFile } from "../shell/accepted-config.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { openForCommand } from "../shell/state-database.ts";
 import { type CheckLine, trouble } from "./check-line.ts";
@@ -53,14 +52,6 @@ async function runningFor(
 function busyLine(folder: string, startedWith: string): CheckLine {
   const detail = `A worker that was started with ${startedWith} uses ${folder}, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`;
   return { what: "state folder", result: "warning", detail };
-}
-
-function isSameFile(one: string, other: string): boolean {
-  try {
-    return realpathSync(one) === realpathSync(other);
-  } catch {
-    return resolve(one) === resolve(other);
-  }
 }
 
 function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): readonly CheckLine[] {

@@ -24,8 +24,6 @@ export interface LookedAtConfiguration {
   readonly facts: ConfigurationFacts;
   /** Null where a worker would not start with it. */
   readonly config: Config | null;
-  /** Also where the rest is wrong. */
-  readonly stateFolder: string;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -39,17 +37,12 @@ export function lookAtConfiguration(file: string, environment: Environment): Loo
   const shown = shownConfig(content, environment);
   for (const text of shown.hidden) neverShow(text);
   const common = { file, secrets, content: shown.content };
-  const stateFolder = stateFolderIn(content);
   try {
     const config = loadYaml({ schema: Config, file, environment });
-    return {
-      facts: { ...common, found: "good", problems: [] },
-      config,
-      stateFolder: config.state.folder,
-    };
+    return { facts: { ...common, found: "good", problems: [] }, config };
   } catch (error) {
     const found = foundBy(error);
-    return { facts: { ...common, found, problems: problemsOf(error) }, config: null, stateFolder };
+    return { facts: { ...common, found, problems: problemsOf(error) }, config: null };
   }
 }
 
@@ -75,11 +68,6 @@ function problemsOf(error: unknown): readonly string[] {
     const text = path === "" ? message.replace(/["'`*&].*$/s, NOT_SHOWN) : message;
     return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
   });
-}
-
-function stateFolderIn(content: unknown): string {
-  const { state } = (content ?? {}) as { readonly state?: { readonly folder?: unknown } };
-  return typeof state?.folder === "string" ? state.folder : Config.shape.state.parse(undefined).folder;
 }
 
 /** Reads a secret, so that it is known from here on; answers why it cannot be used. */

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { isoUtc, systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
 import { ConfigError } from "../../errors.ts";
 import { VERSION } from "../../version.ts";
+import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/accepted-config.ts";
 import { lookAtConfiguration } from "./configuration.ts";
 import { diskFacts, machineFacts } from "./machine.ts";
 import { reachAll } from "./reach.ts";
@@ -29,7 +31,8 @@ const LOG_BYTES = 1024 ** 2;
 /** Looks at everything, whatever is broken, and changes nothing. No text in it may be a credential. */
 export async function gather(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
-  const { facts: configuration, config, stateFolder } = lookAtConfiguration(configFile, environment);
+  const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
+  const { config, stateFolder } = own === null ? await withoutFile(options) : ofConfig(own);
   update("Looking at the state");
   const disks = diskFacts(stateFolder);
   const state = await lookAtStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
@@ -47,6 +50,19 @@ export async function gather(options: GatherOptions): Promise<DoctorReport> {
     machine: machineFacts(),
     ...withoutSecrets(facts),
   };
+}
+
+function ofConfig(config: Config) {
+  return { config, stateFolder: config.state.folder };
+}
+
+/** Where the file is wrong, the configuration that its running worker accepted last; without one, at least the state. */
+async function withoutFile({ configFile, environment, signal }: GatherOptions) {
+  const { running, folders } = await findState(configFile, environment, signal);
+  const [worker] = running;
+  if (worker !== undefined) return ofConfig(worker.config);
+  const said = lenientStateOf(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
 }
 
 function endOf(file: string): NonNullable<DoctorReport["log"]> {

@@ -12,6 +12,7 @@ import { rest } from "../../waiting.ts";
 import { createWorker, type Worker } from "../../worker.ts";
 import type { CliContext } from "../shell/context.ts";
 import { takeStandardError } from "../shell/log-stream.ts";
+import { leavePointer } from "../shell/pointer.ts";
 import { createHappenings, type Happenings } from "./happenings.ts";
 
 /** Containers and service managers give about ten seconds before they kill. */
@@ -68,6 +69,7 @@ export function define(command: Command, context: CliContext): void {
       const worker = await createWorker(running);
       if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
       const [latest] = await worker.store.outbox.latest(1);
+      pointFrom(running, false);
       await worker.start();
       const status = worker.statusUrl();
       log.info({ status }, "Plenum is running");
@@ -111,6 +113,7 @@ async function runMember(
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));
+  pointFrom(options, true);
   await member.start();
   const status = member.statusUrl();
   options.log?.info({ member: member.name, status }, "Plenum is running");
@@ -122,6 +125,19 @@ async function runMember(
   over.abort();
   await told;
   await member.stop(STOP_WITHIN_MS);
+}
+
+/** From the configuration file to the state, for commands that come while the file is wrong. */
+function pointFrom(
+  { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
+  isFleet: boolean,
+): void {
+  if (configFile === undefined) return;
+  const stateFolder = resolve(config.state.folder);
+  if (leavePointer(configFile.file, { stateFolder, isFleet })) return;
+  log?.info(
+    "no pointer to the state could be left; while the file is wrong, commands find it only by state.folder",
+  );
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

@@ -9,6 +9,7 @@ import { createLog } from "../../log.ts";
 import { type Reader, remoteReader } from "../../operator/remote.ts";
 import type { Page } from "../../source/source.ts";
 import { refuseUnverifiedTls } from "../../verified-tls.ts";
+import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
 import { openDoorFor } from "./find-worker.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
@@ -19,6 +20,13 @@ export interface CliContext {
   utc(): boolean;
   configFile(): string;
   config(): Config;
+  /**
+   * The file's configuration, or, where the file is wrong, the one that its running worker accepted last. For commands
+   * that have to work in both cases; says on standard error that the file is rejected.
+   */
+  acceptedConfig(): Promise<Config>;
+  /** The same, for a command that says by itself that the file is rejected. */
+  accepted(): Promise<AcceptedConfig>;
   /** The program with every command defined, which otherwise happens when one is called. */
   allCommands(): Promise<Command>;
   /** Aborts on Ctrl-C. */
@@ -50,11 +58,18 @@ export function createCliContext(
     return found;
   };
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
+  const accepted = () => acceptedConfig(configFile(), config, signal);
   return {
     signal,
     allCommands,
     configFile,
     config,
+    accepted,
+    async acceptedConfig() {
+      const found = await accepted();
+      if (found.rejected !== null) terminal().say(usedInstead(configFile(), found.rejected));
+      return found.config;
+    },
     terminal,
     utc: () => program.opts().utc === true,
     async withReader(wanted, use) {

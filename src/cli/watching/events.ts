@@ -54,7 +54,7 @@ export function define(command: Command, context: CliContext): void {
 }
 
 async function show(context: CliContext, options: EventsOptions): Promise<void> {
-  const config = context.config();
+  const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
   await lookAtParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {

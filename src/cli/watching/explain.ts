@@ -40,7 +40,7 @@ export function define(command: Command, context: CliContext): void {
     .addHelpText("after", "\nExample:\n  plenum explain 10001")
     .action(async (id: string, options: { readonly source?: string }) => {
       const terminal = context.terminal();
-      const config = context.config();
+      const config = await context.acceptedConfig();
       const [name, entry] = choose(config, options.source);
       await lookAtState({ config, source: name }, async (store) => {
         const known = { store, name, entry, state: config.state, ...shownConfig(config) };

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { shownConfig } from "../../build-status.ts";
 import { isoUtc, systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
 import { snapshotWish } from "../../delivery/snapshot.ts";
 import { parseDuration } from "../../duration.ts";
 import { ConfigError } from "../../errors.ts";
@@ -97,17 +98,18 @@ export function define(outbox: Command, context: CliContext): void {
     .command("revive")
     .description("let a sink go on that has ended because its far end wanted no more (410 Gone)")
     .argument("<sink>", "name of a sink")
-    .action((sink: string) => withStore(context, false, (store) => revive(context, store, sink), sink));
+    .action((sink: string) =>
+      withStore(context, false, (store, config) => revive(context, config, store, sink), sink),
+    );
 }
 
-async function revive(context: CliContext, { outbox }: Store, sink: string): Promise<void> {
-  if (context.config().sinks[sink]?.enabled !== true) {
+async function revive(context: CliContext, config: Config, { outbox }: Store, sink: string): Promise<void> {
+  if (config.sinks[sink]?.enabled !== true) {
     throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const lag = async () =>
-    (await outbox.lag(shownConfig(context.config()).wanted)).find((each) => each.sink === sink);
+  const lag = async () => (await outbox.lag(shownConfig(config).wanted)).find((each) => each.sink === sink);
   const hasEnded = ((await lag())?.ended ?? null) !== null;
   if (hasEnded) await outbox.setEnded(sink, null);
   const now = await lag();
@@ -122,9 +124,9 @@ async function revive(context: CliContext, { outbox }: Store, sink: string): Pro
 }
 
 function showLag(context: CliContext) {
-  return async (store: Store) => {
+  return async (store: Store, config: Config) => {
     const now = systemClock.now();
-    const { wanted } = shownConfig(context.config());
+    const { wanted } = shownConfig(config);
     context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
       { title: "sink", value: (sink) => sink.sink },
       { title: "lag", value: behind },
@@ -157,10 +159,10 @@ function showDead(context: CliContext, sink: string | undefined) {
 async function withStore(
   context: CliContext,
   readOnly: boolean,
-  use: (store: Store) => Promise<void>,
+  use: (store: Store, config: Config) => Promise<void>,
   sink?: string,
 ): Promise<void> {
-  const config = context.config();
+  const config = await context.acceptedConfig();
   const store = await openState({ config }, readOnly);
   try {
     if (sink !== undefined) {
@@ -171,7 +173,7 @@ async function withStore(
       if (!known.has(sink))
         throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
     }
-    await use(store);
+    await use(store, config);
   } finally {
     await store.close();
   }

@@ -45,14 +45,16 @@ export function define(silence: Command, context: CliContext): void {
     .option("--for <duration>", "how long, such as 90m or 2d", duration)
     .option("--to <time>", "end, ISO 8601, in place of --for", time)
     .requiredOption("--reason <text>", "why, for whoever wonders")
-    .action((options: AddOptions) => withStore(context, false, (store) => add(context, store, options)));
+    .action((options: AddOptions) =>
+      withStore(context, false, (store, config) => add(context, config, store, options)),
+    );
 
   silence
     .command("end")
     .description("end one before its time; what is active is told then")
     .argument("<id>", "id that `plenum silence` shows")
     .action(async (id: string) => {
-      if (!(await end(context.config(), id, isoUtc(systemClock.now()))))
+      if (!(await end(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
         throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
       context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
     });
@@ -67,7 +69,7 @@ function end(config: Config, id: string, at: string): Promise<boolean> {
   });
 }
 
-async function add(context: CliContext, store: Store, options: AddOptions): Promise<void> {
+async function add(context: CliContext, config: Config, store: Store, options: AddOptions): Promise<void> {
   const { alarm, all, name, priority, site, source } = options;
   if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
     throw new ConfigError("That would silence every alarm of every building.", {
@@ -79,7 +81,6 @@ async function add(context: CliContext, store: Store, options: AddOptions): Prom
   if ((options.for === undefined) === (options.to === undefined))
     throw new ConfigError("Say how long, with either --for or --to.");
   const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
-  const config = context.config();
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   // One that is agreed on for later may be about a name that nobody has seen yet, but not about an id.
@@ -117,11 +118,12 @@ async function list(context: CliContext, store: Store): Promise<void> {
 async function withStore(
   context: CliContext,
   readOnly: boolean,
-  use: (store: Store) => Promise<void>,
+  use: (store: Store, config: Config) => Promise<void>,
 ): Promise<void> {
-  const store = await openState({ config: context.config() }, readOnly);
+  const config = await context.acceptedConfig();
+  const store = await openState({ config }, readOnly);
   try {
-    await use(store);
+    await use(store, config);
   } finally {
     await store.close();
   }

@@ -5,7 +5,9 @@ import type { FleetStatus } from "../../fleet/fleet.ts";
 import { readFleet } from "../../fleet/report.ts";
 import { askReady, askReport, type FoundWorker } from "../../operator/remote.ts";
 import { counted } from "../../plural.ts";
+import { refusedNotice } from "../../reload-facts.ts";
 import type { StatusReport } from "../../status/report.ts";
+import { usedInstead } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor, membersHere } from "../shell/find-worker.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
@@ -21,11 +23,13 @@ export function define(command: Command, context: CliContext): void {
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
     )
     .action(async (options: { readonly probe?: boolean }) => {
-      const config = context.config();
+      const { config, rejected } = await context.accepted();
       const found = await findWorkerFor({ config }, context.signal);
       if (options.probe === true) return probe(found, context.signal);
-      if (config.state.postgres !== undefined) return showFleet(context, config.state);
-      const { report, silent } = await reportOf(found, context);
+      const first = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
+      if (config.state.postgres !== undefined) return showFleet(context, config, first);
+      const { report: own, silent } = await reportOf(found, config, context.signal);
+      const report = withFirst(first, own);
       context.terminal().object(report, statusLines(report, silent !== null));
       // What the state remembers is shown all the same; the exit code says that nobody vouches for it.
       if (silent !== null) throw silent;
@@ -42,36 +46,45 @@ async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
 /** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */
 async function reportOf(
   found: FoundWorker,
-  context: CliContext,
+  config: Config,
+  signal: AbortSignal,
 ): Promise<{ readonly report: StatusReport; readonly silent: Retryable | null }> {
-  if (found.kind === "silent") return { report: await fromStore(context), silent: found.trouble };
-  if (found.kind === "none") return { report: await fromStore(context), silent: null };
+  if (found.kind === "silent") return { report: await fromStore(config), silent: found.trouble };
+  if (found.kind === "none") return { report: await fromStore(config), silent: null };
   try {
-    return { report: await askReport(found.door, context.signal), silent: null };
+    return { report: await askReport(found.door, signal), silent: null };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
-    return { report: await fromStore(context), silent: error };
+    return { report: await fromStore(config), silent: error };
   }
 }
 
-async function fromStore(context: CliContext): Promise<StatusReport> {
-  const config = context.config();
+/** Puts the warning about the file first, in place of what the worker says of the same file. */
+function withFirst(first: readonly string[], report: StatusReport): StatusReport {
+  const { configuration, notices } = report;
+  if (first.length === 0) return report;
+  const refused = configuration?.refused ?? null;
+  const same = configuration === null || refused === null ? null : refusedNotice(configuration.file, refused);
+  return { ...report, notices: [...first, ...notices.filter((notice) => notice !== same)] };
+}
+
+function fromStore(config: Config): Promise<StatusReport> {
   return lookAtState({ config }, (store) => rememberedStatus(store, config));
 }
 
 /** The whole fleet by its database, then each member of this machine; those of other machines show theirs on their pages. */
-async function showFleet(context: CliContext, state: Config["state"]): Promise<void> {
+async function showFleet(context: CliContext, config: Config, first: readonly string[]): Promise<void> {
   const terminal = context.terminal();
-  const { sources } = context.config();
-  const fleet = await withStateDatabase(context.config(), (database) =>
-    readFleet(database, null, Object.keys(sources)),
+  const fleet = await withStateDatabase(config, (database) =>
+    readFleet(database, null, Object.keys(config.sources)),
   );
-  const found = await membersHere(state, context.signal);
+  const found = await membersHere(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? askReport(each.door, context.signal) : null)),
   );
-  const reports = here.filter((report) => report !== null);
+  const reports = here.filter((report) => report !== null).map((report) => withFirst(first, report));
   terminal.object({ fleet, members: reports }, [
+    ...first.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
     ...reports.flatMap((report) => [
       "",
