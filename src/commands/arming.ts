@@ -2,7 +2,7 @@ import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { DocumentChange, Store } from "../store/store.ts";
+import type { DocumentChange, Store, StoreDescription } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import { RESTORES, UNRESTORED } from "./timed.ts";
@@ -65,12 +65,8 @@ export interface ArmingOptions {
 
 export async function openArming(options: ArmingOptions): Promise<Arming> {
   const { store, place, request, unarmedHere, atStart, journal, clock, log } = options;
-  const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
-  const damaged = keys.flat().length;
-  const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
-  const { copy } = await store.describe();
-  const isAnothers = known !== null && known.copy !== copy?.identity;
-  let armed = known !== null && !isAnothers && known.damaged >= damaged ? known : null;
+  const { copy, damaged, isAnothers, known } = await lookAtArming(store);
+  let armed = known;
 
   async function arm(by: string): Promise<void> {
     const own = copy === undefined ? {} : { copy: copy.identity };
@@ -83,17 +79,10 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
 
   if (atStart && armed === null) await arm("whoever started the worker");
 
-  function unarmed(): string {
-    if (isAnothers)
-      return `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`;
-    return damaged === 0
-      ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
-      : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`;
-  }
-
   return {
     refusing() {
-      const message = armed === null ? unarmed() : unarmedHere();
+      if (armed === null) return notArmed(place, { copy, damaged, isAnothers });
+      const message = unarmedHere();
       return message === null ? null : { reason: "not-armed", message };
     },
     async look() {
@@ -101,6 +90,41 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
       await arm(request.by);
       request.taken();
     },
+  };
+}
+
+/** Why this state writes nothing, without changing it; null where it is armed. */
+export async function armingRefusal(store: ArmingOptions["store"], place: string): Promise<Refusing | null> {
+  const found = await lookAtArming(store);
+  return found.known === null ? notArmed(place, found) : null;
+}
+
+interface LookedAt {
+  /** Null where it is not armed, or not armed any more. */
+  readonly known: Armed | null;
+  readonly damaged: number;
+  readonly isAnothers: boolean;
+  readonly copy: StoreDescription["copy"];
+}
+
+async function lookAtArming(store: ArmingOptions["store"]): Promise<LookedAt> {
+  const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
+  const damaged = keys.flat().length;
+  const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
+  const { copy } = await store.describe();
+  const isAnothers = known !== null && known.copy !== copy?.identity;
+  const isArmed = known !== null && !isAnothers && known.damaged >= damaged;
+  return { known: isArmed ? known : null, damaged, isAnothers, copy };
+}
+
+function notArmed(place: string, { copy, damaged, isAnothers }: Omit<LookedAt, "known">): Refusing {
+  return {
+    reason: "not-armed",
+    message: isAnothers
+      ? `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
+      : damaged === 0
+        ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
+        : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
   };
 }
 

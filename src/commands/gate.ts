@@ -287,7 +287,9 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusi
   return null;
 }
 
-function checkHours(facts: DispatchFacts): Refusing | null {
+export function checkHours(
+  facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">,
+): Refusing | null {
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
@@ -307,7 +309,7 @@ function checkHours(facts: DispatchFacts): Refusing | null {
  * The interface does not say behind which gateway a tag sits. Where the entry names it, that one counts;
  * otherwise the write is refused only when every gateway of the site is offline. One that does not say is not.
  */
-function checkGateway(facts: DispatchFacts): Refusing | null {
+export function checkGateway(facts: Pick<DispatchFacts, "entry" | "gateways">): Refusing | null {
   const named = facts.gateways.filter((held) => held.value.id === facts.entry.gateway_id);
   const relevant = facts.entry.gateway_id === undefined ? facts.gateways : named;
   const present = relevant.filter((held) => held.missingSince === null);

@@ -20,8 +20,22 @@ export function aroundWriting(config: Config): Readonly<Record<string, unknown>>
 
 /** One that could be told to listen counts too, unless it says that it does not. */
 function listens(sink: SinkEntry): boolean {
-  const connector = connectorOf(sink);
-  const definition = CATALOG[connector] as ConnectorDefinition;
-  const options = sink[connector] as { readonly commands?: { readonly enabled: boolean } } | undefined;
-  return sink.enabled && definition.commands !== undefined && options?.commands?.enabled !== false;
+  return sink.enabled && canListen(sink) && optionOf(sink)?.enabled !== false;
+}
+
+/** Whether the sink's connector can receive commands at all. */
+export function canListen(sink: SinkEntry): boolean {
+  return (CATALOG[connectorOf(sink)] as ConnectorDefinition).commands !== undefined;
+}
+
+/** Whether commands come through the sink. */
+export function isListening(sink: SinkEntry): boolean {
+  return sink.enabled && canListen(sink) && optionOf(sink)?.enabled === true;
+}
+
+function optionOf(sink: SinkEntry): { readonly enabled: boolean } | undefined {
+  const options = sink[connectorOf(sink)] as
+    | { readonly commands?: { readonly enabled: boolean } }
+    | undefined;
+  return options?.commands;
 }

@@ -1,3 +1,4 @@
+import type { AllowedTag } from "../../commands/config.ts";
 import type { Config, SourceEntry } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import { formatDuration } from "../../duration.ts";
@@ -208,19 +209,31 @@ function writableLines(compared: ComparedSource): readonly CheckLine[] {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
   const what = "commands";
-  const own = allow.flatMap((entry, index) => ((entry.source ?? name) === name ? [{ entry, index }] : []));
-  const bad = own.flatMap(({ entry, index }) =>
-    writableMismatches(entry, building).map(
-      ({ path, message }): CheckLine => ({
-        what: `${name}: ${what}`,
-        result: enabled ? "wrong" : "warning",
-        detail: message,
-        place: places(["commands", "allow", index, ...path]),
-      }),
-    ),
+  const bad = allow.flatMap((entry, index) =>
+    (entry.source ?? name) !== name
+      ? []
+      : writableMismatches(entry, building).map(
+          ({ path, message }): CheckLine => ({
+            what: `${name}: ${what}`,
+            result: enabled ? "wrong" : "warning",
+            detail: message,
+            place: places(["commands", "allow", index, ...path]),
+          }),
+        ),
   );
-  if (own.length === 0) return [];
-  const good = own.filter(({ entry }) => writableMismatches(entry, building).length === 0);
-  const detail = `${counted(good.length, "tag")} may be written${enabled ? "" : ", once commands.enabled is true"}: ${some(good.map(({ entry }) => entry.tag_id))}`;
-  return [...(good.length === 0 ? [] : [ok(compared, what, detail)]), ...bad];
+  const good = writableTags(compared);
+  const ids = some(good.map((entry) => entry.tag_id));
+  const found = `${counted(good.length, "tag")} of commands.allow found in the building: ${ids}`;
+  return [...(good.length === 0 ? [] : [ok(compared, what, found)]), ...bad];
+}
+
+/** The entries of `commands.allow` whose tags the building has as they say. */
+export function writableTags({
+  name,
+  config,
+  building,
+}: Omit<ComparedSource, "entry" | "places">): readonly AllowedTag[] {
+  return config.commands.allow.filter(
+    (entry) => (entry.source ?? name) === name && writableMismatches(entry, building).length === 0,
+  );
 }

@@ -1,6 +1,8 @@
 import { planSettings } from "../../build-sync.ts";
 import type { TokenInfo } from "../../building.ts";
 import { systemClock } from "../../clock.ts";
+import type { AllowedTag } from "../../commands/config.ts";
+import { checkClock } from "../../commands/gate.ts";
 import type { Config, SourceEntry } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import type { Source } from "../../source/source.ts";
@@ -15,7 +17,7 @@ import {
 } from "../../sync/seen-building.ts";
 import { withLoneSource } from "../shell/lone-source.ts";
 import { lookAtStateIfAny } from "../shell/look-at-state.ts";
-import { compareSource, planLine } from "./check-building.ts";
+import { compareSource, planLine, writableTags } from "./check-building.ts";
 import { type CheckLine, trouble, within } from "./check-line.ts";
 import { checkToken } from "./check-token.ts";
 
@@ -35,6 +37,8 @@ export interface CheckedSource {
   readonly lines: readonly CheckLine[];
   /** Sites that the token sees; null where the service could not be asked. */
   readonly sites: ListedBuilding["sites"] | null;
+  /** Entries of `commands.allow` whose tags were found; null where the building was not compared. */
+  readonly writable: readonly AllowedTag[] | null;
 }
 
 /** The token of a source, and what its configuration means in the building. No tag request is sent. */
@@ -43,21 +47,36 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   const what = `source ${name}`;
   const lines: CheckLine[] = [];
   let sites: TokenInfo["sites"] | null = null;
+  let writable: CheckedSource["writable"] = null;
   try {
     await withLoneSource(name, entry, process.env, async (source) => {
       const me = await within(signal, (limited) => source.me(limited));
       sites = me.sites;
       lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
-      if (check.lists && me.sites.length > 0) lines.push(...(await compared(check, source, me)));
+      lines.push(...checkClocks(what, source, config));
+      if (!check.lists || me.sites.length === 0) return;
+      const found = await compared(check, source, me);
+      lines.push(...found.lines);
+      writable = found.writable;
     });
   } catch (error) {
     signal.throwIfAborted();
     lines.push(trouble(what, error));
   }
-  return { lines, sites };
+  return { lines, sites, writable };
 }
 
-async function compared(check: SourceToCheck, source: Source, me: TokenInfo): Promise<readonly CheckLine[]> {
+/** The worker refuses every command while the clocks differ. */
+function checkClocks(what: string, source: Source, { commands }: Config): readonly CheckLine[] {
+  const refusing = commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
+  return refusing === null ? [] : [{ what, result: "wrong", detail: refusing.message }];
+}
+
+async function compared(
+  check: SourceToCheck,
+  source: Source,
+  me: TokenInfo,
+): Promise<Pick<CheckedSource, "lines" | "writable">> {
   const { name, entry, config } = check;
   const what = `${name}: building`;
   const wish = wishOf(name, entry, config);
@@ -68,7 +87,7 @@ async function compared(check: SourceToCheck, source: Source, me: TokenInfo): Pr
   ].filter((ability) => !me.abilities.includes(ability));
   if (needs.length > 0) {
     const detail = `not compared with the configuration: that needs ${needs.join(" and ")}`;
-    return [{ what, result: "warning", detail }];
+    return { lines: [{ what, result: "warning", detail }], writable: null };
   }
   const settings = planSettings(name, entry, config.state);
   const known = check.ask
@@ -86,11 +105,14 @@ async function compared(check: SourceToCheck, source: Source, me: TokenInfo): Pr
     building.tags.length === 0
       ? "no tags: the token's user sees none at these sites, so no value can be read"
       : `${building.tags.length} tags, ${whose}`;
-  return [
-    { what, result: building.tags.length === 0 ? "warning" : "ok", detail },
-    ...compareSource({ ...check, building }),
-    ...planLine(name, plan),
-  ];
+  return {
+    lines: [
+      { what, result: building.tags.length === 0 ? "warning" : "ok", detail },
+      ...compareSource({ ...check, building }),
+      ...planLine(name, plan),
+    ],
+    writable: writableTags({ ...check, building }),
+  };
 }
 
 /** The service's lists; a large building takes minutes, and whoever waits is told of the way without them. */

@@ -1,9 +1,11 @@
 import type { Command } from "commander";
 import { approvalState } from "../../commands/approval/approving.ts";
+import type { AllowedTag } from "../../commands/config.ts";
 import type { Config } from "../../config/config.ts";
 import { placesIn } from "../../config/places.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../config/trusted-file.ts";
 import { ConfigError, Retryable } from "../../errors.ts";
+import { counted } from "../../plural.ts";
 import { readCredentials } from "../../status/credentials.ts";
 import type { SeenBuilding } from "../../sync/compare/building.ts";
 import { refuseUnverifiedTls } from "../../verified-tls.ts";
@@ -12,8 +14,10 @@ import { questionOf } from "../writing/approval.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
 import { type CheckLine, trouble } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
+import { writableText } from "./check-senders.ts";
 import { checkAnySink, checkSink } from "./check-sink.ts";
 import { checkSource } from "./check-source.ts";
+import { checkWriting } from "./check-writing.ts";
 
 interface CheckOptions {
   readonly strict?: boolean;
@@ -72,11 +76,17 @@ async function check(
     ...checkPasswords(config),
     ...(await checkApproved(config)),
   ];
+  const locks = await checkWriting(config, places, signal);
+  lines.push(...locks);
+  const writable: AllowedTag[] = [];
   const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
     update(`Asking source ${name}`);
     const checked = await checkSource({ name, entry, config, places, lists, ask, signal, update });
     lines.push(...checked.lines);
+    writable.push(
+      ...(checked.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)),
+    );
     if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
   }
   lines.push(...checkAnySink(config), ...priorityLines(config, places));
@@ -86,7 +96,12 @@ async function check(
   }
   // Of a service that did not answer nothing is known, so nothing is said of its sites.
   const isKnown = buildings.size === Object.keys(config.sources).length;
-  return [...lines, ...(isKnown ? filterLines(config, buildings, places) : [])];
+  if (isKnown) lines.push(...filterLines(config, buildings, places));
+  const isOpen =
+    locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
+  if (!isOpen || writable.length === 0) return lines;
+  const detail = `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`;
+  return [...lines, { what: "writing", result: "ok", detail }];
 }
 
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {

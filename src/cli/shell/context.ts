@@ -11,6 +11,7 @@ import type { Page } from "../../source/source.ts";
 import { refuseUnverifiedTls } from "../../verified-tls.ts";
 import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
 import { openDoorFor } from "./find-worker.ts";
+import { pointersOf } from "./pointer.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
 /** What every command is handed; made once in main.ts from the global options. */
@@ -120,7 +121,8 @@ function chosenConfig(program: Command, name: string, terminal: Terminal): strin
     if (running !== null) return useDemo(running);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
-  if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config)) return config;
+  // A worker whose file was removed counts before a demo.
+  if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config) || pointersOf(config).length > 0) return config;
   const running = findDemo();
   if (running === null) return config;
   terminal.say(`There is no ${config} here; this is about the demo that runs (${running.statusUrl}).`);

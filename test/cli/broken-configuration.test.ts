@@ -1,0 +1,156 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { text } from "node:stream/consumers";
+import { expect, test } from "vitest";
+import { sendCommand } from "#src/operator/remote.ts";
+import { MAIN } from "./hosted.ts";
+import { type Ended, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** Controls of a running, armed worker whose configuration file was broken after the start. */
+
+const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
+const FILE = "plenum.yaml";
+const STATE = "memory";
+
+interface Broken {
+  readonly what: string;
+  /** Breaks the file; the good one was moved to `good.yaml`. */
+  readonly make: (file: string, good: string) => void;
+  /** The first problem, as every command names it. */
+  readonly problem: RegExp;
+}
+
+const BROKEN: readonly Broken[] = [
+  {
+    what: "a syntax error",
+    make: (file, good) => writeFileSync(file, `${good}sinks: [\n`),
+    problem: /plenum\.yaml:\d+:\d+ \S/,
+  },
+  {
+    what: "an unknown key",
+    make: (file, good) => writeFileSync(file, `${good}colour: red\n`),
+    problem: /plenum\.yaml:\d+:1 colour: This key is not known here\./,
+  },
+  {
+    what: "a missing secret",
+    make: (file, good) => writeFileSync(file, good.replace("file: token", `env: \${NO_SUCH_SECRET}`)),
+    problem:
+      /plenum\.yaml:\d+:\d+ sources\.main\.token\.env: The environment variable NO_SUCH_SECRET is not set/,
+  },
+  {
+    what: "a file that this user may not read",
+    make(file, good) {
+      writeFileSync(file, good);
+      chmodSync(file, 0o000);
+    },
+    problem: /plenum\.yaml may not be read by this user/,
+  },
+  { what: "an empty file", make: (file) => writeFileSync(file, ""), problem: /The file is empty/ },
+  { what: "a folder", make: (file) => mkdirSync(file), problem: /plenum\.yaml is a folder/ },
+  { what: "no file", make: () => undefined, problem: /plenum\.yaml does not exist/ },
+];
+
+/** Root reads every file, but for the capabilities that say so. */
+const LIKE_A_USER = ["--bounding-set=-dac_override,-dac_read_search", process.execPath, MAIN];
+
+async function asUser(place: Workplace, args: readonly string[]): Promise<Ended> {
+  if (process.geteuid?.() !== 0) return place.plenum(...args);
+  const env = { PATH: process.env.PATH, HOME: place.folder, XDG_RUNTIME_DIR: place.folder };
+  const child = spawn("setpriv", [...LIKE_A_USER, ...args], { cwd: place.folder, env });
+  const [stdout, stderr, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "close") as Promise<[number]>,
+  ]);
+  return { code, stdout, stderr };
+}
+
+/** An armed worker that knows its tags. */
+async function armed(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE }) {
+  const place = workplace(service.url);
+  place.configure({ state, commands: { enabled: true, read_back_after: "100ms", allow: [TAG] } });
+  const worker = place.start("run", "--arm-writing");
+  await worker.says("Plenum is running");
+  const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
+  await expect.poll(known, { timeout: 20_000 }).toBe(true);
+  return place;
+}
+
+/** Sends a command to the worker past the configuration file; answers how it ended. */
+async function writeThrough(place: Workplace, id: string, value: number, run: Run): Promise<unknown> {
+  const command = { source: null, tagId: "10169", forSeconds: null, ttlSeconds: null, user: "test" };
+  const door = { stateFolder: place.path(STATE) };
+  await sendCommand(door, { ...command, id, value }, AbortSignal.timeout(20_000));
+  const result = async () => {
+    const { stdout } = await run("events", "--kind", "command-result", "--json");
+    const events = stdout
+      .trim()
+      .split("\n")
+      .filter((line) => line !== "");
+    const all = events.map(
+      (line) => JSON.parse(line) as { data: { commandId: string; outcome: string; reason: string } },
+    );
+    const { outcome, reason } = all.find(({ data }) => data.commandId === id)?.data ?? {};
+    return outcome === undefined ? null : [outcome, reason];
+  };
+  await expect.poll(result, { timeout: 30_000 }).not.toBe(null);
+  return result();
+}
+
+type Run = (...args: readonly string[]) => Promise<Ended>;
+
+function breakFile(place: Workplace, { make }: Broken): void {
+  renameSync(place.path(FILE), place.path("good.yaml"));
+  make(place.path(FILE), readFileSync(place.path("good.yaml"), "utf8"));
+}
+
+function mend(place: Workplace): void {
+  rmSync(place.path(FILE), { recursive: true, force: true });
+  renameSync(place.path("good.yaml"), place.path(FILE));
+}
+
+test("every control works while the file of the running worker is broken", async () => {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const place = await armed(service);
+  const written = () => service.simulator.truth.writes().map(({ value }) => value);
+  for (const [n, broken] of BROKEN.entries()) {
+    const { problem, what } = broken;
+    breakFile(place, broken);
+    const run: Run = (...args) => (/may not read/.test(what) ? asUser(place, args) : place.plenum(...args));
+    const done = async (...args: readonly string[]) => {
+      const ended = await run(...args);
+      expect(ended.code, `${args.join(" ")} with ${what}: ${ended.stderr}`).toBe(0);
+      return ended;
+    };
+
+    expect((await done("writes", "resume")).stderr, what).toMatch(problem);
+    expect(await writeThrough(place, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
+    const before = written();
+    const stop = await done("writes", "stop");
+    expect(stop.stdout, what).toMatch(/^Writing is stopped while \S+memory\/WRITES-STOPPED exists\.$/m);
+    expect(stop.stderr, what).toMatch(problem);
+    expect(await writeThrough(place, `closed-${n}`, 80 + n, run), what).toEqual(["rejected", "killed"]);
+    expect(written(), what).toEqual(before);
+
+    const [running, first] = (await done("status")).stdout.split("\n");
+    expect(running, what).toMatch(/^Running since /);
+    expect(first, what).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
+    expect(first, what).toMatch(problem);
+    expect((await done("status")).stdout, what).toContain("Writing is stopped by the kill switch");
+    await done("status", "--probe");
+    expect((await done("explain", "10169")).stdout, what).toContain("10169");
+    const outbox = await done("outbox");
+    expect(outbox.stdout, what).toContain("files");
+    expect(outbox.stderr, what).toMatch(problem);
+    const added = await done("silence", "add", "--site", "6", "--for", "1h", "--reason", "A test", "--json");
+    const { id } = JSON.parse(added.stdout) as { id: string };
+    expect((await done("silence")).stdout, what).toContain(id);
+    await done("silence", "end", id);
+    const doctor = await done("doctor");
+    expect(doctor.stdout, what).toMatch(/There is no configuration at|cannot be read|correct it/);
+    expect(doctor.stdout, what).not.toContain("No worker is running");
+    mend(place);
+  }
+  expect(written()).toEqual(BROKEN.map((_, n) => 70 + n));
+}, 240_000);
