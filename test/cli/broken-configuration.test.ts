@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { sendCommand } from "#src/operator/remote.ts";
@@ -125,7 +125,10 @@ test("every control works while the file of the running worker is broken", async
     };
 
     expect((await done("writes", "resume")).stderr, what).toMatch(problem);
-    expect(await writeThrough(place, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
+    expect(existsSync(place.path(`${STATE}/WRITES-STOPPED`)), what).toBe(false);
+    // A write takes two slots of the quota, so two of them show that writing goes on.
+    if (n === 0 || n === BROKEN.length - 1)
+      expect(await writeThrough(place, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
     const before = written();
     const stop = await done("writes", "stop");
     expect(stop.stdout, what).toMatch(/^Writing is stopped while \S+memory\/WRITES-STOPPED exists\.$/m);
@@ -152,5 +155,30 @@ test("every control works while the file of the running worker is broken", async
     expect(doctor.stdout, what).not.toContain("No worker is running");
     mend(place);
   }
-  expect(written()).toEqual(BROKEN.map((_, n) => 70 + n));
+  expect(written()).toEqual([70, 70 + BROKEN.length - 1]);
+
+  // A changed folder waits for a restart, and the worker looks into the old one until then.
+  place.configure({ state: { folder: "elsewhere" } });
+  const both = await place.plenum("writes", "stop");
+  expect([both.code, both.stdout.match(/\w+\/WRITES-STOPPED/g)]).toEqual([
+    0,
+    ["elsewhere/WRITES-STOPPED", `${STATE}/WRITES-STOPPED`],
+  ]);
 }, 240_000);
+
+test("without a worker a broken file still stops the next start, and says when it cannot", async () => {
+  const place = workplace("http://127.0.0.1:1");
+  writeFileSync(place.path(FILE), "");
+  const nowhere = await place.plenum("writes", "stop");
+  expect([nowhere.code, nowhere.stdout]).toEqual([78, ""]);
+  expect(nowhere.stderr).toContain("Nothing was changed: no worker of this configuration file was found.");
+  expect(nowhere.stderr).toContain("The file is empty");
+  expect(existsSync(place.path("state"))).toBe(false);
+
+  mkdirSync(place.path(STATE), { mode: 0o700 });
+  writeFileSync(place.path(`${STATE}/worker.lock`), "");
+  writeFileSync(place.path(FILE), `state: { folder: ${STATE} }\nsources: [\n`);
+  const stopped = await place.plenum("writes", "stop");
+  expect([stopped.code, existsSync(place.path(`${STATE}/WRITES-STOPPED`))]).toEqual([0, true]);
+  expect((await place.plenum("status")).code).toBe(78);
+});

@@ -75,9 +75,11 @@ describe("a file that is edited while the worker runs", () => {
     );
     writeFileSync(place.path("plenum.yaml"), `${whole.slice(0, whole.indexOf("time_zone"))}time_zo`);
     await worker.says("the configuration file is wrong and changes nothing");
-    const during = await statusOf(place).catch(() => null);
-    // The command line reads the same file, so it says the same; the page goes on.
-    expect(during).toBeNull();
+    const during = await statusOf(place);
+    expect(during.notices[0]).toMatch(
+      /^The configuration file plenum\.yaml is rejected: plenum\.yaml:\d+:\d+ /,
+    );
+    expect(during.notices.join("\n")).not.toContain("is wrong and changes nothing");
     const check = await place.plenum("check");
     expect(check.code).toBe(78);
     expect(check.stderr).toMatch(/plenum\.yaml:\d+:\d+/);

@@ -1,5 +1,5 @@
 import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { Config } from "../../config/config.ts";
 import { type LenientState, lenientState } from "../../config/lenient-state.ts";
 import { ConfigError, Retryable } from "../../errors.ts";

@@ -1,0 +1,160 @@
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  mkdtempSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Hono } from "hono";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { findState } from "#src/cli/shell/accepted-config.ts";
+import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
+import { createDoor } from "#src/operator/door.ts";
+
+/** A folder with a configuration file and a state folder; the runtime folder of this user is in it too. */
+function place() {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-pointer-"));
+  const before = process.env.XDG_RUNTIME_DIR;
+  process.env.XDG_RUNTIME_DIR = join(folder, "run");
+  onTestFinished(() => {
+    if (before === undefined) delete process.env.XDG_RUNTIME_DIR;
+    else process.env.XDG_RUNTIME_DIR = before;
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const at = (...names: readonly string[]) => join(folder, ...names);
+  const state = (name: string) => {
+    mkdirSync(at(name), { mode: 0o700 });
+    writeFileSync(at(name, "worker.lock"), "");
+    return at(name);
+  };
+  writeFileSync(at("plenum.yaml"), "");
+  return { at, state };
+}
+
+const found = (file: string) => pointersOf(file).map(({ stateFolder }) => stateFolder);
+const lone = (stateFolder: string) => ({ stateFolder, isFleet: false });
+
+describe("the pointer of a worker", () => {
+  test("is next to its file, one for each file of a folder", () => {
+    const { at, state } = place();
+    const [one, two] = [state("one"), state("two")];
+    expect(leavePointer(at("plenum.yaml"), lone(one))).toBe(true);
+    expect(leavePointer(at("other.yaml"), lone(two))).toBe(true);
+    expect([found(at("plenum.yaml")), found(at("other.yaml")), found(at("third.yaml"))]).toEqual([
+      [one],
+      [two],
+      [],
+    ]);
+    expect(leavePointer(at("plenum.yaml"), lone(two))).toBe(true);
+    expect(found(at("plenum.yaml"))).toEqual([two]);
+  });
+
+  test("is in the runtime folder where the folder of the file cannot be written", () => {
+    const { at, state } = place();
+    const folder = state("one");
+    // A folder in its place cannot be replaced, by root neither.
+    mkdirSync(at(".plenum.yaml.worker", "full"), { recursive: true });
+    expect(leavePointer(at("plenum.yaml"), lone(folder))).toBe(true);
+    expect(found(at("plenum.yaml"))).toContain(folder);
+  });
+
+  test("stays when a ConfigMap turns its link", () => {
+    const { at, state } = place();
+    const folder = state("one");
+    for (const version of ["..1", "..2"]) {
+      mkdirSync(at("mount", version), { recursive: true });
+      writeFileSync(at("mount", version, "plenum.yaml"), "");
+    }
+    symlinkSync("..1", at("mount", "..data"));
+    symlinkSync(join("..data", "plenum.yaml"), at("mount", "plenum.yaml"));
+    expect(leavePointer(at("mount", "plenum.yaml"), lone(folder))).toBe(true);
+    symlinkSync("..2", at("mount", "..new"));
+    renameSync(at("mount", "..new"), at("mount", "..data"));
+    expect(found(at("mount", "plenum.yaml"))).toEqual([folder]);
+  });
+
+  test("is not trusted when others may write it, when it is a link, or when it names no folder", () => {
+    const { at, state } = place();
+    const file = at("plenum.yaml");
+    leavePointer(file, lone(state("one")));
+    const pointer = at(".plenum.yaml.worker");
+    chmodSync(pointer, 0o666);
+    expect(found(file)).toEqual([]);
+    chmodSync(pointer, 0o600);
+    renameSync(pointer, at("moved"));
+    symlinkSync(at("moved"), pointer);
+    expect(found(file)).toEqual([]);
+    rmSync(pointer);
+    leavePointer(file, lone(at("gone")));
+    expect(found(file)).toEqual([]);
+    writeFileSync(pointer, "{");
+    expect(found(file)).toEqual([]);
+  });
+
+  test.skipIf(process.geteuid?.() !== 0)("is not trusted from another user", () => {
+    const { at, state } = place();
+    const file = at("plenum.yaml");
+    const folder = state("one");
+    leavePointer(file, lone(folder));
+    chownSync(at(".plenum.yaml.worker"), 65_534, 65_534);
+    expect(found(file), "of a stranger").toEqual([]);
+    chownSync(folder, 65_534, 65_534);
+    expect(found(file), "of a stranger, to the stranger's folder").toEqual([]);
+    chownSync(file, 65_534, 65_534);
+    expect(found(file), "of the owner of the configuration").toEqual([folder]);
+  });
+});
+
+/** A worker's door in a state folder, which says what it was started with. */
+async function running(stateFolder: string, file: string): Promise<void> {
+  const routes = new Hono();
+  routes.get("/ping", (context) => context.json({ result: "here" }));
+  routes.get("/configuration", (context) =>
+    context.json({ result: { file, config: { state: { folder: stateFolder } } } }),
+  );
+  const door = createDoor({ stateFolder, routes });
+  await door.start(new AbortController().signal);
+  onTestFinished(() => door.stop(1_000));
+}
+
+async function statesOf(file: string): Promise<unknown> {
+  const { folders, running: workers } = await findState(file, {}, AbortSignal.timeout(20_000));
+  return { folders, running: workers.map(({ config }) => config.state.folder) };
+}
+
+describe("the worker of a broken file", () => {
+  test("is found by its pointer, and by the section state without one", async () => {
+    const { at, state } = place();
+    const file = at("plenum.yaml");
+    const folder = state("one");
+    await running(folder, file);
+    expect(await statesOf(file), "by nothing").toEqual({ folders: [], running: [] });
+    writeFileSync(file, `state:\n  folder: ${folder}\nsources: [\n`);
+    expect(await statesOf(file), "by the file").toEqual({ folders: [folder], running: [folder] });
+    writeFileSync(file, "");
+    leavePointer(file, lone(folder));
+    expect(await statesOf(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
+  });
+
+  test("is not the worker of another file that uses the folder by now", async () => {
+    const { at, state } = place();
+    const folder = state("state");
+    leavePointer(at("plenum.yaml"), lone(folder));
+    await running(folder, at("other.yaml"));
+    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
+  });
+
+  test("may be dead: then the folder that it used counts, and one of a fleet does not", async () => {
+    const { at, state } = place();
+    const folder = state("one");
+    leavePointer(at("plenum.yaml"), lone(folder));
+    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [folder], running: [] });
+    leavePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
+    expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
+  });
+});
