@@ -75,6 +75,7 @@ describe("the building", () => {
     const { code, lines, told } = await checked(place);
     const sites = "there are 1 (Cambridge Estates A), 6 (Bygg 105 Office).";
     expect(told).toEqual([
+      ["writing", "warning", expect.stringMatching(/^No sink listens for commands, /), "sinks:"],
       ["main: alarms of sites", "warning", `The token sees no site 9; ${sites}`, "- 9"],
       [
         "main: read warm",
@@ -118,7 +119,8 @@ describe("the building", () => {
     expect(fine).toContain("main: building: 141 tags, as the service lists them");
     expect(fine).toContain("main: read meters: 133 tags, at most 10m old");
     expect(fine).toContain("main: read rest: 8 tags, at most 15m old");
-    expect(fine).toContain("main: commands: 1 tag may be written: 10001");
+    expect(fine).toContain("main: commands: 1 tag of commands.allow found in the building: 10001");
+    expect(fine.join("\n")).not.toContain("may be written");
     expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
     expect(fine).toContainEqual(
       expect.stringMatching(/^source main: the token may read:alarms, read:tags, /),

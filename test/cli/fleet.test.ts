@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { lookAtParts, lookAtState } from "#src/cli/shell/look-at-state.ts";
@@ -404,6 +404,31 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
           .simulator.truth.writes()
           .map(({ value }) => value),
       ).toEqual([42, 44]);
+  });
+
+  test("stops the whole fleet through a member of this machine while its file is broken", async () => {
+    const stopped = async () => {
+      const { members } = await fleetOf(stage);
+      const pages = members.map(async ({ page }) => (await fetch(`${page}/api/status`)).json());
+      return ((await Promise.all(pages)) as StatusReport[]).map(({ commands }) => commands?.stopped);
+    };
+    const file = join(here.folder, "plenum.yaml");
+    const good = readFileSync(file, "utf8");
+    // The second one says that it is a fleet's, and not where its database is.
+    for (const broken of ["", `state: { folder: state, postgres: { url: "\${NO_SUCH_ADDRESS}" } }\n`]) {
+      writeFileSync(file, broken);
+      const stop = await here.one("writes stop");
+      expect([stop.code, stop.stdout]).toEqual([
+        0,
+        "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
+      ]);
+      await expect.poll(stopped, { timeout: 10_000 }).toEqual([true, true]);
+      const [status, events, resume] = await here.run("status", "events --last 1", "writes resume");
+      expect(status?.stdout).toMatch(/^! The configuration file plenum\.yaml is rejected: /);
+      expect([status?.code, events?.code, resume?.code]).toEqual([0, 0, 0]);
+      await expect.poll(stopped, { timeout: 10_000 }).toEqual([false, false]);
+    }
+    writeFileSync(file, good);
   });
 
   test("verifies the audit log of each source, and a head that was kept for one", async () => {
