@@ -123,7 +123,7 @@ export function askReload(door: OperatorDoor, dryRun: boolean, signal: AbortSign
   return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
-/** What the worker works by now. */
+/** The configuration that the worker accepted last. */
 export function askConfiguration(door: OperatorDoor, signal: AbortSignal): Promise<AcceptedConfiguration> {
   return call(door, "/configuration", { signal });
 }

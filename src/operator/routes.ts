@@ -26,7 +26,7 @@ export interface OperatorOptions {
   readonly work: WorkOptions;
   /** Reads the configuration file again, or only looks; absent where the worker was given none. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
-  /** What the worker works by now, and the file that it was read from. */
+  /** The configuration that the worker accepted last, and its file. */
   readonly configuration: () => AcceptedConfiguration;
   /** The kill switch of a fleet; absent in a lone worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {

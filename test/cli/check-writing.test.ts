@@ -44,7 +44,7 @@ async function prepareState({ folder, isArmed = true, hasOfflineGateway = false 
   await store.close();
 }
 
-/** What check prints of writing, but that no worker runs, which holds in all of these. */
+/** Lines of check about writing, without the one that no worker runs, which all of these have. */
 async function locks(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
   const folder = join(mkdtempSync(join(tmpdir(), "plenum-locks-")), "state");
   onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));

@@ -40,7 +40,9 @@ test("a member takes no change over, says which ones wait for all members, and w
     throw new Error("It is no YAML.");
   };
   expect((await file.reload("command", false)).refused).toEqual(["It is no YAML."]);
-  expect(file.notices()[0]).toBe("The configuration file plenum.yaml is wrong: It is no YAML.");
+  expect(file.notices()[0]).toBe(
+    "The configuration file plenum.yaml is wrong and changes nothing; the worker goes on as before. It is no YAML.",
+  );
   inFile = () => configWith("info");
   await file.reload("command", false);
   expect(file.notices()).toEqual([]);

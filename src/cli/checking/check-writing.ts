@@ -148,7 +148,7 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
   return [...(isStopped ? [lock(STOPPED)] : []), ...found];
 }
 
-/** What a state says: `place` names it for arming, null where it needs none. */
+/** Locks in one state: `place` names it for arming, null where it needs none. */
 async function storeLocks(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);

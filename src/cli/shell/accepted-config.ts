@@ -5,7 +5,6 @@ import { type LenientState, lenientState } from "../../config/lenient-state.ts";
 import { ConfigError, Retryable } from "../../errors.ts";
 import type { OperatorDoor } from "../../operator/call.ts";
 import { askConfiguration, type FoundWorker, findWorker } from "../../operator/remote.ts";
-import type { AcceptedConfiguration } from "../../operator/routes.ts";
 import type { PostgresState } from "../../store/config.ts";
 import { lockFile } from "../../store/folder.ts";
 import { complaint } from "./exit.ts";
@@ -25,7 +24,7 @@ export interface RunningWorker {
   readonly config: Config;
 }
 
-/** What is known of a worker without its configuration file. */
+/** Workers and state folders that were found without a valid configuration file. */
 export interface FoundState {
   readonly running: readonly RunningWorker[];
   /** State folders of a lone worker, also of one that does not run or does not answer. */
@@ -36,6 +35,7 @@ export interface FoundState {
   readonly trouble: ConfigError | Retryable | null;
 }
 
+type Answer = Awaited<ReturnType<typeof askConfiguration>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
@@ -110,7 +110,7 @@ export async function findState(
     if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running, folders: [...folders], postgres: said.postgres, trouble };
 
-  async function configurationOf(door: OperatorDoor): Promise<AcceptedConfiguration | null> {
+  async function configurationOf(door: OperatorDoor): Promise<Answer | null> {
     try {
       return await askConfiguration(door, signal);
     } catch (error) {
