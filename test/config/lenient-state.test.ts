@@ -8,8 +8,8 @@ describe("the section state of a file that is otherwise wrong", () => {
     ["an unclosed list behind it", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
     ["a broken section before it", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],
     ["an unknown key next to it", "state: { folder: /srv/state, colour: red }\n", "/srv/state"],
-    ["a variable that is set", "state: { folder: '${FOLDER}' }\nx: [\n", "/var/state"],
-    ["a variable that is not set", "state: { folder: '${NONE}' }\n", null],
+    ["a variable that is set", `state: { folder: '\${FOLDER}' }\nx: [\n`, "/var/state"],
+    ["a variable that is not set", `state: { folder: '\${NONE}' }\n`, null],
     ["no folder", "state: { max_age: 7 }\n", null],
     ["a folder that is no text", "state: { folder: [a] }\n", null],
     ["no section", "sources: {}\n", null],
@@ -24,7 +24,7 @@ describe("the section state of a file that is otherwise wrong", () => {
       lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
-    expect(read("{ url: '${NONE}' }")).toMatchObject({ isFleet: true, postgres: null });
+    expect(read(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });
     expect(lenientState("state: { folder: s }\n", {}).isFleet).toBe(false);
   });
 });
