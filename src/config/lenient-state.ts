@@ -20,7 +20,8 @@ export function lenientState(
 ): LenientState {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
-    const unset = interpolate(document, environment).map(({ path }) => path.map(String).join("."));
+    const { problems } = interpolate(document, environment);
+    const unset = problems.map(({ path }) => path.map(String).join("."));
     const node: unknown = isMap(document.contents) ? document.get("state") : null;
     if (!isMap(node)) return UNKNOWN;
     const { folder, postgres } = node.toJS(document, { maxAliasCount: 100 }) as Readonly<

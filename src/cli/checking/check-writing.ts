@@ -8,9 +8,9 @@ import { createKillSwitch } from "../../commands/kill-switch.ts";
 import { isListening } from "../../config/around-writing.ts";
 import type { Config } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
+import { ARM, DATABASE_ID, isMachineArmed } from "../../fleet/armed-machine.ts";
 import { readBody } from "../../fleet/document.ts";
 import { readFleetKillSwitch } from "../../fleet/kill-switch.ts";
-import { ARM } from "../../member-guards.ts";
 import type { Store } from "../../store/store.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { lookAtParts, lookAtStateIfAny } from "../shell/look-at-state.ts";
@@ -133,11 +133,16 @@ async function folderLocks(config: Config): Promise<readonly CheckLine[]> {
 }
 
 async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
-  const { isStopped, isArmed, name } = await withStateDatabase(config, async (database) => ({
-    isStopped: (await readFleetKillSwitch(database)) !== null,
-    isArmed: (await readBody(database, ARM)) !== null,
-    name: database.name,
-  }));
+  const { folder } = config.state;
+  const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
+    const id = await readBody(database, DATABASE_ID);
+    return {
+      isStopped: createKillSwitch(folder).thrown() || (await readFleetKillSwitch(database)) !== null,
+      isArmed: (await readBody(database, ARM)) !== null,
+      isArmedHere: id !== null && isMachineArmed(folder, JSON.parse(id) as string),
+      name: database.name,
+    };
+  });
   const place = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
   const found = await lookAtParts(config, Object.keys(config.sources), async (parts) => {
     const all = await Promise.all(parts.map((store) => storeLocks(config, store, place)));
@@ -145,7 +150,16 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
       .flat()
       .filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
-  return [...(isStopped ? [lock(STOPPED)] : []), ...found];
+  // A fleet that was never armed says so itself.
+  const unarmedHere =
+    isArmed && !isArmedHere && !config.commands.rehearsal
+      ? [
+          lock(
+            `Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`,
+          ),
+        ]
+      : [];
+  return [...(isStopped ? [lock(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
 /** Locks in one state: `place` names it for arming, null where it needs none. */
