@@ -29,6 +29,9 @@ export interface Machine {
   stop(): Promise<unknown>;
 }
 
+/** The password of the status pages, in the variable of its name. */
+export const PASSWORD = "page-password";
+
 export function setMachine(
   stage: Stage,
   configuration: Readonly<Record<string, unknown>>,
@@ -36,7 +39,13 @@ export function setMachine(
 ): Machine {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
-  const environment = { ...stage.environment, WRONG: "wrong", HOME: folder, XDG_RUNTIME_DIR: folder };
+  const environment = {
+    ...stage.environment,
+    WRONG: "wrong",
+    PASSWORD,
+    HOME: folder,
+    XDG_RUNTIME_DIR: folder,
+  };
   const started: Running[] = [];
   const running = (line: string) => {
     const each = runPlenum(line.split(" "), { cwd: folder, environment });

@@ -6,16 +6,15 @@ import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import { Config } from "#src/config/config.ts";
 import type { FleetStatus } from "#src/fleet/fleet.ts";
 import type { Silence } from "#src/silence/silence.ts";
-import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/status/report.ts";
 import { documentSet } from "#src/store/store.ts";
 import { type Stage, setStage } from "../member/stage.ts";
 import { absent, freePort } from "../real-servers.ts";
-import { fleetOf, type Machine, setMachine } from "./fleet-stage.ts";
+import { fleetOf, type Machine, PASSWORD, setMachine } from "./fleet-stage.ts";
 import { type Ended, onlyLine } from "./plenum.ts";
 
 const SOURCES = ["east", "north", "south"];
-const authorization = `Basic ${Buffer.from(`plenum:${DEFAULT_TOKEN}`).toString("base64")}`;
+const authorization = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base64")}`;
 /** Guards against hanging, not expectations: each command is a program that starts. */
 const LONG = { timeout: 60_000 };
 const LONGEST = { timeout: 300_000 };
@@ -73,7 +72,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {
       ...stage.configuration,
-      status: { port: 0, password: { env: "TOKEN" } },
+      status: { port: 0, password: { env: "PASSWORD" } },
       // Writing has most of the quota, so that no command waits for it.
       sources: Object.fromEntries(
         Object.entries(sources).map(([name, entry]) => [
@@ -409,7 +408,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
   test("stops the whole fleet through a member of this machine while its file is broken", async () => {
     const stopped = async () => {
       const { members } = await fleetOf(stage);
-      const pages = members.map(async ({ page }) => (await fetch(`${page}/api/status`)).json());
+      const pages = members.map(async ({ page }) =>
+        (await fetch(`${page}/api/status`, { headers: { authorization } })).json(),
+      );
       return ((await Promise.all(pages)) as StatusReport[]).map(({ commands }) => commands?.stopped);
     };
     const file = join(here.folder, "plenum.yaml");
