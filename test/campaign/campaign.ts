@@ -9,6 +9,8 @@ export interface CampaignResult {
   readonly story: readonly string[];
   /** Over every event and every request: two runs of one seed have the same. */
   readonly digest: string;
+  /** How often each fault occurred, by its name; a campaign in which one never occurred has judged nothing of it. */
+  readonly counts?: Readonly<Record<string, number>>;
   readonly requests: number;
   readonly simulatedMs: number;
 }

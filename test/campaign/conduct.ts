@@ -27,6 +27,8 @@ export async function conduct(options: Conduct): Promise<void> {
 }
 
 const REPEAT_EVERY = 100;
+/** With this many seeds each fault has to occur. */
+const ENOUGH_SEEDS = 100;
 /** Of so many failing seeds the first ones teach something; a thousand kept seeds would make each test run an hour. */
 const KEPT_MAX = 20;
 
@@ -44,12 +46,15 @@ async function replay({ campaign }: Conduct, seed: number): Promise<void> {
 async function playMany({ campaign, script, kept }: Conduct, seeds: number, first: number): Promise<void> {
   const startedMs = performance.now();
   const failedBy = new Map<string, number[]>();
+  const counts = new Map<string, number>();
   const sum = { done: 0, failed: 0, unlike: 0, requests: 0, simulatedMs: 0, tookMs: 0, slowestMs: 0 };
 
   function take(report: Report): void {
     const { seed, problems, same } = report;
     sum.done += 1;
     sum.requests += report.requests;
+    for (const [name, count] of Object.entries(report.counts ?? {}))
+      counts.set(name, (counts.get(name) ?? 0) + count);
     sum.simulatedMs += report.simulatedMs;
     sum.tookMs += report.tookMs;
     sum.slowestMs = Math.max(sum.slowestMs, report.tookMs);
@@ -74,6 +79,9 @@ async function playMany({ campaign, script, kept }: Conduct, seeds: number, firs
   );
   for (const [rule, failing] of [...failedBy].toSorted((a, b) => b[1].length - a[1].length))
     console.log(`${rule}: ${failing.length} seeds, as ${failing.slice(0, 8).join(", ")}`);
+  for (const [name, count] of counts) console.log(`${name}: occurred ${count} times`);
+  const missing = sum.done < ENOUGH_SEEDS ? [] : [...counts].filter(([, count]) => count === 0);
+  for (const [name] of missing) console.log(`${name} never occurred, so the campaign did not judge it`);
   console.log(
     [
       `${sum.done} seeds from ${first}: ${sum.failed} failed, ${sum.unlike} of the repeated differ`,
@@ -82,7 +90,7 @@ async function playMany({ campaign, script, kept }: Conduct, seeds: number, firs
       `${sum.requests} requests`,
     ].join("\n"),
   );
-  process.exitCode = sum.failed > 0 || sum.unlike > 0 ? 1 : 0;
+  process.exitCode = sum.failed > 0 || sum.unlike > 0 || missing.length > 0 ? 1 : 0;
 }
 
 function seconds(ms: number): string {

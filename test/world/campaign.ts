@@ -10,16 +10,20 @@ import { withChanceFrom } from "../campaign/chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { createFarEnd } from "../losses/far-end.ts";
 import { noPointIsToldTwice, nothingIsInvented } from "../losses/judge/had-once.ts";
+import { namedHoles } from "../losses/judge/holes.ts";
 import { theQuotaIsKept } from "../losses/judge/requests.ts";
 import { createStage, type Lasting, type Stage } from "../losses/stage.ts";
 import { anyTrouble } from "../losses/troubles.ts";
 import { lossWorld } from "../losses/world.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createCommanders, RANGE } from "./commands.ts";
+import { CONTRADICTIONS, type Contradiction, createContradictions } from "./contradictions.ts";
 import { createFarEndOfSink, type FarEndOfSink, isUnwelcome, MOODS } from "./far-ends.ts";
 import {
+  absenceIsTrue,
   alarmsAreTrue,
   type Committed,
+  changedTypesAreUncertain,
   commandsEndOnce,
   type Deliveries,
   littleIsRepeated,
@@ -27,6 +31,7 @@ import {
   nothingIsLost,
   orderIsKept,
   pictureIsRight,
+  unreadableIsFetchedOrNamed,
 } from "./judge.ts";
 
 /**
@@ -68,14 +73,16 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     (tag) => stage.virtual.simulator.truth.value(tag, START_MS + Math.floor(stage.virtual.clock.monotonic())),
     seededRandom(random.below(2 ** 31)),
   );
-  const watched =
-    (transport: Transport): Transport =>
-    async (request, signal) => {
+  const contradictions = createContradictions(seededRandom(random.below(2 ** 31)));
+  const watched = (direct: Transport): Transport => {
+    const transport = contradictions.around(direct);
+    return async (request, signal) => {
       commanders.left(request);
       const reply = await transport(request, signal);
       if (request.path.includes("/tags/read")) noteValues(replied, reply.body);
       return reply;
     };
+  };
   let flips: string[] = [];
   const damaged = { events: new Set<string>(), sets: new Set<string>() };
   let wantsDamage = false;
@@ -133,7 +140,8 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     known = last.position;
   }
 
-  const lasting: { readonly one: Lasting; readonly endMs: number }[] = [];
+  const lasting: { readonly name: string; readonly endMs: number; end(): void }[] = [];
+  const contradicting = new Set<Contradiction>();
   async function pass(ms: number): Promise<void> {
     const untilMs = clock.monotonic() + ms;
     while (clock.monotonic() < untilMs) {
@@ -142,8 +150,8 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
       for (const each of lasting.splice(0)) {
         if (each.endMs > clock.monotonic()) lasting.push(each);
         else {
-          stage.end(each.one);
-          tell(`over: ${each.one.trouble.name}`);
+          each.end();
+          tell(`over: ${each.name}`);
         }
       }
     }
@@ -158,8 +166,12 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
       const trouble = anyTrouble(world, random, gatewaysOf);
       const forMs = (20 + random.below(180)) * SECOND;
       tell(`${trouble.name}, for ${forMs / SECOND} s`);
-      lasting.push({ one: stage.begin(trouble), endMs: clock.monotonic() + forMs });
+      const begun: Lasting = stage.begin(trouble);
+      const endMs = clock.monotonic() + forMs;
+      lasting.push({ name: trouble.name, endMs, end: () => stage.end(begun) });
     },
+    contradict,
+    contradict,
     raise,
     raise,
     () => {
@@ -200,6 +212,20 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     },
   ];
 
+  function contradict(): void {
+    const kind = random.pick(CONTRADICTIONS.filter((each) => !contradicting.has(each)));
+    if (kind === undefined) return;
+    const forMs = (20 + random.below(280)) * SECOND;
+    tell(`${kind}, for ${forMs / SECOND} s`);
+    contradicting.add(kind);
+    contradictions.begin(kind);
+    const end = () => {
+      contradicting.delete(kind);
+      contradictions.end(kind);
+    };
+    lasting.push({ name: kind, endMs: clock.monotonic() + forMs, end });
+  }
+
   function raise(): void {
     const id = control.raiseAlarm({ siteId: random.pick(world.siteIds) });
     raised.push(id);
@@ -219,6 +245,10 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     await stage.restart("crash");
   }
 
+  // Many alarms at a time, as what the service says of most of them at once is believed more slowly.
+  for (let left = random.below(9); left > 0; left--) raise();
+  // The first reading of the past fetches most of the history.
+  if (random.chance(0.3)) contradict();
   await pass((1 + random.below(4)) * MINUTE);
   const unrestMs = clock.monotonic() + UNREST_MS;
   while (clock.monotonic() < unrestMs) {
@@ -277,7 +307,7 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   const resolved = truth
     .transitions(START_MS, nowMs)
     .filter(({ kind }) => kind === "resolved")
-    .map(({ alarmId, triggeredAtMs }) => `${alarmId} ${Math.floor(triggeredAtMs / SECOND)}`);
+    .map(({ alarmId }) => alarmId);
   note("alarms are true", alarmsAreTrue(events, new Set(resolved)));
   const active = new Set(truth.list(nowMs, { status: "active" }).map(({ id }) => id));
   const isAlarmDamaged = [...damaged.sets].some((set) => set.includes("alarm"));
@@ -294,14 +324,24 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
   note("the quota is kept", theQuotaIsKept(stage));
   note("no value is invented", valuesAreReplies(events, replied));
+  const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
+  note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
   note("nothing is invented", nothingIsInvented(stage, far));
-  // What was had of a tag that is not known any more is asked for again, and told again.
-  if (![...damaged.sets].some((set) => /history|tag/.test(set)))
+  note("absence is true", absenceIsTrue(stage, events));
+  // Without the ledger or the tag, history is requested and delivered again.
+  if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
     note("no point is told twice", noPointIsToldTwice(far));
+    const holes = await namedHoles(stage);
+    note(
+      "unreadable history is fetched or named",
+      unreadableIsFetchedOrNamed(contradictions.unreadable, stage, far, holes),
+    );
+  }
 
   const result = {
     problems,
     story,
+    counts: contradictions.counts,
     digest: digestOf(stage, ends),
     requests: simulator.truth.requests().length,
     simulatedMs: clock.monotonic(),
@@ -330,9 +370,14 @@ function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
   }
   const { data } = parsed as { readonly data?: unknown };
   if (!Array.isArray(data)) return;
-  for (const each of data as { readonly id?: unknown; readonly value?: unknown }[]) {
-    const values = replied.get(String(each.id)) ?? new Set();
-    replied.set(String(each.id), values.add(String(each.value)));
+  const records = data as { readonly id?: unknown; readonly value?: unknown }[];
+  for (const [id, own] of Map.groupBy(records, (each) => String(each.id))) {
+    const [value, ...others] = own.map((each) => each.value);
+    // Of two different values, neither is known to be true; text counts where it is a number.
+    if (others.some((other) => other !== value)) continue;
+    const read = typeof value === "string" && value.trim() !== "" ? Number(value) : value;
+    const values = replied.get(id) ?? new Set();
+    replied.set(id, values.add(String(read)));
   }
 }
 

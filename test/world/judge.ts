@@ -1,5 +1,11 @@
 import type { AlarmFact, AnyEvent, Event } from "#src/event.ts";
+import { type FarEnd, seriesKey } from "../losses/far-end.ts";
+import { available, hasLog, promised } from "../losses/judge/expected.ts";
+import type { NamedHoles } from "../losses/judge/holes.ts";
+import type { Stage } from "../losses/stage.ts";
 import { type FarEndOfSink, isUnwelcome } from "./far-ends.ts";
+
+const DAY_MS = 86_400_000;
 
 /** An event as it was committed. */
 export interface Committed {
@@ -73,25 +79,78 @@ export function littleIsRepeated({ end, mostTwice }: Deliveries): string[] {
 }
 
 const factOf = (event: AnyEvent) => event.data as AlarmFact;
-const episodeOf = (event: AnyEvent) =>
-  `${factOf(event).alarm.id} ${Math.floor(Date.parse(factOf(event).alarm.triggeredAt) / 1_000)}`;
-
-/** "Once per episode; resolved only when the service states it." */
+/**
+ * "Once per episode; resolved only when the service states it." Each alarm of this world has one episode, whatever times
+ * the service prints.
+ */
 export function alarmsAreTrue(
   events: readonly AnyEvent[],
   resolvedInTruth: ReadonlySet<string>,
 ): readonly string[] {
-  const alarms = events.filter(({ type }) => type.startsWith("alarm-"));
   const problems: string[] = [];
   for (const type of ["alarm-raised", "alarm-resolved"]) {
-    const told = alarms.filter((event) => event.type === type).map(episodeOf);
-    for (const [key, all] of Map.groupBy(told, (key) => key))
-      if (all.length > 1) problems.push(`${type} told ${all.length} times: ${key}`);
+    const ids = events.filter((event) => event.type === type).map((event) => factOf(event).alarm.id);
+    for (const [id, all] of Map.groupBy(ids, (each) => each))
+      if (all.length > 1) problems.push(`${type} emitted ${all.length} times: ${id}`);
     if (type === "alarm-resolved")
-      for (const key of told)
-        if (!resolvedInTruth.has(key)) problems.push(`resolved without a word of the service: ${key}`);
+      for (const id of ids)
+        if (!resolvedInTruth.has(id)) problems.push(`resolved without a statement of the service: ${id}`);
   }
   return problems;
+}
+
+/** A boolean is never good for a tag that is a number in truth and has a unit. */
+export function changedTypesAreUncertain(
+  events: readonly AnyEvent[],
+  isNumber: (tagId: string) => boolean,
+): readonly string[] {
+  const good = events.flatMap((event) => {
+    if (event.type !== "tag-value") return [];
+    const { quality, tag, value } = event.data;
+    if (typeof value !== "boolean" || quality !== "good" || !tag.unit || !isNumber(tag.id)) return [];
+    return [`${tag.id} (${tag.unit}) = ${value}`];
+  });
+  return good.length === 0 ? [] : [`${good.length} values are good, as ${good[0]}`];
+}
+
+/** No bucket counts as absent that the service has. Where samples arrive late, it may have got them afterwards. */
+export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readonly string[] {
+  if (stage.world.lateMs > 0) return [];
+  const wrong = events.flatMap((event) => {
+    if (event.type !== "history-complete" || !("tag" in event.data)) return [];
+    const { tag, resolution, firstDate, lastDate, absent, expected, notWanted } = event.data;
+    if (absent === 0 || !hasLog(stage, tag.id)) return [];
+    const fromMs = Date.parse(firstDate);
+    const toMs = Date.parse(lastDate) + DAY_MS;
+    const there = available(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
+    const most = Math.max(0, expected - Math.max(0, there - notWanted));
+    return absent <= most
+      ? []
+      : [`${tag.id} ${resolution} from ${firstDate} to ${lastDate}: ${absent} absent, at most ${most} are`];
+  });
+  return wrong.length === 0 ? [] : [`${wrong.length} series, as ${wrong[0]}`];
+}
+
+/**
+ * History that is wanted and arrived unreadable is fetched later, or named as missing. A request also covers the bucket
+ * before its range, which is not wanted. `unreadable`: `<tag> <resolution> <start>`.
+ */
+export function unreadableIsFetchedOrNamed(
+  unreadable: ReadonlySet<string>,
+  stage: Stage,
+  far: FarEnd,
+  holes: NamedHoles,
+): readonly string[] {
+  const wanted = Map.groupBy(promised(stage, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
+  const missing = [...unreadable].filter((key) => {
+    const [tagId = "", resolution = "", at] = key.split(" ");
+    const series = seriesKey(tagId, resolution);
+    const covers = ({ fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) =>
+      fromMs <= Number(at) && Number(at) < toMs;
+    const isDelivered = far.points.get(series)?.has(Number(at)) === true;
+    return !isDelivered && wanted.get(series)?.some(covers) && !holes.get(series)?.some(covers);
+  });
+  return missing.length === 0 ? [] : [`${missing.length} points, as ${missing[0]}`];
 }
 
 /** The log, told from its beginning, leaves exactly those open that the service lists as active. */

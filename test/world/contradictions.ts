@@ -1,0 +1,223 @@
+import { hash } from "node:crypto";
+import type { Transport } from "#src/source/transport.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+
+/** Ways in which the service can contradict itself in complete, well-formed replies with HTTP 200. */
+export const CONTRADICTIONS = [
+  /** Numbers arrive as JSON text, `"21.50"`, as PHP prints DECIMAL columns. */
+  "text numbers",
+  /** Values arrive as text that is no number, or as objects. */
+  "unreadable values",
+  /** A reply holds a tag twice, with different values. */
+  "doubled records",
+  /** All times of alarms are printed hours too late or too early. */
+  "shifted times",
+  /** Active alarms say "resolved", without a time; the resolved list does not contain them. */
+  "false resolved",
+  /** Tags that are numbers are read as booleans. */
+  "changed types",
+  /** Ids are JSON numbers instead of text. */
+  "numeric ids",
+] as const;
+export type Contradiction = (typeof CONTRADICTIONS)[number];
+
+export interface Contradictions {
+  /** Rewrites the replies of `transport` as the contradictions of the moment demand. */
+  around(transport: Transport): Transport;
+  begin(kind: Contradiction): void;
+  end(kind: Contradiction): void;
+  /** By kind, how many records or measurements were rewritten. */
+  readonly counts: Readonly<Record<Contradiction, number>>;
+  /** Measurements that no client can read as they were sent, as `<tag> <resolution> <start in ms>`. */
+  readonly unreadable: ReadonlySet<string>;
+}
+
+type JsonRecord = Record<string, unknown>;
+type Endpoint = "read" | "write" | "history" | "alarms" | "list";
+
+interface Request {
+  readonly endpoint: Endpoint;
+  readonly query: URLSearchParams;
+}
+
+/** Of a half or all of the tags and alarms, the same ones while it lasts. */
+export function createContradictions(random: SeededRandom): Contradictions {
+  const active = new Map<Contradiction, (id: string) => boolean>();
+  const counts = Object.fromEntries(CONTRADICTIONS.map((kind) => [kind, 0])) as Record<Contradiction, number>;
+  const unreadable = new Set<string>();
+  let shiftMs = 0;
+
+  function rewrite(kind: Contradiction, records: JsonRecord[], request: Request): JsonRecord[] {
+    const isChosen = active.get(kind) ?? (() => false);
+    const count = () => {
+      counts[kind] += 1;
+    };
+    switch (kind) {
+      case "text numbers":
+        return eachValue(records, isChosen, (value) => {
+          if (typeof value !== "number") return value;
+          count();
+          return asDecimal(value);
+        });
+      case "unreadable values":
+        return eachValue(records, isChosen, (value, record, at) => {
+          if (value === null) return value;
+          count();
+          if (at !== null) unreadable.add(pointKey(record, request, at));
+          return typeof value === "boolean" ? {} : "n/a";
+        });
+      case "doubled records":
+        return records.flatMap((record) => {
+          const other = "value" in record || "measurements" in record ? otherValues(record) : null;
+          if (other === null || !isChosen(String(record.id))) return [record];
+          count();
+          for (const { timestamp } of measurementsOf(record))
+            unreadable.add(pointKey(record, request, timestamp));
+          return hashOf(String(record.id)) % 2 === 0 ? [record, other] : [other, record];
+        });
+      case "shifted times":
+        if (request.endpoint !== "alarms") return records;
+        return records.map((record) => {
+          count();
+          return shifted(record, shiftMs) as JsonRecord;
+        });
+      case "false resolved":
+        if (request.endpoint !== "alarms" || (request.query.get("status") ?? "active") !== "active")
+          return records;
+        return records.map((record) => {
+          if (!isChosen(String(record.id))) return record;
+          count();
+          return {
+            ...record,
+            attributes: { ...(record.attributes as JsonRecord), status: "resolved", resolved_at: null },
+          };
+        });
+      case "changed types":
+        if (request.endpoint !== "read") return records;
+        return eachValue(records, isChosen, (value) => {
+          if (typeof value !== "number") return value;
+          count();
+          return value > 10;
+        });
+      case "numeric ids":
+        return records.map((record) => {
+          if (typeof record.id !== "string" || !/^[1-9]\d{0,15}$/.test(record.id)) return record;
+          count();
+          return { ...record, id: Number(record.id) };
+        });
+    }
+  }
+
+  return {
+    counts,
+    unreadable,
+    begin(kind) {
+      const salt = random.below(2 ** 31);
+      const all = random.chance(0.3);
+      active.set(kind, (id) => all || hashOf(`${salt} ${id}`) % 2 === 0);
+      if (kind === "shifted times") shiftMs = random.pick([-2, -1, 1, 1, 2]) * 3_600_000;
+    },
+    end(kind) {
+      active.delete(kind);
+    },
+    around: (transport) => async (request, signal) => {
+      const reply = await transport(request, signal);
+      if (active.size === 0 || reply.status !== 200) return reply;
+      const parsed = parse(reply.body);
+      if (parsed === null) return reply;
+      const [path = "", query] = request.path.split("?");
+      const asked: Request = { endpoint: endpointOf(path), query: new URLSearchParams(query) };
+      // Ids come last: the others go by their text.
+      const kinds = CONTRADICTIONS.filter((kind) => active.has(kind));
+      const data = kinds.reduce((records, kind) => rewrite(kind, records, asked), parsed.data);
+      return { ...reply, body: new TextEncoder().encode(JSON.stringify({ ...parsed, data })) };
+    },
+  };
+}
+
+function parse(body: Uint8Array): (JsonRecord & { readonly data: JsonRecord[] }) | null {
+  try {
+    const parsed = JSON.parse(new TextDecoder().decode(body)) as JsonRecord;
+    return Array.isArray(parsed.data) ? (parsed as JsonRecord & { data: JsonRecord[] }) : null;
+  } catch {
+    return null;
+  }
+}
+
+function endpointOf(path: string): Endpoint {
+  const last = path.split("/").at(-1);
+  return last === "read" || last === "write" || last === "history" || last === "alarms" ? last : "list";
+}
+
+interface SentMeasurement {
+  readonly timestamp: string;
+  readonly value: unknown;
+}
+
+/** The measurements of a log; none of a scalar reply, whose list holds a plain number. */
+function measurementsOf(record: JsonRecord): readonly SentMeasurement[] {
+  const { measurements } = record;
+  if (!Array.isArray(measurements)) return [];
+  return measurements.filter((each) => typeof each === "object" && each !== null);
+}
+
+function pointKey(record: JsonRecord, { query }: Request, timestamp: string): string {
+  return `${String(record.id)} ${query.get("resolution")} ${Date.parse(timestamp)}`;
+}
+
+type Change = (value: unknown, record: JsonRecord, timestamp: string | null) => unknown;
+
+/** Changes the values of the chosen tags, of reads and of logs. */
+function eachValue(records: JsonRecord[], isChosen: (id: string) => boolean, change: Change): JsonRecord[] {
+  return records.map((record) => {
+    if (!isChosen(String(record.id))) return record;
+    const changed = { ...record };
+    if ("value" in record) changed.value = change(record.value, record, null);
+    const logged = measurementsOf(record);
+    if (logged.length > 0)
+      changed.measurements = logged.map((each) => ({
+        ...each,
+        value: change(each.value, record, each.timestamp),
+      }));
+    return changed;
+  });
+}
+
+/** The same number with a digit more, as a column of a fixed scale prints it. */
+function asDecimal(value: number): string {
+  const text = String(value);
+  return /^-?\d+\.\d+$/.test(text) ? `${text}0` : text;
+}
+
+/** The same tag with other values; null where it has none that could differ. */
+function otherValues(record: JsonRecord): JsonRecord | null {
+  let differs = false;
+  const [other] = eachValue(
+    [record],
+    () => true,
+    (value) => {
+      if (value === null) return value;
+      differs = true;
+      return typeof value === "number" ? value + 100_000 : value !== true;
+    },
+  );
+  return differs && other !== undefined ? other : null;
+}
+
+const STAMP = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(.*)$/;
+
+/** Moves the local time of every timestamp and keeps its offset, as a server with a wrong zone prints them. */
+function shifted(value: unknown, byMs: number): unknown {
+  if (typeof value === "string") {
+    const [, local, rest] = STAMP.exec(value) ?? [];
+    if (local === undefined) return value;
+    return `${new Date(Date.parse(`${local}Z`) + byMs).toISOString().slice(0, 19)}${rest}`;
+  }
+  if (Array.isArray(value)) return value.map((each) => shifted(each, byMs));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, shifted(each, byMs)]));
+}
+
+function hashOf(text: string): number {
+  return hash("sha256", text, "buffer").readUInt8(0);
+}
