@@ -278,6 +278,19 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.finds()).toBe(0);
   });
 
+  test("an opening that a proxy answers with 503 may have been made, so it is searched for, not opened twice", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Throttled("Away.", 1_000, { scope: "everything" });
+    };
+    await expect(trial.offer(one.raised())).rejects.toThrow("Away");
+    trial.board.trouble = () => undefined;
+    await trial.offerAgain([one.raised()]);
+    expect(trial.board.finds()).toBe(1);
+    expect(trial.board.notes).toHaveLength(1);
+  });
+
   test("while a search lags behind, the incident waits by itself, and nobody else", async () => {
     const trial = receiving();
     const [one, two] = [alarm(1), alarm(2)];
@@ -416,6 +429,21 @@ describe("events that are sent again", () => {
     ]);
     expect(trial.board.said).toHaveLength(3);
   });
+});
+
+test("a return that is offered again at its position is no second return", async () => {
+  const trial = receiving();
+  const one = alarm(1);
+  await trial.offer(one.raised());
+  await trial.offer(one.resolved(3));
+  await trial.offer(one.retriggered(4));
+  await trial.offerAgain([one.retriggered(4)]);
+  const changes: string[] = [];
+  trial.board.trouble = (isDone, _, told) => {
+    if (!isDone) changes.push(told.change);
+  };
+  await trial.offer(one.acknowledged(5));
+  expect(changes).toEqual(["acknowledged"]);
 });
 
 describe("a far end that forgets", () => {

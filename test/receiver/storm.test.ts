@@ -247,6 +247,18 @@ describe("a storm", () => {
     expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
   });
 
+  test("does not count the alarms that a gateway explains", async () => {
+    const trial = receiving(noticeBoard("findable"), storm);
+    await named(trial, false);
+    const behind = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
+    await trial.offer(...behind.map((one) => one.raised()));
+    await trial.offer(alarm(20).raised());
+    expect(titles(trial)).toEqual([
+      "open: Gateway Basement gateway is offline: 9 of 9 alarms active",
+      "open: Alarm 20, Building 1",
+    ]);
+  });
+
   test("begins anew after a quiet time", async () => {
     const trial = receiving(noticeBoard("same"), storm);
     await trial.offer(...[0, 1, 2, 3, 4].map((n) => alarm(n).raised()));
@@ -367,6 +379,17 @@ describe("a silence", () => {
     await trial.pass(10 * MINUTE);
     await trial.offer(one.resolved(10));
     expect(titles(trial)).toEqual(["closed: Alarm 1, Building 1"]);
+  });
+
+  test.each([
+    ["its beginning", 0, 5, 1],
+    ["its end", 8, 20, 1],
+    ["its beginning and its end", 0, 20, 0],
+  ])("that covers %s only: an alarm that a late sink receives with its end", async (_, from, to, things) => {
+    const trial = await silenced(to, { from: time(from) });
+    await trial.clock.advance(15 * MINUTE);
+    await trial.offer(alarm(1).raised(), alarm(1).resolved(10));
+    expect(titles(trial)).toHaveLength(things);
   });
 
   test("that is ended early tells what is active at once", async () => {

@@ -197,6 +197,27 @@ describe("what the receipt says", () => {
     expect(cluster.batches.length).toBeLessThan(25);
   });
 
+  test.each([
+    [10, "it is larger than the topic takes (max.message.bytes)", "MESSAGE_TOO_LARGE"],
+    [18, "it is larger than a segment of the topic (segment.bytes)", "RECORD_LIST_TOO_LARGE"],
+    [
+      32,
+      "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
+      "INVALID_TIMESTAMP",
+    ],
+    [87, "the topic does not take such a record", "INVALID_RECORD"],
+  ])("code %i rejects the one record and stores the records after it", async (code, why, name) => {
+    const batch = values(3);
+    const { cluster, sink } = await setUp({
+      topics: 1,
+      produce: ({ records }) => (records.some(({ headers }) => headers.ce_id === batch[1]?.id) ? code : 0),
+    });
+    expect(await sink.write(batch, never())).toEqual({
+      rejected: [{ index: 1, reason: `Topic plenum.tag: ${why}. The broker says ${name}.` }],
+    });
+    expect(idsOf(cluster)).toEqual([batch[0]?.id, batch[2]?.id]);
+  });
+
   test("what is larger than max_message_bytes is rejected here, and batches stay below it", async () => {
     const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };

@@ -159,6 +159,20 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).keys()]).toEqual([`${SITE.id} 1`]);
   });
 
+  test("replaces the last report of its site only, and removes those of sites that are gone", async () => {
+    const rig = await started(["10001"], { every: "1d" });
+    const others = [10, 11, 19].map((id) => `${id} 1`);
+    const sites = [10, 11, 12].map((id) => [String(id), held({ ...SITE, id }, null)] as const);
+    await rig.store.commit({
+      documents: [
+        { set: documentSet("site", "main"), put: sites },
+        { set: "silent-sensors/main", put: [...others, `${SITE.id} 2`].map((key) => [key, {}] as const) },
+      ],
+    });
+    await rig.run(DAY + HOUR);
+    expect([...(await kept(rig)).keys()].toSorted()).toEqual([`${SITE.id} 1`, "10 1", "11 1"].toSorted());
+  });
+
   test("goes by what was seen before a restart too, and costs one write an hour", async () => {
     const rig = await started(["10001", "30001"]);
     await rig.run(3 * DAY);

@@ -172,6 +172,22 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
+  test("whose answer and whose look-up both fail is found by its transaction when it is made again", async () => {
+    let isAway = true;
+    const store = createMemoryStore((call, key) => {
+      if (!isAway || !key.endsWith(commitName(0))) return "none";
+      return call === "putIfAbsent" ? "answer lost" : call === "get" ? "refused" : "none";
+    });
+    const table = openMeter(store);
+    const add = [await landed(store, "a", [reading(1)])];
+    const change = { ...ADDED, add, txn: { appId: "app", version: 1 } };
+    await expect(table.commit(change, signal)).rejects.toThrow("The answer to putIfAbsent");
+    isAway = false;
+    for (const again of [table, openMeter(store), table])
+      expect(await again.commit(change, signal)).toEqual({ outcome: "done-before" });
+    expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 1"] });
+  });
+
   test("gives up on a signal, and the same commit lands later", async () => {
     const store = createMemoryStore();
     const change = {
@@ -292,6 +308,34 @@ describe("what others do meanwhile", () => {
   });
 });
 
+describe("a row that somebody else removed", () => {
+  test.each([
+    ["with the partition in the action", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
+    ["without it, as the protocol allows", {}, true],
+    ["in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
+    ["and that is in another file now", { dataChange: false }, false],
+  ])("stops a merge of that day and site: %s", async (_, more, isConflict) => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    const files = [
+      await landed(store, "a", [reading(1)]),
+      await landed(store, "b", [reading(2)]),
+      await landed(store, "c", [reading(3)], { site: "2" }),
+    ] as const;
+    await table.commit({ ...ADDED, add: files }, signal);
+    const { version: basedOn } = await table.files(signal);
+    const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
+    const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
+    const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
+    store.write(`${LOG}${commitName(1)}`, `${JSON.stringify({ remove })}\n`);
+    const add = [await landed(store, "b2", [reading(2)])];
+    const merge = { ...ADDED, operation: "MERGE", add, remove: [files[1].key], basedOn } as const;
+    expect(await table.commit(merge, signal)).toMatchObject({
+      outcome: isConflict ? "conflict" : "committed",
+    });
+  });
+});
+
 describe("checkpoints", () => {
   async function filled(versions: number, checkpointEvery: number) {
     const store = createMemoryStore();
@@ -400,6 +444,10 @@ describe("vacuum", () => {
   test.each([
     ["interval 30 days", 30],
     ["interval 2 weeks", 14],
+    ["interval 200 hours", 200 / 24],
+    ["interval 12000 minutes", 12_000 / 1_440],
+    ["INTERVAL 691200 SECONDS", 8],
+    ["9 days", 9],
     ["interval 1 hour", 7],
     ["for ever", 7],
   ])("keeps files as long as the owner wants: %s", async (interval, days) => {
