@@ -44,6 +44,25 @@ describe("states one after the other", () => {
     expect(shown(fourth).at(-1)).toEqual(["1", "Return", 40, null, true]);
   });
 
+  test("keep the trace of their own event where another state follows, and get that of their end where none does", () => {
+    const trace = (rows: readonly Row[]) =>
+      rows.map((row) =>
+        ["observed_at", "position", "is_current"].map((name) => row[placeOf(TAG_TABLE, name)]),
+      );
+    const followed = withNews(TAG_TABLE, first, [tag("1", "Return", 20)]);
+    expect(trace(followed)).toEqual([
+      [10, 10, false],
+      [20, 20, true],
+    ]);
+    const over = withNews(TAG_TABLE, followed, [tag("1", "Return", 30, false)]);
+    expect(trace(over)).toEqual([
+      [10, 10, false],
+      [30, 30, false],
+    ]);
+    // The beginning comes once more after the end: it is older, and changes nothing.
+    expect(withNews(TAG_TABLE, over, [tag("1", "Return", 20)])).toBe(over);
+  });
+
   test("that are told again, or say the same, change nothing at all", () => {
     expect(withNews(TAG_TABLE, first, [tag("1", "Supply", 10)])).toBe(first);
     expect(withNews(TAG_TABLE, first, [tag("1", "Supply", 15)])).toBe(first);
@@ -95,6 +114,7 @@ describe("things of which the last word counts", () => {
     const held = withNews(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
     expect(states(held)).toEqual(["resolved"]);
     expect(withNews(ALARM_EPISODE_TABLE, held, [episode("active", 10, 5)])).toBe(held);
+    expect(withNews(ALARM_EPISODE_TABLE, held, [episode("resolved", 10, 6)])).toBe(held);
     // A worker that lost its state counts from 1 again.
     expect(states(withNews(ALARM_EPISODE_TABLE, held, [episode("active", 20, 1)]))).toEqual(["active"]);
   });

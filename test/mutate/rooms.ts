@@ -80,6 +80,67 @@ export const ROOMS: readonly Room[] = [
     ],
   },
   {
+    name: "receiver",
+    files: ["src/receiver/*.ts"],
+    tests: [
+      "test/receiver/text.test.ts",
+      "test/receiver/timing.test.ts",
+      "test/receiver/tickets.test.ts",
+      "test/receiver/dossier.test.ts",
+      "test/receiver/edges.test.ts",
+      "test/receiver/one-thing.test.ts",
+      "test/receiver/storm.test.ts",
+      "test/receiver/clocks.test.ts",
+      "test/receiver/dossier-told.test.ts",
+    ],
+  },
+  {
+    name: "lake",
+    files: ["src/lake/*.ts"],
+    tests: [
+      "test/lake/rows.test.ts",
+      "test/lake/cells.test.ts",
+      "test/lake/versions.test.ts",
+      "test/lake/documentation.test.ts",
+    ],
+  },
+  {
+    name: "delta",
+    files: ["connectors/parquet/delta/*.ts"],
+    tests: [
+      "test/connectors/parquet/delta/statistics.test.ts",
+      "test/connectors/parquet/delta/table.test.ts",
+      "test/connectors/parquet/delta/checkpoint.test.ts",
+      "test/connectors/parquet/delta/foreign-hands.test.ts",
+      "test/connectors/parquet/delta/races.test.ts",
+    ],
+  },
+  {
+    name: "kafka",
+    files: ["connectors/kafka/*.ts"],
+    tests: [
+      "test/connectors/kafka/config.test.ts",
+      "test/connectors/kafka/outcome.test.ts",
+      "test/connectors/kafka/topics.test.ts",
+      "test/connectors/kafka/sink.test.ts",
+    ],
+  },
+  {
+    name: "parquet",
+    files: ["connectors/parquet/*.ts"],
+    tests: [
+      "test/connectors/parquet/parquet.test.ts",
+      "test/connectors/parquet/stores.test.ts",
+      "test/connectors/parquet/compaction.test.ts",
+      "test/connectors/parquet/delta-sink.test.ts",
+    ],
+  },
+  {
+    name: "sensors",
+    files: ["src/sync/sensors/*.ts"],
+    tests: ["test/sync/sensors/findings.test.ts", "test/sync/sensors/sensor-watch.test.ts"],
+  },
+  {
     name: "dispatcher",
     files: ["src/delivery/!(config).ts"],
     tests: [

@@ -35,6 +35,11 @@ describe("a sparkline", () => {
     expect(sparklineOf([{ atMs: SPAN.fromMs, value: 21.4 }], SPAN)).toBe("▄");
   });
 
+  test("two values and a long silence are one block and gaps", () => {
+    const points = [20, 21].map((value, n) => ({ atMs: SPAN.fromMs + n * 10 * MINUTE, value }));
+    expect(sparklineOf(points, SPAN)).toBe(`█${"\u00a0".repeat(11)}`);
+  });
+
   test("booleans are the lowest and the highest, also where only one of them was read", () => {
     expect(drawn(60, false, true)).toBe("█");
     expect(new Set(drawn(10, ...Array<boolean>(19).fill(true)))).toEqual(new Set("█"));
@@ -105,6 +110,9 @@ describe("a line of a curve", () => {
     ["0–1.235e-7 °C, last 1.235e-7", [0, 1.23456e-7]],
     ["123456–123460 °C, last 123460", [123456.2, 123459.8]],
     ["0–1.2e+12 °C, last 1.2e+12", [0, 1.2345e12]],
+    ["0–1.0e+9 °C, last 1.0e+9", [0, 1e9]],
+    ["0–999999999 °C, last 999999999", [0, 999_999_999]],
+    ["999.9–1000 °C, last 1000", [999.9, 1_000]],
     ["21 °C, last 21", [21.0000001, 21]],
     ["0 °C, last 0", [-0, 0]],
   ])("%s", (text, values) => {

@@ -48,6 +48,17 @@ describe("what is to be read of an incident", () => {
     expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
+  test("who acknowledged it, and a message only where there is one", () => {
+    const fieldsOf = (acknowledgedMessage: string | null) =>
+      textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(
+        5,
+      );
+    const by = { label: "Acknowledged by", text: "Kim" };
+    expect(fieldsOf(null)).toEqual([by]);
+    expect(fieldsOf(" ")).toEqual([by]);
+    expect(fieldsOf("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
+  });
+
   test("in Norwegian, and in words of one's own", () => {
     const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
@@ -79,6 +90,7 @@ describe("texts that do not fit", () => {
     expect(Buffer.byteLength(cutBytes("åæøåæø", 8))).toBeLessThanOrEqual(8);
     expect(cutBytes("åæøåæø", 8)).toBe("åæ…");
     expect(cut("abc", 0)).toBe("");
+    expect(cut("abc", 1)).toBe("…");
   });
 
   test("of megabytes are cut at once", () => {

@@ -13,16 +13,16 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 
 export const START = Date.parse("2026-11-02T12:00:00Z");
-const Options = z.strictObject(RECEIVER);
+export const OPTIONS = z.strictObject(RECEIVER);
 
 /** One sink over a board in memory, in virtual time; a batch that is kept is offered again as the engine would. */
 export function receiving(
   board: NoticeBoard = noticeBoard("findable"),
-  options: z.input<typeof Options> = {},
+  options: z.input<typeof OPTIONS> = {},
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
-  const config: ReceiverConfig = Options.parse(options);
+  const config: ReceiverConfig = OPTIONS.parse(options);
   let position = 0;
   let sink = make();
 

@@ -71,7 +71,6 @@ export function createLog(store: ObjectStore, prefix: string) {
     }
     snapshot.version = checkpoint;
     snapshot.checkpoint = checkpoint;
-    snapshot.changed.clear();
     snapshot.changedUntil = checkpoint;
     await readCommits(snapshot, last, signal, keepStats);
     return snapshot;

@@ -42,6 +42,17 @@ describe("configuration", () => {
     expect(complaintOf({ sasl })).toBe("");
   });
 
+  test.each([
+    ["connect_deadline", ["100ms", "2m"], ["99ms", "121s"]],
+    ["publish_deadline", ["100ms", "2m"], ["99ms", "121s"]],
+    ["max_message_bytes", [1_024, "100MB"], [1_023, 100_000_001]],
+    ["client_id", ["a", "x".repeat(128)], ["", "x".repeat(129)]],
+    ["brokers", [["a:1"], ["a:65535"], Array(50).fill("a:1")], [["a:0"], ["a:65536"], Array(51).fill("a:1")]],
+  ])("%s has the limits that the reference names", (option, taken, refused) => {
+    for (const value of taken) expect(complaintOf({ [option]: value }), String(value)).toBe("");
+    for (const value of refused) expect(complaintOf({ [option]: value }), String(value)).not.toBe("");
+  });
+
   test("an address is a host and a port", () => {
     expect(addressOf("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
     expect(addressOf("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });

@@ -48,6 +48,8 @@ export interface Script {
   readonly topics?: number | Readonly<Record<string, number>>;
   /** What is answered to a batch: a code of Kafka, `silence`, `cut` or `late`: stored, and then cut. Default 0. */
   readonly produce?: (batch: Batch) => number | "silence" | "cut" | "late";
+  /** Whether a partition has no leader at the moment. Default false. */
+  readonly leaderless?: (topic: string, partition: number) => boolean;
   /** The code for a producer id. Default 0. */
   readonly producerId?: () => number;
   /** Code of a topic in the metadata; default 0, or 3 where it does not exist. */
@@ -145,7 +147,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
             bytes(
               int16(0),
               int32(partition),
-              int32(partition % servers.length),
+              int32(script.leaderless?.(name, partition) === true ? -1 : partition % servers.length),
               array([], int32),
               array([], int32),
             ),

@@ -1,9 +1,14 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
+import { createServer as createTlsServer } from "node:tls";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
+import { recordOf } from "#connectors/kafka/records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/event.ts";
 import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
+import { certificateFor } from "../certificate.ts";
 import { contextFor, never } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
@@ -232,6 +237,67 @@ describe("what the receipt says", () => {
   });
 });
 
+describe("a batch", () => {
+  const bytesOf = (events: readonly Event[]) =>
+    events.reduce((sum, event) => sum + recordOf(event, "plenum.tag").bytes, 0);
+
+  test("holds records up to max_message_bytes exactly", async () => {
+    const events = values(4);
+    for (const [spare, batches] of [
+      [0, 1],
+      [-1, 2],
+    ] as const) {
+      const limit = { max_message_bytes: bytesOf(events) + spare };
+      const { cluster, sink } = await setUp({ topics: 1 }, limit);
+      await sink.write(events, never());
+      expect(cluster.batches).toHaveLength(batches);
+    }
+  });
+
+  test("is sent again when it is offered again after its receipt", async () => {
+    let isAway = true;
+    const { cluster, sink } = await setUp({
+      brokers: 2,
+      topics: 2,
+      produce: ({ broker }) => (broker === 1 && isAway ? 19 : 0),
+    });
+    const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n, String(n)));
+    const offer = { positions: batch.map((_, n) => n + 1), committedAt: [], again: false };
+    await sink.write(batch, never(), undefined, offer).catch(asKept);
+    isAway = false;
+    await sink.write(batch, never(), undefined, offer);
+    const before = cluster.stored.length;
+    await sink.write(batch, never(), undefined, offer);
+    expect(cluster.stored).toHaveLength(before + 8);
+  });
+});
+
+describe("a leader", () => {
+  test("that is missing keeps the events, and is asked for again with the next write", async () => {
+    let isMissing = true;
+    const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: "Topic plenum.tag took nothing at the moment (LEADER_NOT_AVAILABLE).",
+    });
+    isMissing = false;
+    await sink.write([valueEvent(1)], never());
+    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+  });
+
+  test("that moved is looked up again with the next write", async () => {
+    const codes = [6];
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: "Topic plenum.tag took nothing at the moment (NOT_LEADER_OR_FOLLOWER).",
+    });
+    await sink.write([valueEvent(1)], never());
+    expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(2);
+    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+  });
+});
+
 describe("the idempotent producer", () => {
   test("numbers the records of each partition without a gap", async () => {
     const { cluster, sink } = await setUp({ topics: 1 });
@@ -342,6 +408,29 @@ describe("a topic that is missing", () => {
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
   });
 
+  test("is waited for again where it was there in between", async () => {
+    let nowMs = 0;
+    let isThere = false;
+    const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
+    const cluster = await startScriptedCluster({ topics: 1, topic: () => (isThere ? 0 : 3) });
+    const sink = createKafkaSink(configFor(cluster, { create_topics: true }), contextFor("lake", clock));
+    onTestFinished(async () => {
+      await sink.close();
+      await cluster.close();
+    });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    isThere = true;
+    nowMs = 10_000;
+    await sink.write([valueEvent(1)], never());
+    isThere = false;
+    nowMs = 310_000;
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
+    nowMs += 19_999;
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
+    nowMs += 1;
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
+  });
+
   test("probing says whether any is there, whether we may write, and sends nothing", async () => {
     const there = await setUp({ topics: { "plenum.tag": 1 } });
     await there.sink.probe?.(never());
@@ -360,6 +449,30 @@ describe("a topic that is missing", () => {
     await bySite.sink.probe?.(never());
     const noSite = await setUp({ topics: { "a.main": 1, b: 1 } }, { topic: "a.{source}.{site}" });
     await expect(noSite.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+  });
+});
+
+describe("a broker that is none", () => {
+  test.each([
+    ["takes the connection and says nothing", false, / gave no answer in time\.$/],
+    ["hangs up at once", true, / broke the connection\.$/],
+  ])("%s", async (_, hangsUp, message) => {
+    const server = createServer((socket) => {
+      socket.on("error", () => undefined);
+      if (hangsUp) socket.destroy();
+    }).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const brokers = [`127.0.0.1:${(server.address() as AddressInfo).port}`];
+    const config = { brokers, tls: { enabled: false }, connect_deadline: "200ms", publish_deadline: "100ms" };
+    const sink = createKafkaSink(KafkaConfig.parse(config), contextFor("lake"));
+    onTestFinished(async () => {
+      await sink.close();
+      server.close();
+    });
+    await expect(sink.open(never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: expect.stringMatching(message) as string,
+    });
   });
 });
 
@@ -401,6 +514,36 @@ describe("who is let in", () => {
       kind: "config",
       reason: "unauthenticated",
       message: expect.stringContaining("wants a password (SCRAM-SHA-512)") as string,
+    });
+  });
+
+  test("a broker behind TLS that asks for a password says so where none is configured", async () => {
+    const cluster = await startScriptedCluster({ sasl: { mechanism: "PLAIN", answer: () => "refused" } });
+    const port = Number(cluster.brokers[0]?.split(":")[1]);
+    const { path, ...certificate } = certificateFor("localhost");
+    const server = createTlsServer(certificate, (socket) => {
+      const broker = connect(port, "127.0.0.1");
+      for (const [one, other] of [
+        [socket, broker],
+        [broker, socket],
+      ] as const) {
+        one.on("error", () => other.destroy());
+        one.once("close", () => other.destroy());
+        one.pipe(other);
+      }
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const brokers = [`localhost:${(server.address() as AddressInfo).port}`];
+    const sink = createKafkaSink(KafkaConfig.parse({ brokers, tls: { ca_file: path } }), contextFor("lake"));
+    onTestFinished(async () => {
+      await sink.close();
+      server.close();
+      await cluster.close();
+    });
+    await expect(sink.open(never())).rejects.toMatchObject({
+      reason: "unauthenticated",
+      message: expect.stringContaining("wants a password (PLAIN)") as string,
     });
   });
 

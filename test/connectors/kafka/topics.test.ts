@@ -31,6 +31,8 @@ describe("texts in topics", () => {
     ["a.b", "a_2eb"],
     ["Malmö", "Malm_c3_b6"],
     ["_worker", "_5fworker"],
+    ["0123456789".repeat(6).concat("0123"), "0123456789".repeat(6).concat("0123")],
+    ["0123456789".repeat(7), "0123456789012345678901234567890_h57445fa40b08c60cdcba7ca39c756de"],
   ])("%s is %s", (text, written) => expect(legal(text)).toBe(written));
 });
 

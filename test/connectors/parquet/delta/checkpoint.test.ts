@@ -32,6 +32,9 @@ test("a checkpoint of many files says what the table is", async () => {
   const actions = await actionsInCheckpoint(bytes, "checkpoint");
   expect(actions).toHaveLength(size);
   expect(size).toBe(2 + 1 + FILES);
+  expect(
+    actions.flatMap(({ add, remove }) => add ?? remove ?? []).every(({ dataChange }) => !dataChange),
+  ).toBe(true);
   const again = emptySnapshot();
   apply(again, 1, actions, true);
   const stripped = (value: unknown) =>

@@ -203,14 +203,26 @@ test("a table that only grows takes what comes, and compaction, and no replacing
 });
 
 describe("a log that is not whole", () => {
-  test("of which a version is missing gets nothing written", async () => {
+  test.each([1, 2])("of which version %i is missing gets nothing written", async (missing) => {
     const { store } = await made();
     for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
-    await store.remove(`${LOG}${commitName(2)}`, signal);
+    await store.remove(`${LOG}${commitName(missing)}`, signal);
     expect(await saidBy(store)).toContain(
       "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.",
     );
   });
+
+  test.each([1, 2, 3])(
+    "of which version %i is missing is refused by a worker that knew version 0",
+    async (missing) => {
+      const { store } = await made();
+      const known = openMeter(store);
+      await known.files(signal);
+      for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
+      await store.remove(`${LOG}${commitName(missing)}`, signal);
+      await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
+    },
+  );
 
   test("that begins with a checkpoint of the second form says so", async () => {
     const store = createMemoryStore();

@@ -57,6 +57,19 @@ test.each<[string, ColumnType, readonly Cell[], readonly unknown[]]>([
   expect(await boundsOf(type, cells)).toEqual(wanted);
 });
 
+test("a hundred thousand rows leave the event loop free in between", async () => {
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  await statisticsOf(tableOf("number"), 100_000, (_, row) => row);
+  isOver = true;
+  expect(turns).toBeGreaterThan(1);
+});
+
 test("only the first 32 columns have statistics, as Spark has them", async () => {
   const { nullCount } = await statisticsOf(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
   expect(Object.keys(nullCount)).toHaveLength(32);

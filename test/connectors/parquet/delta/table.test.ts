@@ -234,6 +234,7 @@ describe("a commit", () => {
     await table.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
     const before = { ...store.calls };
     await table.commit({ ...ADDED, add: [] }, signal);
+    expect(actionsOf(store, 1)[0].commitInfo).toMatchObject({ readVersion: 0 });
     expect({ ...store.calls }).toEqual({
       ...before,
       list: before.list + 1,

@@ -1,0 +1,145 @@
+import { describe, expect, test } from "vitest";
+import { Rejected, Retryable } from "#src/errors.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import { Words } from "#src/receiver/words.ts";
+import { documentSet } from "#src/store/store.ts";
+import { contextFor } from "../connectors/context.ts";
+import { GATEWAY } from "../sample-events.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm, OPTIONS, receiving } from "./trial.ts";
+
+const MINUTE = 60_000;
+const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, priority });
+
+async function gatewayIs(trial: ReturnType<typeof receiving>, online: boolean) {
+  const since = "2026-01-01T00:00:00.000Z";
+  const held = { value: { ...GATEWAY, online }, siteId: 1, since, missingSince: null };
+  await trial.store.commit({
+    documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }],
+  });
+}
+
+/** Counts how often the sink reads the gateways of the building. */
+function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
+  let reads = 0;
+  const { documents } = trial.store;
+  trial.store.documents = (set) => {
+    if (set === "gateway/main") reads += 1;
+    return documents(set);
+  };
+  return () => reads;
+}
+
+describe("the list of a gateway's alarms", () => {
+  test("shows active alarms by priority, then the latest; ended ones by their beginning", async () => {
+    const trial = receiving(noticeBoard("same"));
+    await gatewayIs(trial, false);
+    const at = (n: number, minutes: number, priority = "B") =>
+      alarm(n, { behind: GATEWAY.id, at: minutes, priority });
+    const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
+    await trial.offer(...all.map((one) => one.raised()));
+    await trial.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((one) => one.resolved(8)));
+    await trial.pass(MINUTE);
+    expect(trial.board.notes[0]?.told.members).toMatchObject({ total: 7, active: 4 });
+    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(
+      [3, 6, 7, 2, 5, 4, 1].map((n) => `Alarm ${n}`),
+    );
+  });
+
+  test("is published in quiet hours as soon as an urgent alarm joins it", async () => {
+    const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
+    const trial = receiving(noticeBoard("same"), { quiet });
+    await trial.offer(behind(1).raised());
+    await trial.pass(MINUTE);
+    expect(trial.board.said).toEqual([]);
+    await trial.offer(behind(2, "A").raised());
+    expect(trial.board.notes[0]?.told).toMatchObject({ priority: "A", changeId: behind(2, "A").raised().id });
+  });
+
+  test("takes up an alarm that is sent again while the gateway is still offline", async () => {
+    const trial = receiving();
+    await gatewayIs(trial, false);
+    await trial.holdsActive(behind(1).record, behind(1).episode);
+    await trial.replay([behind(1).raised()]);
+    expect(trial.board.said).toEqual([
+      "open active Gateway Basement gateway is offline: 1 of 1 alarms active",
+    ]);
+  });
+
+  test("reads the gateways once a minute while one is offline, and otherwise not at all", async () => {
+    const trial = receiving();
+    await gatewayIs(trial, false);
+    await trial.offer(alarm(9).raised());
+    const reads = countGatewayReads(trial);
+    await trial.pass(10 * MINUTE);
+    expect(reads()).toBe(0);
+    await trial.offer(behind(1).raised());
+    const before = reads();
+    await trial.pass(10 * MINUTE);
+    expect(reads() - before).toBe(10);
+  });
+});
+
+describe("one alarm", () => {
+  test("that is raised again in its episode after its end counts as a return", async () => {
+    const trial = receiving();
+    await trial.offer(alarm(1).raised());
+    await trial.offer(alarm(1).resolved(3));
+    await trial.offer(alarm(1).raised());
+    expect(trial.board.notes).toHaveLength(1);
+    expect(trial.board.notes[0]).toMatchObject({ isOpen: true, told: { change: "retriggered" } });
+  });
+
+  test("that the receiver rejects is sent again only when there is something new to say", async () => {
+    const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
+    let attempts = 0;
+    trial.board.trouble = (isDone, _, told) => {
+      if (isDone || told.kind !== "storm") return;
+      attempts += 1;
+      throw new Rejected("Too long.");
+    };
+    await trial.offer(...[1, 2, 3].map((n) => alarm(n).raised()));
+    expect(attempts).toBe(1);
+    await trial.pass(3 * MINUTE);
+    expect(attempts).toBe(1);
+    await trial.offer(alarm(4, { at: 3 }).raised());
+    await trial.pass(MINUTE);
+    expect(attempts).toBe(2);
+  });
+
+  test("whose opening is in doubt is searched for no earlier after a restart", async () => {
+    const trial = receiving();
+    let finds = 0;
+    trial.board.find = async () => {
+      finds += 1;
+      return { againInMs: 5 * MINUTE };
+    };
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Retryable("The answer was lost.");
+    };
+    await expect(trial.offer(alarm(1).raised())).rejects.toThrow("lost");
+    trial.board.trouble = () => undefined;
+    await trial.offerAgain([alarm(1).raised()]);
+    expect(finds).toBe(1);
+    trial.restart();
+    await trial.pass(4 * MINUTE);
+    expect(finds).toBe(1);
+    await trial.pass(2 * MINUTE);
+    expect(finds).toBe(2);
+  });
+});
+
+test("a sink has the identity and the progress of its receiver, where the receiver has them", () => {
+  const context = contextFor("chat");
+  const config = OPTIONS.parse({});
+  const lastStepMs = () => 7;
+  const known = createReceiverSink(noticeBoard("same", { farEnd: "a hash", lastStepMs }), config, context);
+  expect(known).toMatchObject({ farEnd: "a hash", lastStepMs });
+  const unknown = createReceiverSink(noticeBoard("same"), config, context);
+  expect("farEnd" in unknown || "lastStepMs" in unknown).toBe(false);
+});
+
+test("own words have 1 to 200 characters", () => {
+  const isTaken = (site: string) => Words.safeParse({ site }).success;
+  expect(["", "S", "x".repeat(200), "x".repeat(201)].map(isTaken)).toEqual([false, true, true, false]);
+});
