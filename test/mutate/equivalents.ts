@@ -60,7 +60,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/lake/rows.ts",
-    before: 'return /[+-]dd:dd$/.exec(raw ?? "")?.[0] ?? null;',
+    before: 'return /[+-]\\d\\d:\\d\\d$/.exec(raw ?? "")?.[0] ?? null;',
     after: "return /[+-]\\d\\d:\\d\\d$/.exec(raw)?.[0] ?? null;",
     reason: 'The pattern does not match "null".',
   },

@@ -49,11 +49,13 @@ describe("the list of a gateway's alarms", () => {
   test("is published in quiet hours as soon as an urgent alarm joins it", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
     const trial = receiving(noticeBoard("same"), { quiet });
+    await gatewayIs(trial, false);
     await trial.offer(behind(1).raised());
     await trial.pass(MINUTE);
     expect(trial.board.said).toEqual([]);
     await trial.offer(behind(2, "A").raised());
-    expect(trial.board.notes[0]?.told).toMatchObject({ priority: "A", changeId: behind(2, "A").raised().id });
+    expect(trial.board.notes[0]?.told).toMatchObject({ priority: "A", members: { total: 2 } });
+    expect(trial.board.notes[0]?.told.changeId).toBe(behind(2, "A").raised().id);
   });
 
   test("takes up an alarm that is sent again while the gateway is still offline", async () => {
