@@ -129,10 +129,11 @@ export const ROOMS: readonly Room[] = [
     name: "parquet",
     files: ["connectors/parquet/*.ts"],
     tests: [
-      "test/connectors/parquet/parquet.test.ts",
-      "test/connectors/parquet/stores.test.ts",
+      "test/connectors/parquet/parts.test.ts",
       "test/connectors/parquet/compaction.test.ts",
       "test/connectors/parquet/delta-sink.test.ts",
+      "test/connectors/parquet/stores.test.ts",
+      "test/connectors/parquet/parquet.test.ts",
     ],
   },
   {

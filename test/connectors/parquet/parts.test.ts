@@ -1,0 +1,393 @@
+import { readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
+import type { FileHandle } from "node:fs/promises";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
+import { ParquetConfig, S3Config } from "#connectors/parquet/config.ts";
+import { parquet } from "#connectors/parquet/definition.ts";
+import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
+import { parquetOf, readParquet, rowsOf } from "#connectors/parquet/parquet-file.ts";
+import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
+import { endpointOf, failureOfAnswer, prefixOf } from "#connectors/parquet/s3-answer.ts";
+import { agreeOnSchemas } from "#connectors/parquet/schemas.ts";
+import { sealDay } from "#connectors/parquet/seal-day.ts";
+import type { Row, Table } from "#src/lake/table.ts";
+import { TABLES } from "#src/lake/tables.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { contextFor, never } from "../context.ts";
+import { createMemoryStore } from "./delta/memory-store.ts";
+import { METER, METER_WITH_UNIT, reading } from "./delta/meter-table.ts";
+
+/** The parts of the connector that need neither a sink nor a query engine. */
+
+const KEYS = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
+
+/** Readings as they are kept: a key, a time, cells of every type, and a trace. */
+const TRACED: Table = {
+  ...METER,
+  columns: [
+    ...METER.columns,
+    ...(["observed_at", "event_id"] as const).map((name) => ({
+      name,
+      type: name === "event_id" ? ("text" as const) : ("time" as const),
+      isNullable: false,
+      about: "",
+    })),
+  ],
+  key: ["meter_id", "time"],
+};
+
+const rowsIn = (columns: ReturnType<typeof createColumns>, order?: Iterable<number>): readonly Row[] =>
+  [...(order ?? Array(columns.length).keys())].map((row) =>
+    columns.table.columns.map((_, place) => columns.cell(place, row)),
+  );
+
+describe("columns", () => {
+  test("hold a thousand rows as they came, nulls and all", () => {
+    const columns = createColumns(METER);
+    const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
+    expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
+    expect(columns.length).toBe(1_000);
+    expect(rowsIn(columns)).toEqual(rows);
+    expect(() => columns.cell(METER.columns.length, 0)).toThrow("The table meter has no column 6.");
+  });
+
+  test("are ordered by text, number and boolean, null first, and otherwise as they came", () => {
+    const table: Table = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
+    const columns = createColumns(table);
+    const rows: readonly Row[] = [
+      ["b", 0, 1, true, 0, null],
+      ["a", 0, 2, true, 1, null],
+      ["a", 0, 2, false, 2, null],
+      ["a", 0, 2, null, 3, null],
+      ["a", 0, null, true, 4, null],
+      ["a", 0, -1, true, 5, null],
+      ["a", 0, 2, true, 6, null],
+      [null, 0, 9, true, 7, null],
+    ];
+    const numbers = rows.map((row) => columns.add(row));
+    expect([...sorting(columns)(numbers)]).toEqual([7, 4, 5, 3, 2, 1, 6, 0]);
+    expect([...sorting(columns)([6, 1])]).toEqual([1, 6]);
+  });
+
+  test("keep of rows with one key the one that was observed last", () => {
+    const columns = createColumns(TRACED);
+    const row = (meter: string, time: number, observedAt: number, position: number): Row => [
+      ...[meter, time, position, null, position, null],
+      ...[observedAt, `${meter} ${position}`],
+    ];
+    for (const each of [
+      row("a", 1, 5, 9),
+      row("a", 1, 6, 1),
+      row("a", 1, 6, 3),
+      row("a", 2, 1, 1),
+      row("b", 1, 1, 7),
+    ])
+      columns.add(each);
+    expect([...sortedOnce(columns)]).toEqual([2, 3, 4]);
+  });
+});
+
+describe("a file", () => {
+  async function written(count: number) {
+    const columns = createColumns(METER);
+    const rows = Array.from({ length: count }, (_, n) => reading(n));
+    const bytes = await parquetOf(columns, Uint32Array.from(rows.map((row) => columns.add(row))));
+    return { bytes, rows };
+  }
+
+  async function readAs(table: Table, bytes: Uint8Array): Promise<readonly Row[]> {
+    const rows: Row[] = [];
+    await readParquet(bytes, { table, add: (row) => rows.push(row) }, "lake/x.parquet");
+    return rows;
+  }
+
+  test.each([0, 1, 9_999, 10_000, 20_001])("of %i rows is read as it was written", async (count) => {
+    const { bytes, rows } = await written(count);
+    expect(rowsOf(bytes, "x")).toBe(count);
+    expect(await readAs(METER, bytes)).toEqual(rows);
+  });
+
+  test("keeps microseconds and whole numbers beyond 32 bits", async () => {
+    const columns = createColumns(METER);
+    const row: Row = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
+    const bytes = await parquetOf(columns, Uint32Array.of(columns.add(row)));
+    expect(await readAs(METER, bytes)).toEqual([row]);
+  });
+
+  test("of an earlier version has null in a column that came later, and one of a later version loses its own", async () => {
+    const { bytes } = await written(2);
+    expect((await readAs(METER_WITH_UNIT, bytes)).map((row) => row.at(-1))).toEqual([null, null]);
+    const { columns } = METER;
+    expect(await readAs({ ...METER, columns: columns.slice(4, 5) }, bytes)).toEqual([[0], [1]]);
+  });
+
+  test("that is none, is cut off, or has a column of another type is a matter for a person", async () => {
+    const { bytes } = await written(20);
+    const broken = Uint8Array.from(bytes);
+    broken.fill(7, 10, 60);
+    for (const each of [Buffer.from("hello"), bytes.subarray(0, -20), broken])
+      await expect(readAs(METER, each)).rejects.toMatchObject({
+        kind: "config",
+        message: "lake/x.parquet cannot be read as a Parquet file.",
+      });
+    const other = METER.columns.map((column) =>
+      column.name === "value" ? { ...column, type: "integer" as const } : column,
+    );
+    await expect(readAs({ ...METER, columns: other }, bytes)).rejects.toMatchObject({
+      kind: "config",
+      message: "In lake/x.parquet the column value is not of the type integer.",
+    });
+  });
+});
+
+describe("what a storage says", () => {
+  const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
+  const failure = (status: number, code: string, headers = {}) =>
+    failureOfAnswer(
+      { status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) },
+      config,
+      0,
+    );
+
+  test.each([
+    [403, "RequestTimeTooSkewed", "config", undefined, /Set the clock/],
+    [403, "RequestExpired", "config", undefined, /Set the clock/],
+    [404, "NoSuchBucket", "config", "s3.bucket", /answered 404 \(NoSuchBucket\): there is no bucket lake/],
+    [400, "InvalidBucketName", "config", "s3.bucket", /there is no bucket lake/],
+    [
+      401,
+      "",
+      "config",
+      "s3.access_key_id",
+      /^https:\/\/s3\.example answered 401: it does not accept the keys/,
+    ],
+    [400, "ExpiredToken", "config", "s3.access_key_id", /does not accept the keys/],
+    [300, "", "config", "s3.region", /is elsewhere/],
+    [307, "", "config", "s3.region", /is elsewhere/],
+    [399, "", "config", "s3.region", /is elsewhere/],
+    [400, "IllegalLocationConstraintException", "config", "s3.region", /is elsewhere/],
+    [507, "", "retryable", undefined, /is full/],
+    [403, "QuotaExceeded", "retryable", undefined, /is full/],
+    [403, "", "config", undefined, /s3:PutObject/],
+    [501, "", "config", "s3.endpoint", /cannot do what is needed/],
+    [400, "NotImplemented", "config", "s3.endpoint", /If-None-Match/],
+    [500, "", "retryable", undefined, /answered 500\.$/],
+    [502, "", "retryable", undefined, /answered 502\.$/],
+    [400, "RequestTimeout", "retryable", undefined, /answered 400 \(RequestTimeout\)\.$/],
+    [409, "OperationAborted", "retryable", undefined, /answered 409/],
+    [400, "", "config", "s3", /does not take this/],
+    [499, "", "config", "s3", /does not take this/],
+  ])("%i %s is %s", (status, code, kind, field, message) => {
+    const { hint = "", ...said } = failure(status, code) as { hint?: string; kind: string; field?: string };
+    expect([said.kind, said.field]).toEqual([kind, field]);
+    expect(`${failure(status, code).message} ${hint}`.trim()).toMatch(message);
+  });
+
+  test.each([
+    [429, "", "allowance"],
+    [503, "SlowDown", "allowance"],
+    [200, "SlowDown", "allowance"],
+    [503, "", "everything"],
+  ])("%i %s asks to wait: %s", (status, code, scope) => {
+    expect(failure(status, code, { "retry-after": "7" })).toMatchObject({
+      kind: "throttled",
+      retryAfterMs: 7_000,
+      scope,
+    });
+  });
+
+  test("a listener that wants TLS is named, and other words with 400 are not taken for it", () => {
+    const words = "Client sent an HTTP request to an HTTPS server.";
+    const answered = (status: number) =>
+      failureOfAnswer({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
+    expect(answered(400).hint).toContain("https://");
+    expect(answered(404).message).toContain("does not take this");
+  });
+
+  test("is asked where the configuration says, or at Amazon in the region", () => {
+    expect(endpointOf(config)).toBe("https://s3.example");
+    expect(endpointOf(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
+      "https://s3.eu-north-1.amazonaws.com",
+    );
+    expect(["", "a", "/a/b/"].map((prefix) => prefixOf({ prefix }))).toEqual(["", "a/", "a/b/"]);
+  });
+});
+
+describe("configuration", () => {
+  const complaint = (config: object) => ParquetConfig.safeParse(config).error?.issues[0]?.message ?? "";
+  const s3 = (more: object) => complaint({ s3: { bucket: "lake", ...KEYS, ...more } });
+
+  test("has the limits that the reference names", () => {
+    const folder = "/lake";
+    expect(ParquetConfig.parse({ folder })).toMatchObject({
+      table_format: "plain",
+      max_rows: 100_000,
+      max_age: 900_000,
+      mode: "0640",
+    });
+    for (const more of [{ max_rows: 1 }, { max_rows: 1_000_000 }, { max_age: "1s" }, { max_age: "24h" }])
+      expect(complaint({ folder, ...more }), JSON.stringify(more)).toBe("");
+    for (const more of [{ max_rows: 0 }, { max_rows: 1_000_001 }, { max_age: "999ms" }, { max_age: "25h" }])
+      expect(complaint({ folder, ...more }), JSON.stringify(more)).not.toBe("");
+    for (const more of [
+      { timeout: "1s" },
+      { timeout: "2m" },
+      { prefix: "x".repeat(512) },
+      { region: "x".repeat(64) },
+    ])
+      expect(s3(more), JSON.stringify(more)).toBe("");
+    for (const more of [
+      { timeout: "999ms" },
+      { timeout: "121s" },
+      { prefix: "x".repeat(513) },
+      { region: "" },
+    ])
+      expect(s3(more), JSON.stringify(more)).not.toBe("");
+  });
+
+  test("names one place, with or without TLS as its address says", () => {
+    const one = { bucket: "lake", ...KEYS };
+    expect(complaint({})).not.toBe("");
+    expect(complaint({ folder: "" })).not.toBe("");
+    expect(complaint({ folder: "/lake", s3: one })).not.toBe("");
+    expect(s3({ endpoint: "https://s3.example/" })).toBe("");
+    expect(s3({ endpoint: "https://s3.example/lake" })).toContain("Leave the path out");
+    expect(s3({ endpoint: "https://s3.example", bucket: "a.b" })).toContain("path_style");
+    expect(s3({ endpoint: "https://s3.example", bucket: "a.b", path_style: true })).toBe("");
+    expect(s3({ endpoint: "http://127.0.0.1:9000", bucket: "a.b" })).toBe("");
+    // A proxy takes even this machine's requests elsewhere.
+    expect(s3({ endpoint: "http://127.0.0.1:9000", proxy: { url: "http://proxy.example:3128" } })).toContain(
+      "allow_plain_http",
+    );
+  });
+
+  test("of two sinks that would write the same tables is noticed", () => {
+    const shared = (one: object, other: object) =>
+      parquet.shared(ParquetConfig.parse(one), ParquetConfig.parse(other));
+    const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
+    expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
+    expect(shared({ folder: "/lake" }, place({}))).toBeNull();
+    expect(shared({ folder: "/lake" }, { folder: "/lake/" })).toEqual({
+      path: ["folder"],
+      would: "write the same tables: give one of them another folder",
+    });
+    expect(shared(place({}), place({ prefix: "/a/" }))).toEqual({
+      path: ["s3", "prefix"],
+      would: "write the same tables: give one of them another s3.prefix",
+    });
+    for (const more of [{ prefix: "b" }, { bucket: "other" }, { region: "eu-north-1" }])
+      expect(shared(place({}), place(more)), JSON.stringify(more)).toBeNull();
+    const delta = { folder: "/lake", table_format: "delta" };
+    expect(shared(delta, delta)).toMatchObject({ bearsOthers: true });
+    expect(shared(delta, { folder: "/lake" })).not.toHaveProperty("bearsOthers");
+  });
+});
+
+function linkOf(path: string): readonly string[] {
+  try {
+    return [readlinkSync(path)];
+  } catch {
+    return [];
+  }
+}
+
+describe("a folder", () => {
+  function folder(): string {
+    const path = temporaryFolder();
+    onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+    return path;
+  }
+
+  test.each([
+    [0o600, 0o700],
+    [0o640, 0o750],
+    [0o644, 0o755],
+  ])("gives files the mode %o and folders the one to enter them, %o", async (mode, folderMode) => {
+    const umask = process.umask(0);
+    onTestFinished(() => void process.umask(umask));
+    const root = join(folder(), "lake");
+    await createFolderStore(root, mode).put("a/b", Buffer.from("x"), never());
+    const modes = [root, join(root, "a"), join(root, "a/b")].map((path) => statSync(path).mode & 0o777);
+    expect(modes).toEqual([folderMode, folderMode, mode]);
+  });
+
+  test("syncs the folder after a file is removed, and leaves no file open", async () => {
+    const root = folder();
+    const store = createFolderStore(root, 0o640);
+    await store.put("a/b", Buffer.from("x"), never());
+    const handle = await open(root);
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const seen: string[][] = [];
+    const sync = vi.spyOn(prototype, "sync").mockImplementation(async () => {
+      seen.push(readdirSync(join(root, "a")));
+    });
+    onTestFinished(() => sync.mockRestore());
+    await store.remove("a/b", never());
+    expect(seen).toEqual([[]]);
+    await store.put("a/c", Buffer.from("x"), never());
+    expect(seen).toHaveLength(3);
+    const files = readdirSync("/proc/self/fd").flatMap((fd) => linkOf(`/proc/self/fd/${fd}`));
+    expect(files.filter((path) => path.startsWith(root))).toEqual([]);
+  });
+
+  test("is probed without being made: itself, or the nearest folder above it", async () => {
+    const root = folder();
+    await probeFolder(root);
+    await probeFolder(join(root, "a/b/c"));
+    expect(readdirSync(root)).toEqual([]);
+    await createFolderStore(root, 0o640).put("file", Buffer.from("x"), never());
+    await expect(probeFolder(join(root, "file"))).rejects.toMatchObject({
+      kind: "config",
+      field: "folder",
+      message: `${join(root, "file")} is not a folder.`,
+    });
+  });
+});
+
+describe("a lake in memory", () => {
+  async function lake() {
+    const store = createMemoryStore();
+    const context = contextFor("lake");
+    const format = createPlainFormat({ store, memory: context.memory });
+    return { store, format, clock: context.clock };
+  }
+
+  test("gets its tables once, and again where a column is new", async () => {
+    const { store, format } = await lake();
+    await agreeOnSchemas(store, format, never());
+    const puts = () => store.calls.put + store.calls.putIfAbsent;
+    expect(puts()).toBe(TABLES.length + 1);
+    await agreeOnSchemas(store, format, never());
+    expect(puts()).toBe(TABLES.length + 1);
+    const known = JSON.parse(store.text("_schemas.json"));
+    delete known.value.unit;
+    known.value.former = "text";
+    store.write("_schemas.json", JSON.stringify(known));
+    await agreeOnSchemas(store, format, never());
+    expect(puts()).toBe(2 * (TABLES.length + 1));
+    expect(JSON.parse(store.text("_schemas.json")).value).toMatchObject({ unit: "text", former: "text" });
+    store.write("_schemas.json", JSON.stringify({ value: { unit: "number" } }));
+    await expect(agreeOnSchemas(store, format, never())).rejects.toMatchObject({
+      message: "The lake in memory: has value.unit as number; this version writes it as text.",
+    });
+  });
+
+  test("a sealed day names each earlier revision once, the newest first, however often it is sealed", async () => {
+    const { store, format, clock } = await lake();
+    const seal = (revision: number) =>
+      sealDay(
+        { site: "1", day: "2026-11-02", revision, account: {} },
+        { store, format, clock, signal: never() },
+      );
+    for (const revision of [1, 2, 2, 3, 3]) await seal(revision);
+    const manifest = JSON.parse(store.text("_manifests/site=1/date=2026-11-02.json"));
+    expect(manifest).toMatchObject({ revision: 3, site: "1", date: "2026-11-02", tables: {} });
+    expect(manifest.before.map(({ revision }: { revision: number }) => revision)).toEqual([2, 1]);
+    store.write("_manifests/site=1/date=2026-11-02.json", "not a manifest");
+    await seal(4);
+    expect(JSON.parse(store.text("_manifests/site=1/date=2026-11-02.json")).before).toEqual([]);
+  });
+});
