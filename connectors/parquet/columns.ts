@@ -149,8 +149,9 @@ function words(isIdentity: boolean): Store {
 
   function codeOf(text: string): number {
     if (last !== NULL && texts[last] === text) return last;
-    last = (isIdentity ? undefined : known.get(text)) ?? texts.push(text) - 1;
-    if (last === texts.length - 1) characters += text.length;
+    const code = isIdentity ? undefined : known.get(text);
+    if (code === undefined) characters += text.length;
+    last = code ?? texts.push(text) - 1;
     if (!isIdentity) known.set(text, last);
     return last;
   }

@@ -53,6 +53,22 @@ describe("columns", () => {
     expect(() => columns.cell(METER.columns.length, 0)).toThrow("The table meter has no column 6.");
   });
 
+  test("count the characters of each word once, and of each event id every time", () => {
+    const columns = createColumns(TRACED);
+    const row = (meter: string, id: string): Row => [meter, 0, null, null, 0, null, 0, id];
+    for (const [meter, id] of [
+      ["aaa", "1"],
+      ["bb", "2"],
+      ["aaa", "3"],
+      ["aaa", "1"],
+    ] as const)
+      columns.add(row(meter, id));
+    expect(columns.characters).toBe(3 + 2 + 4);
+    // The same id behind itself is one word.
+    columns.add(row("bb", "1"));
+    expect(columns.characters).toBe(3 + 2 + 4);
+  });
+
   test("are ordered by text, number and boolean, null first, and otherwise as they came", () => {
     const table: Table = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
     const columns = createColumns(table);
