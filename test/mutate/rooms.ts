@@ -139,7 +139,12 @@ export const ROOMS: readonly Room[] = [
   {
     name: "sensors",
     files: ["src/sync/sensors/*.ts"],
-    tests: ["test/sync/sensors/findings.test.ts", "test/sync/sensors/sensor-watch.test.ts"],
+    tests: [
+      "test/sync/sensors/sensor-table.test.ts",
+      "test/sync/sensors/limits.test.ts",
+      "test/sync/sensors/findings.test.ts",
+      "test/sync/sensors/sensor-watch.test.ts",
+    ],
   },
   {
     name: "dispatcher",

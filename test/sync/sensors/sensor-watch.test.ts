@@ -264,6 +264,25 @@ describe("the report on silent sensors", () => {
     expect(rig.reports().map(namesOf)).toEqual([findings]);
   });
 
+  test.each([
+    ["agrees with the services", 0, ["log-differs 30001"]],
+    ["is in doubt", 5 * HOUR, []],
+  ])("compares live values with the log while the clock %s", async (_, stepMs, findings) => {
+    const rig = await started(["30001"], { every: "1d" });
+    if (stepMs > 0) rig.clock.stepWall(stepMs);
+    for (let hour = 0; hour < 23; hour++) {
+      const time = new Date(rig.clock.now()).toISOString();
+      // In the middle of the bucket that begins now; its log is a thousand times as much.
+      rig.watch().read("30001", 20 + hour, rig.clock.now() + HOUR / 2);
+      await rig.clock.advance(HOUR);
+      rig.watch().logged("30001", "1h", Points.of([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());
+    }
+    rig.doubt.compared("main", 0);
+    rig.doubt.compared("main", 0);
+    await rig.clock.advance(2 * HOUR);
+    expect(rig.reports().map(namesOf)).toEqual([findings]);
+  });
+
   test("compares no live value with the log while the clock is in doubt", async () => {
     const rig = await started(["10001"], { every: "1d" });
     rig.clock.stepWall(5 * HOUR);

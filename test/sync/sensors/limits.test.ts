@@ -1,0 +1,199 @@
+import { describe, expect, test } from "vitest";
+import { findingsIn, isJudged } from "#src/sync/sensors/findings.ts";
+import type { SensorRow } from "#src/sync/sensors/sensor-table.ts";
+
+/** From which numbers on a row is a finding. */
+
+type LogOf = NonNullable<SensorRow["log"]>;
+
+const ROW: SensorRow = {
+  ...{ readings: 100, nulls: 0, hours: 100, spanHours: 168, min: 10, max: 20, type: "number", log: null },
+};
+
+/** A log that agrees; its pairs have the mean difference `off` each, and no spread. */
+function logOf(more: Partial<LogOf> & { readonly each?: number } = {}): LogOf {
+  const { each = 0, pairs = 20, ...rest } = more;
+  return {
+    ...{ resolution: "1h", replies: 100, leastLagMs: 0, pairs, off: each === 0 ? 0 : pairs },
+    ...{ sumOff: each * pairs, sumOffSquared: each * each * pairs },
+    ...{ sumLive: 100 * pairs, sumLogged: 100 * pairs, sumSize: 100 * pairs, min: 1, max: 2 },
+    ...rest,
+  };
+}
+
+function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW", mayRest = false) {
+  const sensors = rows.map((row, n) => ({
+    row: { ...ROW, ...row },
+    placed: {
+      tag: { id: String(n), displayName: String(n), description: null, unit },
+      siteId: 1,
+      systemIds: [],
+    },
+  }));
+  return findingsIn(sensors, { periodHours: 168, mayRest: () => mayRest });
+}
+
+const found = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean) =>
+  judged([row], unit, mayRest).map(({ finding }) => finding);
+const differs = (log: LogOf, row: Partial<SensorRow> = {}) => found({ ...row, log }).length > 0;
+
+describe("a tag is judged", () => {
+  test.each([
+    [12, 120, 168, true],
+    [11, 120, 168, false],
+    [12, 119, 168, false],
+    [6, 24, 24, true],
+    [5, 24, 24, false],
+    [12, 720, 744, true],
+  ])("read in %i hours over %i of %i hours: %s", (hours, spanHours, periodHours, expected) => {
+    expect(isJudged({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
+  });
+});
+
+describe("a value that never moved", () => {
+  test.each([
+    [0, "°C", true],
+    [0, "K", true],
+    [0, "kW", false],
+    [0, null, false],
+    [1, "kW", true],
+    [100, "%", false],
+    [100, "kW", true],
+    [99, "%", true],
+    [-5, null, true],
+  ])("%d %s is a finding: %s", (value, unit, expected) => {
+    expect(found({ min: value, max: value }, unit)).toEqual(expected ? ["never-moved"] : []);
+  });
+
+  test("is one up to half of its readings without a value, and none where it may rest", () => {
+    const steady = { min: 5, max: 5 };
+    expect(found({ ...steady, nulls: 50 })).toEqual(["never-moved"]);
+    expect(found({ ...steady, nulls: 51 })).toEqual([]);
+    expect(found({ ...steady, max: 6 })).toEqual([]);
+    expect(found(steady, "kW", true)).toEqual([]);
+    expect(judged([{ ...steady, nulls: 40 }], null)[0]).toMatchObject({
+      message: "It was 5 at each of 60 readings.",
+      value: 5,
+    });
+  });
+});
+
+test("a tag without any value is a finding, and one with a single value is none", () => {
+  const none = { nulls: 100, min: 0, max: 0, type: "none" } as const;
+  expect(found(none)).toEqual(["always-null"]);
+  expect(found({ ...none, nulls: 99 })).toEqual([]);
+  expect(found({ ...none, spanHours: 100 })).toEqual([]);
+});
+
+describe("a log that differs", () => {
+  test("is a finding with six pairs and a difference above 5 % of their size", () => {
+    expect(differs(logOf({ each: 5.1 }))).toBe(true);
+    expect(differs(logOf({ each: -5.1 }))).toBe(true);
+    expect(differs(logOf({ each: 5 }))).toBe(false);
+    expect(differs(logOf({ each: 5.1, pairs: 6 }))).toBe(true);
+    expect(differs(logOf({ each: 5.1, pairs: 5 }))).toBe(false);
+  });
+
+  test("is none up to 5 % of the range of the live values", () => {
+    expect(differs(logOf({ each: 10 }), { min: 0, max: 200 })).toBe(false);
+    expect(differs(logOf({ each: 10.1 }), { min: 0, max: 200 })).toBe(true);
+  });
+
+  test("is a finding where half of the pairs differ", () => {
+    expect(differs(logOf({ each: 10, off: 10 }))).toBe(true);
+    expect(differs(logOf({ each: 10, off: 9 }))).toBe(false);
+  });
+
+  test("is none where chance explains the mean: up to four standard errors", () => {
+    // Mean 10; the standard error is the spread divided by the root of 16 pairs.
+    const spread = (deviation: number) =>
+      logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
+    expect(differs(spread(9.9))).toBe(true);
+    expect(differs(spread(10))).toBe(false);
+  });
+
+  test("says what both were on average, to six digits", () => {
+    const [finding] = judged([{ log: logOf({ each: 20, sumLive: 2_400 / 7, sumLogged: 4_000 / 7 }) }]);
+    expect(finding).toMatchObject({
+      finding: "log-differs",
+      value: 17.1429,
+      logged: 28.5714,
+      pairs: 20,
+      resolution: "1h",
+      message: "At 20 times its live value was 17.1429 on average and its log 28.5714.",
+    });
+  });
+
+  test("of a switch is one where three quarters of the pairs differ and the share of time by more than a fifth", () => {
+    const log = (off: number, on: number) => logOf({ off, sumLive: on, sumLogged: 5 });
+    const row = { type: "boolean", min: 0, max: 1 } as const;
+    expect(differs(log(15, 9.1), row)).toBe(true);
+    expect(differs(log(15, 0.9), row)).toBe(true);
+    expect(differs(log(14, 9.1), row)).toBe(false);
+    expect(differs(log(15, 9), row)).toBe(false);
+    // Numbers of such size would not differ on the whole.
+    expect(differs(log(15, 9.1))).toBe(false);
+  });
+
+  test("stands still where the live value moves and three quarters of the pairs differ", () => {
+    const standing = (off: number) => logOf({ off, min: 7, max: 7 });
+    expect(differs(standing(15))).toBe(true);
+    expect(differs(standing(14))).toBe(false);
+    expect(differs(logOf({ off: 15, min: 7, max: 8 }))).toBe(false);
+    expect(found({ min: 5, max: 5, log: standing(15) })).toEqual(["never-moved"]);
+    expect(judged([{ log: standing(15) }])[0]?.message).toBe(
+      "Its log stands at 100 while its live value goes from 10 to 20.",
+    );
+  });
+
+  test("is found also where the tag was read too little to judge its value", () => {
+    expect(found({ hours: 1, log: logOf({ each: 10 }) })).toEqual(["log-differs"]);
+  });
+});
+
+describe("a log whose clock is off", () => {
+  const HOUR = 3_600_000;
+  const lagging = (leastLagMs: number, more: Partial<LogOf> = {}, others = 5) =>
+    judged(
+      [...Array<number>(others).fill(0), leastLagMs].map((lag, n) => ({
+        log: logOf({ leastLagMs: lag, ...(n === others ? more : {}) }),
+      })),
+    );
+
+  test.each([
+    [1.5 * HOUR, 0],
+    [1.5 * HOUR + 1, 1],
+    [-1.5 * HOUR, 0],
+    [-1.5 * HOUR - 1, 1],
+  ])("by %i ms in hours: %i findings", (lagMs, count) => {
+    expect(lagging(lagMs)).toHaveLength(count);
+  });
+
+  test.each([
+    [30 * 60_000, 0],
+    [30 * 60_000 + 1, 1],
+  ])("by %i ms in buckets of five minutes: %i findings", (lagMs, count) => {
+    const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({
+      log: logOf({ resolution: "5m", leastLagMs }),
+    }));
+    expect(judged(rows)).toHaveLength(count);
+  });
+
+  test("needs three replies, and five logs of the site with as many", () => {
+    expect(lagging(9 * HOUR, { replies: 3 })).toHaveLength(1);
+    expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
+    expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);
+    expect(lagging(9 * HOUR, {}, 3)).toEqual([]);
+    // Logs of another resolution say nothing about it.
+    expect(lagging(9 * HOUR, { resolution: "1d" })).toEqual([]);
+  });
+
+  test("says by how much, and on which side", () => {
+    expect(lagging(3 * HOUR)[0]).toMatchObject({
+      message:
+        "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
+      lagMs: 3 * HOUR,
+    });
+    expect(lagging(-3 * HOUR)[0]?.message).toContain("3 h ahead of those");
+  });
+});

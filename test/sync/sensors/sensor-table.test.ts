@@ -1,0 +1,280 @@
+import { describe, expect, test } from "vitest";
+import type { Resolution, TagValue } from "#src/building.ts";
+import { Points } from "#src/points.ts";
+import { compared } from "#src/sync/sensors/compared.ts";
+import { SilentSensorsConfig } from "#src/sync/sensors/config.ts";
+import { reportParts } from "#src/sync/sensors/report.ts";
+import { createSensorTable } from "#src/sync/sensors/sensor-table.ts";
+import type { SensorFinding } from "#src/tag-facts.ts";
+import { SITE, TAG } from "../../sample-events.ts";
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const START = Date.UTC(2026, 5, 1);
+
+/** One tag; times are hours after the start. */
+function watched(resolution: Resolution = "1h") {
+  const table = createSensorTable();
+  const lengthMs = { "5m": 5 * MINUTE, "1h": HOUR, "1d": 24 * HOUR }[resolution as "5m" | "1h" | "1d"];
+  const row = () => {
+    const [first] = [...table.rows()];
+    if (first === undefined) throw new Error("no row");
+    return first[1];
+  };
+  return {
+    table,
+    row,
+    read: (hour: number, value: TagValue) => table.read("1", value, Math.floor(hour), START + hour * HOUR),
+    /** A reply with these buckets, one minute after the last of them is over. */
+    log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
+      const points = buckets.map(([hour, value]) => ({
+        time: new Date(START + hour * HOUR).toISOString(),
+        value,
+      }));
+      const last = Math.max(...buckets.map(([hour]) => hour));
+      table.logged("1", resolution, Points.of(points), START + last * HOUR + lengthMs + MINUTE);
+    },
+    pairs: () => row().log?.pairs,
+  };
+}
+
+describe("readings", () => {
+  test("are counted with their hours, their range and their type", () => {
+    const one = watched();
+    for (const [hour, value] of [
+      [2, 7],
+      [2.5, null],
+      [5, -3],
+    ] as const)
+      one.read(hour, value);
+    expect(one.row()).toEqual({
+      ...{ readings: 3, nulls: 1, hours: 2, spanHours: 4, min: -3, max: 7, type: "number", log: null },
+    });
+    one.read(5, true);
+    expect(one.row()).toMatchObject({ type: "mixed", min: -3, max: 7, hours: 2 });
+  });
+
+  test("in the first hour count as well, and a tag that was never read has none", () => {
+    const one = watched();
+    one.log([0, 1]);
+    expect(one.row()).toMatchObject({ readings: 0, hours: 0, spanHours: 0, type: "none" });
+    one.read(0, false);
+    expect(one.row()).toMatchObject({ readings: 1, hours: 1, spanHours: 1, type: "boolean", min: 0, max: 0 });
+  });
+
+  test("keep their numbers while the table grows", () => {
+    const table = createSensorTable();
+    for (let n = 0; n < 600; n++) table.read(String(n), n, 0, null);
+    expect([...table.rows()].map(([id, { max }]) => [id, max])).toEqual(
+      Array.from({ length: 600 }, (_, n) => [String(n), n]),
+    );
+    table.clear();
+    expect([[...table.rows()], table.groups(), table.changedGroups()]).toEqual([[], 0, []]);
+  });
+});
+
+describe("a pair of live value and log", () => {
+  test("is a reading with its bucket, once the bucket behind it has come", () => {
+    const one = watched();
+    one.read(0.5, 21.5);
+    one.log([0, 20]);
+    expect(one.pairs()).toBe(0);
+    one.log([1, 20]);
+    expect(one.row().log).toEqual({
+      ...{ resolution: "1h", replies: 2, leastLagMs: MINUTE },
+      ...{ pairs: 1, off: 1, sumOff: 1, sumOffSquared: 1 },
+      ...{ sumLive: 21.5, sumLogged: 20, sumSize: 21.5, min: 20, max: 20 },
+    });
+  });
+
+  test("sums the differences, and of each pair the larger size", () => {
+    const one = watched();
+    one.log([0, 10]);
+    for (const [hour, live, logged] of [
+      [1, 8, 10],
+      [2, 10, 10],
+      [3, -12.5, 10],
+    ] as const) {
+      one.read(hour - 0.5, live);
+      one.log([hour, logged]);
+    }
+    expect(one.row().log).toMatchObject({
+      ...{ pairs: 3, off: 2, sumOff: -1.5 - 22, sumOffSquared: 1.5 ** 2 + 22 ** 2 },
+      ...{ sumLive: 5.5, sumLogged: 30, sumSize: 10 + 10 + 12.5, min: 10, max: 10 },
+    });
+  });
+
+  test.each([
+    ["at the very beginning of its bucket", 1, 1],
+    ["before its bucket", 0.99, 0],
+    ["at the end of its bucket, which is the beginning of the next", 2, 0],
+  ])("with a reading %s", (_, hour, pairs) => {
+    const one = watched();
+    one.log([1, 5]);
+    one.read(hour, 5);
+    one.log([2, 5]);
+    expect(one.pairs()).toBe(pairs);
+  });
+
+  test("is explained by the bucket before, unless that is too long ago", () => {
+    for (const [before, off] of [
+      [1, 0],
+      [-1, 1],
+    ] as const) {
+      const one = watched();
+      one.log([before, 10], [2, 20]);
+      one.read(2.5, 12);
+      one.log([3, 30]);
+      expect(one.row().log).toMatchObject({ pairs: 1, off });
+    }
+  });
+
+  test.each([
+    ["5m", 2, 1],
+    ["5m", 2.01, 0],
+    ["1h", 2, 1],
+    ["1h", 2.01, 0],
+    ["1d", 36, 1],
+    ["1d", 36.01, 0],
+  ] as const)("of %s buckets %d hours apart: %i", (resolution, hours, pairs) => {
+    const one = watched(resolution);
+    one.log([0, 5]);
+    one.read(0.01, 5);
+    one.log([hours, 5]);
+    expect(one.pairs()).toBe(pairs);
+  });
+
+  test("is made of one reading for each bucket, the first, and of none without a time to trust", () => {
+    const one = watched();
+    one.log([0, 5]);
+    one.table.read("1", 99, 0, null);
+    one.read(0.2, 5);
+    one.read(0.4, 99);
+    one.log([1, 5]);
+    one.read(1.2, 6);
+    one.log([2, 5]);
+    expect(one.row().log).toMatchObject({ pairs: 2, sumLive: 11 });
+  });
+
+  test("has the least and the greatest of what was logged", () => {
+    const one = watched();
+    for (const [hour, value] of [5, 3, 8, 4].entries()) {
+      one.log([hour, value]);
+      one.read(hour + 0.5, 1);
+    }
+    expect(one.row().log).toMatchObject({ pairs: 3, min: 3, max: 8 });
+  });
+});
+
+describe("a reply of history", () => {
+  test("counts the least time by which its newest value is late", () => {
+    const one = watched();
+    const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
+      one.table.logged(
+        "1",
+        "1h",
+        Points.of(
+          values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value })),
+        ),
+        START + (hour + 1) * HOUR + lateMs,
+      );
+    reply(0, 9 * MINUTE, 1);
+    reply(1, 4 * MINUTE, 1, null, null);
+    reply(2, 6 * MINUTE, 1);
+    // Without a value it says nothing.
+    reply(3, MINUTE, null);
+    reply(4, MINUTE);
+    expect(one.row().log).toMatchObject({ replies: 3, leastLagMs: 4 * MINUTE });
+  });
+
+  test("that comes again makes no second pair", () => {
+    const one = watched();
+    one.read(0.5, 1);
+    one.log([0, 1], [1, 1]);
+    one.read(1.5, 1);
+    one.log([0, 1], [1, 1]);
+    expect(one.pairs()).toBe(1);
+    one.log([1, 1], [2, 1]);
+    expect(one.pairs()).toBe(2);
+  });
+
+  test("of a finer series takes the place of a coarser one", () => {
+    const one = watched();
+    one.log([0, 1]);
+    one.read(0.5, 1);
+    one.log([1, 1]);
+    expect(one.row().log).toMatchObject({ resolution: "1h", replies: 2, pairs: 1 });
+    const points = Points.of([{ time: new Date(START).toISOString(), value: 1 }]);
+    one.table.logged("1", "5m", points, START + HOUR);
+    expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1, pairs: 0, sumLive: 0 });
+    one.table.logged("1", "1d", points, START + 24 * HOUR);
+    expect(one.row().log).toMatchObject({ resolution: "5m", replies: 1 });
+  });
+});
+
+test("groups that were stored with other columns are not loaded", () => {
+  const table = createSensorTable();
+  table.read("1", 5, 0, null);
+  const packed = table.pack(0);
+  const other = createSensorTable();
+  other.load({ ...packed, numbers: packed.numbers.slice(1) });
+  expect([...other.rows()]).toEqual([]);
+  other.load(packed);
+  expect([...other.rows()]).toEqual([...table.rows()]);
+});
+
+test.each([
+  [21.04, [20.9, 21, 21], 0],
+  [21.6, [20.9, 21, 21], 0.55],
+  [0.06, [0.05], 0.005],
+  [0.04, [0.05], -0.005],
+  [2e-7, [1e-7], 0],
+  [2, [1], 0.5],
+])("a live value %d differs from the buckets %j by %d", (live, values, off) => {
+  expect(
+    compared(
+      live,
+      values.map((value) => ({ atMs: 0, value })),
+    ),
+  ).toBeCloseTo(off, 9);
+});
+
+test("the configuration takes periods from 1d to 31d and names of one letter", () => {
+  const isTaken = (config: object) => SilentSensorsConfig.safeParse(config).success;
+  for (const config of [{ every: "1d" }, { every: "31d" }, { exclude: { classes: ["a"] } }, {}])
+    expect(isTaken(config), JSON.stringify(config)).toBe(true);
+  for (const config of [
+    { every: "23h" },
+    { every: "32d" },
+    { exclude: { classes: [""] } },
+    { exclude: { classes: [] } },
+  ])
+    expect(isTaken(config), JSON.stringify(config)).toBe(false);
+  expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
+});
+
+describe("the parts of a report", () => {
+  /** A finding whose JSON has so many characters. */
+  function findingOf(characters: number): SensorFinding {
+    const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
+    const bare: SensorFinding = { finding: "always-null", tag: TAG, message: "", readings: 9, ...none };
+    return { ...bare, message: "x".repeat(characters - JSON.stringify(bare).length) };
+  }
+
+  const sizesOf = (findings: readonly SensorFinding[]) =>
+    reportParts(SITE, { from: "a", to: "b", watchedHours: 1 }, { tags: 1, judged: 1, findings }).map(
+      (part) => part.findings.length,
+    );
+
+  test("hold 500 findings, and 150,000 characters", () => {
+    expect(sizesOf([])).toEqual([0]);
+    expect(sizesOf(Array(500).fill(findingOf(300)))).toEqual([500]);
+    expect(sizesOf(Array(501).fill(findingOf(300)))).toEqual([500, 1]);
+    const half = findingOf(75_000);
+    expect(sizesOf([half, half])).toEqual([2]);
+    expect(sizesOf([half, findingOf(75_001)])).toEqual([1, 1]);
+    expect(sizesOf([half, findingOf(75_001), findingOf(74_999)])).toEqual([1, 2]);
+    // One that is larger by itself is a part by itself.
+    expect(sizesOf([findingOf(200_000), findingOf(300)])).toEqual([1, 1]);
+  });
+});
