@@ -11,6 +11,24 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "connectors/parquet/delta/statistics.ts",
+    before: "} else if (value !== min && value !== max) {",
+    after: "} else if (value !== min || value !== max) {",
+    reason: "A value that equals a bound moves neither bound.",
+  },
+  {
+    file: "connectors/parquet/delta/statistics.ts",
+    before: "return a.length < b.length;",
+    after: "return a.length <= b.length;",
+    reason: "Equal texts are not compared.",
+  },
+  {
+    file: "connectors/parquet/delta/vacuum.ts",
+    before: 'const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";',
+    after: 'const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"];',
+    reason: 'The pattern matches neither "undefined" nor "null".',
+  },
+  {
     file: "connectors/kafka/producer.ts",
     before: "const lane = lanes.get(name) ?? { topic: record.topic, partition, leader, runs: [], bytes: 0 };",
     after: "const lane = lanes.get(name) ?? { topic: record.topic, partition, leader, runs: [], bytes: 1 };",

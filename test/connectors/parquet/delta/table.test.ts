@@ -167,9 +167,18 @@ describe("a commit", () => {
       add: [await landed(store, "a", [reading(1)])],
       txn: { appId: "app", version: 1 },
     };
-    await expect(table.commit(change, signal)).rejects.toThrow(Retryable);
+    const refusal = table.commit(change, signal);
+    await expect(refusal).rejects.toThrow(Retryable);
+    await expect(refusal).rejects.toThrow("was refused");
     expect(await table.commit(change, signal)).toEqual({ outcome: "committed", version: 0 });
     verdictOf(store);
+  });
+
+  test("is an error where the storage says that the version exists and then does not have it", async () => {
+    const store = { ...createMemoryStore(), putIfAbsent: () => Promise.resolve(false) };
+    const commit = openMeter(store).commit(ADDED, signal);
+    await expect(commit).rejects.toThrow(Retryable);
+    await expect(commit).rejects.toThrow("json was there a moment ago, and is gone.");
   });
 
   test("whose answer and whose look-up both fail is found by its transaction when it is made again", async () => {
@@ -244,6 +253,18 @@ describe("a commit", () => {
 });
 
 describe("what others do meanwhile", () => {
+  test("is read as far as it is new: one list, and each new commit once", async () => {
+    const store = createMemoryStore();
+    const [table, other] = [openMeter(store), openMeter(store)];
+    for (const name of ["a", "b", "c"])
+      await table.commit({ ...ADDED, add: [await landed(store, name, [reading(1)])] }, signal);
+    for (const name of ["d", "e"])
+      await other.commit({ ...ADDED, add: [await landed(store, name, [reading(1)])] }, signal);
+    const { list, get } = store.calls;
+    expect(await table.files(signal)).toMatchObject({ version: 4, files: { length: 5 } });
+    expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
+  });
+
   async function withTwoFiles() {
     const store = createMemoryStore();
     const table = openMeter(store);
