@@ -129,6 +129,8 @@ export const ROOMS: readonly Room[] = [
     name: "parquet",
     files: ["connectors/parquet/*.ts"],
     tests: [
+      "test/connectors/parquet/gathering.test.ts",
+      "test/connectors/parquet/delta-parts.test.ts",
       "test/connectors/parquet/parts.test.ts",
       "test/connectors/parquet/compaction.test.ts",
       "test/connectors/parquet/delta-sink.test.ts",

@@ -1,0 +1,93 @@
+import { expect, test } from "vitest";
+import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
+import { createHand } from "#connectors/parquet/hand.ts";
+import { partitionOf, undivided } from "#connectors/parquet/paths.ts";
+import { Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { TAG_TABLE, VALUE_TABLE } from "#src/lake/tables.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { createMemoryStore, type Fault } from "./delta/memory-store.ts";
+import { committedAt } from "./engine.ts";
+
+/** The Delta format over a storage in memory. */
+
+const PARTITION = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+
+function setUp() {
+  const faults = new Map<string, Fault>();
+  /** Called before each request to the storage. */
+  let before: (call: string, key: string) => void = () => undefined;
+  const store = createMemoryStore((call, key) => {
+    before(call, key);
+    return faults.get(`${call} ${key}`) ?? "none";
+  });
+  const context = contextFor("lake");
+  const format = createDeltaFormat(store, context);
+  return {
+    ...{ faults, store, format, memory: context.memory },
+    beforeEach(action: (call: string, key: string) => void) {
+      before = action;
+    },
+    async land(n: number, event: Event = valueEvent(n)): Promise<void> {
+      const hand = createHand();
+      hand.add(event, n, committedAt(n));
+      const rows = { portions: hand.portions(), changes: hand.changes() };
+      await format.land({ ...rows, name: `n-${n}`, positions: null, arrived: new Map() }, never());
+    },
+    files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
+  };
+}
+
+test("reads the log of a table once", async () => {
+  const { format, land, store } = setUp();
+  await land(1);
+  await land(2);
+  const { get } = store.calls;
+  expect(await format.filesOf(PARTITION, never())).toHaveLength(2);
+  expect(store.calls.get).toBe(get);
+});
+
+test("takes a table over whose first commit has files already", async () => {
+  const { land, store } = setUp();
+  await land(1);
+  const other = createDeltaFormat(store, contextFor("lake"));
+  await other.make(VALUE_TABLE, never());
+  expect(await other.filesOf(PARTITION, never())).toHaveLength(1);
+});
+
+test("removes the file of a compaction that a crash cut off before its commit", async () => {
+  const { faults, files, format, land, memory, store } = setUp();
+  await land(1);
+  await land(2);
+  faults.set("putIfAbsent value/_delta_log/00000000000000000002.json", "refused");
+  await expect(format.compact(PARTITION, never())).rejects.toThrow(Retryable);
+  const compaction = (await memory.all<{ result: string; sources: string[] }>()).get("compaction");
+  expect(files()).toHaveLength(3);
+  expect(files()).toContain(compaction?.result);
+  faults.clear();
+  const next = createDeltaFormat(store, { ...contextFor("lake"), memory });
+  await next.finishCompaction({ result: compaction?.result ?? "", sources: [] }, never());
+  expect(files()).toHaveLength(2);
+  expect((await memory.all()).get("compaction")).toBeUndefined();
+  await next.compact(PARTITION, never());
+  expect(await next.filesOf(PARTITION, never())).toHaveLength(1);
+});
+
+test("replaces rows again when somebody else changed them before the commit", async () => {
+  const { beforeEach, files, format, land, store } = setUp();
+  await land(1, sampleEvent("tag-added"));
+  const [first = ""] = files();
+  const commit = "tag/_delta_log/00000000000000000001.json";
+  beforeEach((call, key) => {
+    if (call !== "put" || key !== "tag/n-2.parquet" || store.objects.has(commit)) return;
+    const path = first.slice("tag/".length);
+    store.write(commit, JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }));
+  });
+  const { data, ...changed } = sampleEvent("tag-changed", { time: "2026-11-03T00:00:00.000Z" });
+  await land(2, { ...changed, data: { ...data, tag: { ...data.tag, displayName: "VS1-GT12" } } } as Event);
+  const there = await format.filesOf(undivided(TAG_TABLE), never());
+  expect(there).toHaveLength(1);
+  // The file of the first try is gone.
+  expect(files().filter((key) => key !== first)).toEqual(there);
+});
