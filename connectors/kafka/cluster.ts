@@ -156,7 +156,6 @@ export function createCluster({
       if (unknown.length > 0) {
         for (const topic of await ask(unknown, createTopics, false)) {
           if (topic.code === 0) known.set(topic.name, { topic, atMs: now });
-          else known.delete(topic.name);
           const code = isComing(topic) ? LEADER_NOT_AVAILABLE : topic.code;
           if (code !== 0)
             known.set(topic.name, { topic: { ...topic, code }, atMs: Number.NEGATIVE_INFINITY });

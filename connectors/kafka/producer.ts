@@ -87,7 +87,6 @@ export function createProducer(options: ProducerOptions): Producer {
 
   async function prepare(): Promise<void> {
     if (!options.idempotent || producer !== null) return;
-    sequences.clear();
     producer = await cluster.producerId();
   }
 
