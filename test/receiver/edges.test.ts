@@ -1,12 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { Rejected, Retryable } from "#src/errors.ts";
+import { type AlarmFact, type Event, sourceUri } from "#src/event.ts";
 import { createReceiverSink } from "#src/receiver/sink.ts";
 import { Words } from "#src/receiver/words.ts";
 import { documentSet } from "#src/store/store.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
-import { alarm, OPTIONS, receiving } from "./trial.ts";
+import { alarm, gatewayOnline, OPTIONS, receiving } from "./trial.ts";
 
 const MINUTE = 60_000;
 const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, priority });
@@ -56,6 +57,51 @@ describe("the list of a gateway's alarms", () => {
     await trial.offer(behind(2, "A").raised());
     expect(trial.board.notes[0]?.told).toMatchObject({ priority: "A", members: { total: 2 } });
     expect(trial.board.notes[0]?.told.changeId).toBe(behind(2, "A").raised().id);
+  });
+
+  test.each([
+    [20, undefined],
+    [21, "and 1 more"],
+    [22, "and 2 more"],
+  ])("of %i shows twenty, and then: %s", async (count, last) => {
+    const trial = receiving(noticeBoard("same"));
+    await gatewayIs(trial, false);
+    await trial.offer(...Array.from({ length: count }, (_, n) => behind(n).raised()));
+    const list = trial.board.notes[0]?.told.text.list ?? [];
+    expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
+  });
+
+  test("names an alarm by its trigger, its description, or its id", async () => {
+    const trial = receiving(noticeBoard("same"));
+    await gatewayIs(trial, false);
+    const named = (n: number, displayName: string, description: string): Event => {
+      const raised = alarm(n, { behind: GATEWAY.id, at: -n, name: displayName }).raised();
+      const data = raised.data as AlarmFact;
+      return { ...raised, data: { ...data, alarm: { ...data.alarm, description } } as never };
+    };
+    await trial.offer(named(1, "Cold", "Too cold"), named(2, "", "Too cold"), named(3, "", ""));
+    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual([
+      "Cold",
+      "Too cold",
+      "600003",
+    ]);
+  });
+
+  test("is one for each source, also where two services call a gateway the same", async () => {
+    const trial = receiving(noticeBoard("same"));
+    await gatewayIs(trial, false);
+    const elsewhere = (event: Event): Event => ({ ...event, source: sourceUri("other") });
+    await trial.offer(behind(1).raised(), elsewhere(behind(2).raised()));
+    expect(trial.board.notes.map(({ told }) => [told.source, told.members.total])).toEqual([
+      ["main", 1],
+      ["other", 1],
+    ]);
+    await trial.offer(gatewayOnline(5));
+    expect(trial.board.notes.map(({ told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
+      ["main", "gateway", false],
+      ["other", "gateway", true],
+      ["main", "alarm", true],
+    ]);
   });
 
   test("takes up an alarm that is sent again while the gateway is still offline", async () => {

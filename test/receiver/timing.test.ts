@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { HeldIncident } from "#src/receiver/held.ts";
 import { createTiming } from "#src/receiver/timing.ts";
 
 const OSLO = "Europe/Oslo";
@@ -59,4 +60,23 @@ describe("from when on an alarm is told", () => {
     ];
     expect(at(from(always, 0, "2026-11-02T02:00:00Z"))).toBeLessThan(at("2026-11-04T12:00:00Z"));
   });
+});
+
+test.each([
+  [-1, false],
+  [0, true],
+  [59_999, true],
+  [60_000, false],
+])("a silence of a minute keeps an alarm back %i ms after its beginning: %s", (atMs, expected) => {
+  const clock = { now: () => atMs };
+  const timing = createTiming({ quiet: [], hold: 0 }, { clock, onwardMs: () => atMs, zoneOf: () => OSLO });
+  timing.agree([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
+  const held = {
+    alarm: {},
+    status: "active",
+    priority: "A",
+    source: "main",
+    holdFromMs: atMs,
+  } as HeldIncident;
+  expect(timing.keepsBack(held, () => [])).toBe(expected);
 });

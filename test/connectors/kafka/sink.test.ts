@@ -254,6 +254,17 @@ describe("a batch", () => {
     }
   });
 
+  test("of one record may be as large as max_message_bytes, and no byte larger", async () => {
+    const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
+    for (const [spare, rejected] of [
+      [0, []],
+      [-1, [expect.objectContaining({ index: 0 })]],
+    ] as const) {
+      const { sink } = await setUp({ topics: 1 }, { max_message_bytes: bytesOf([large]) + spare });
+      expect((await sink.write([large], never())).rejected).toEqual(rejected);
+    }
+  });
+
   test("is sent again when it is offered again after its receipt", async () => {
     let isAway = true;
     const { cluster, sink } = await setUp({

@@ -1,12 +1,17 @@
-import { expect, test } from "vitest";
-import type { Landing } from "#connectors/parquet/book.ts";
+import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { type Landing, openBook } from "#connectors/parquet/book.ts";
 import { createGathering } from "#connectors/parquet/gathering.ts";
+import { createHand } from "#connectors/parquet/hand.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { valueEvent } from "../../sample-events.ts";
+import type { Event } from "#src/event.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";
-import { committedAt } from "./engine.ts";
+import { committedAt, createEngine } from "./engine.ts";
 
 function gathering({ landings = [] as readonly Landing[], maxRows = 2, maxAgeMs = 60_000 } = {}) {
   const store = createMemoryStore();
@@ -82,4 +87,53 @@ test("writes what has waited for max_age, to the millisecond", async () => {
   await clock.advance(1);
   await land();
   expect(files()).toHaveLength(1);
+});
+
+test("a hand counts the characters of all its tables, which bound its memory", () => {
+  const hand = createHand();
+  const { data, ...event } = valueEvent(1);
+  hand.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
+  const before = hand.characters;
+  expect(before).toBeGreaterThan(1_000);
+  hand.add(sampleEvent("audit-head"), 2, committedAt(2));
+  expect(hand.characters).toBeGreaterThan(before);
+  expect([hand.from, hand.through, hand.rows]).toEqual([1, 2, 2]);
+});
+
+test.each([
+  ["as far as the state", { through: 7 }, true],
+  ["less far", { through: 6 }, true],
+  ["further, so the state is an older copy", { through: 8 }, false],
+  ["without a number", {}, true],
+])("the state goes on under its name where the lake is %s", async (_, there, goesOn) => {
+  const store = createMemoryStore();
+  const context = contextFor("lake");
+  await context.memory.put(new Map([["life", { id: "abc", through: 7 }]]));
+  store.write("_lives/abc.json", JSON.stringify(there));
+  const { life } = await openBook(context, store, never());
+  expect(life === "abc").toBe(goesOn);
+  // Without anything landed it is the same.
+  await context.memory.put(new Map([["life", { id: "def", through: 0 }]]));
+  store.write("_lives/def.json", "{}");
+  expect((await openBook(context, store, never())).life).toBe("def");
+});
+
+test("a day is sealed only when no file of before a crash is still to be made again", async () => {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const seal = { site: "1", day: "2026-11-02", revision: 1, account: {} };
+  const remembered = new Map<string, unknown>([
+    ["life", { id: "abc", through: 0 }],
+    ["landings", [{ from: 1, through: 3, keys: [] }]],
+    ["seal 2026-11-02 1", seal],
+  ]);
+  const engine = createEngine({ folder }, remembered);
+  const isSealed = () => existsSync(join(folder, "_manifests/site=1/date=2026-11-02.json"));
+  engine.log.push(...[1, 2, 3].map((n) => valueEvent(n)));
+  await engine.offer(2);
+  await engine.tick();
+  expect(isSealed()).toBe(false);
+  await engine.offer(1);
+  await engine.tick();
+  expect([engine.cursor, isSealed()]).toEqual([3, true]);
 });

@@ -250,6 +250,11 @@ test("the configuration takes periods from 1d to 31d and names of one letter", (
     { exclude: { classes: [] } },
   ])
     expect(isTaken(config), JSON.stringify(config)).toBe(false);
+  expect([
+    isTaken({}),
+    SilentSensorsConfig.parse(false),
+    SilentSensorsConfig.safeParse(true).success,
+  ]).toEqual([true, false, false]);
   expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
 });
 
