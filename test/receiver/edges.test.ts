@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Rejected, Retryable } from "#src/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/event.ts";
+import { incidentKey } from "#src/receiver/incident.ts";
 import { createReceiverSink } from "#src/receiver/sink.ts";
 import { Words } from "#src/receiver/words.ts";
 import { documentSet } from "#src/store/store.ts";
@@ -190,4 +191,49 @@ test("a sink has the identity and the progress of its receiver, where the receiv
 test("own words have 1 to 200 characters", () => {
   const isTaken = (site: string) => Words.safeParse({ site }).success;
   expect(["", "S", "x".repeat(200), "x".repeat(201)].map(isTaken)).toEqual([false, true, true, false]);
+});
+
+test("the key of an incident is the one that earlier versions stored", () => {
+  expect(incidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
+});
+
+test("an end in doubt is followed by an opening where only that opens again", async () => {
+  for (const sort of ["same", "another"] as const) {
+    const trial = receiving(noticeBoard(sort));
+    await trial.offer(alarm(1).raised());
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Retryable("The answer was lost.");
+    };
+    await expect(trial.offer(alarm(1).resolved(3))).rejects.toThrow("lost");
+    trial.board.trouble = () => undefined;
+    await trial.offer(alarm(1).retriggered(4));
+    expect(trial.board.said.at(-1), sort).toBe("open active Alarm 1, Building 1");
+  }
+});
+
+test("a sink that is opened with an aborted signal reads nothing", async () => {
+  const sink = createReceiverSink(noticeBoard("same"), OPTIONS.parse({}), contextFor("chat"));
+  await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
+});
+
+test("the options of a receiver have the limits that the reference names", () => {
+  const isTaken = (options: object) => OPTIONS.safeParse(options).success;
+  const storm = (more: object) => ({ fold: { storm: { openings: 5, ...more } } });
+  const quiet = (more: object) => ({ quiet: [{ priorities: ["C"], from: "22:00", to: "06:00", ...more }] });
+  for (const options of [
+    ...[storm({ within: "1m" }), storm({ within: "1d" }), storm({ openings: 2 }), storm({ openings: 1_000 })],
+    ...[{ hold: "1d" }, { dossier: { hours: 1 } }, { dossier: { hours: 24 } }, { dossier: false }, quiet({})],
+  ])
+    expect(isTaken(options), JSON.stringify(options)).toBe(true);
+  for (const options of [
+    ...[
+      storm({ within: "59s" }),
+      storm({ within: "25h" }),
+      storm({ openings: 1 }),
+      storm({ openings: 1_001 }),
+    ],
+    ...[{ hold: "25h" }, { dossier: { hours: 0 } }, { dossier: { hours: 25 } }, { dossier: true }],
+    ...[quiet({ to: "22:00" }), quiet({ from: "24:00" }), quiet({ priorities: [] }), quiet({ days: [] })],
+  ])
+    expect(isTaken(options), JSON.stringify(options)).toBe(false);
 });

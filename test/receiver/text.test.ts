@@ -48,6 +48,19 @@ describe("what is to be read of an incident", () => {
     expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
+  test("a value only where the service has one: a text of a list before a number", () => {
+    const { lastActiveEvent } = ALARM;
+    if (lastActiveEvent === null) throw new Error("The sample has no event.");
+    const shownFor = (more: object | null) =>
+      textIn("en", incident({ lastActiveEvent: more === null ? null : { ...lastActiveEvent, ...more } }))
+        .fields.filter(({ label }) => label === "Value")
+        .map(({ text }) => text);
+    expect(shownFor(null)).toEqual([]);
+    expect(shownFor({ value: null, textlistValue: null })).toEqual([]);
+    expect(shownFor({ value: 0, textlistValue: null })).toEqual(["value: 0"]);
+    expect(shownFor({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
+  });
+
   test("who acknowledged it, and a message only where there is one", () => {
     const fieldsOf = (acknowledgedMessage: string | null) =>
       textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(

@@ -52,6 +52,8 @@ export interface Script {
   readonly leaderless?: (topic: string, partition: number) => boolean;
   /** The code for a producer id. Default 0. */
   readonly producerId?: () => number;
+  /** The epoch of a new producer id. Default 0. */
+  readonly epoch?: number;
   /** Code of a topic in the metadata; default 0, or 3 where it does not exist. */
   readonly topic?: (name: string) => number;
   /** Where set, nothing but these is understood before a client has shown who it is with them. */
@@ -102,7 +104,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
       case 22: {
         const code = script.producerId?.() ?? 0;
         producerIds += 1n;
-        return bytes(int32(0), int16(code), int64(producerIds), int16(0));
+        return bytes(int32(0), int16(code), int64(producerIds), int16(script.epoch ?? 0));
       }
       case 0:
         return produced(broker, body);

@@ -339,6 +339,18 @@ describe("the idempotent producer", () => {
     expect(idsOf(cluster)).toEqual([1, 1, 2].map((n) => valueEvent(n).id));
   });
 
+  test.each([
+    [32_766, [4_001n, 32_767]],
+    [32_767, [4_002n, 32_767]],
+  ])("asks for a new number where epoch %i has no later one", async (epoch, expected) => {
+    const codes = [7];
+    const { cluster, sink } = await setUp({ topics: 1, epoch, produce: () => codes.shift() ?? 0 });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    await sink.write([valueEvent(1)], never());
+    const last = cluster.batches.at(-1);
+    expect([last?.producerId, last?.epoch]).toEqual(expected);
+  });
+
   test("asks for a new number where the brokers have forgotten its own", async () => {
     let codes = [0, 45];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
@@ -384,6 +396,16 @@ describe("no more than it has to", () => {
     const { cluster, sink } = await setUp({ topics: 1, produce: () => 7 }, { max_message_bytes: 2_048 });
     await expect(sink.write(values(50), never())).rejects.toMatchObject({ kind: "retryable" });
     expect(cluster.batches).toHaveLength(1);
+  });
+
+  test("a signal that aborts after its write ends no connection", async () => {
+    const { cluster, sink } = await setUp();
+    const stop = new AbortController();
+    await sink.write([valueEvent(1)], stop.signal);
+    stop.abort();
+    await sink.write([valueEvent(2)], never());
+    expect(cluster.asked.filter((name) => name === "ApiVersions").length).toBeLessThanOrEqual(2);
+    expect(idsOf(cluster)).toHaveLength(2);
   });
 
   test("where topics are is asked once, not for each batch", async () => {
