@@ -11,6 +11,7 @@ import { openDatabase } from "#src/store/sqlite.ts";
 import type { Settlement, Store } from "#src/store/store.ts";
 import { createTail } from "#src/store/tail.ts";
 import { valueEvent } from "../sample-events.ts";
+import { describeDeferredCursors } from "../suites/deferred-cursors-suite.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let folder: string;
@@ -45,42 +46,32 @@ async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
 }
 const comesAgain = () => afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
+describeDeferredCursors("SQLite", async (virtual) => {
+  const place = mkdtempSync(join(tmpdir(), "plenum-cursors-"));
+  let opened = await openStore({ folder: place, clock: virtual });
+  return {
+    store: opened,
+    async afterKill(look) {
+      const left = await openStore({ folder: place, clock: virtual, readOnly: true });
+      try {
+        return await look(left);
+      } finally {
+        await left.close();
+      }
+    },
+    async reopen() {
+      await opened.close();
+      opened = await openStore({ folder: place, clock: virtual });
+      return opened;
+    },
+    async dispose() {
+      await opened.close();
+      rmSync(place, { recursive: true });
+    },
+  };
+});
+
 describe("a cursor that may wait", () => {
-  test("has moved at once for this process, and on the disk with the next transaction", async () => {
-    await commit(0, 20);
-    expect(await offered()).toHaveLength(20);
-    await settle(20);
-    expect(await offered()).toEqual([]);
-    expect((await store.outbox.lag())[0]).toMatchObject({ depth: 0, position: 20 });
-    expect(await comesAgain()).toBe(20);
-    await commit(20, 1);
-    expect(await comesAgain()).toBe(1);
-  });
-
-  test("takes its number along", async () => {
-    await commit(0, 20);
-    const { counted } = await store.outbox.next("sink", 10);
-    const later = counted && { ...counted, number: counted.number + 10 };
-    await settle(10, { counted: later });
-    expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
-    await commit(20, 1);
-    expect(await afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
-  });
-
-  test("is on the disk after five seconds, though nothing else is written, and when the store closes", async () => {
-    await commit(0, 20);
-    await offered();
-    await settle(10);
-    await clock.advance(4_900);
-    expect(await comesAgain()).toBe(20);
-    await clock.advance(200);
-    expect(await comesAgain()).toBe(10);
-    await settle(15);
-    await store.close();
-    store = await openStore({ folder, clock });
-    expect(await offered()).toEqual([16, 17, 18, 19, 20]);
-  });
-
   test("has its own five seconds, and goes with every transaction that comes before: none is made for it then", async () => {
     await commit(0, 20);
     await offered();
@@ -96,38 +87,6 @@ describe("a cursor that may wait", () => {
     expect(await comesAgain()).toBe(16);
     await clock.advance(200);
     expect(await comesAgain()).toBe(11);
-  });
-
-  test.each([7, 20, 60, 100, 250])(
-    "has at most 100 events come again after a kill at any moment, in batches of %i",
-    async (batch) => {
-      await commit(0, 700);
-      for (;;) {
-        const positions = await offered(batch);
-        const last = positions.at(-1);
-        if (last === undefined) break;
-        // The sink has taken all of these, and the process is killed before it settles them.
-        const again = await afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
-        const had = again.filter(({ position }) => position <= last).length;
-        expect(had).toBeLessThanOrEqual(Math.max(100, batch));
-        await settle(last);
-      }
-    },
-  );
-
-  test("does not wait with a dead letter, with what is remembered, or for what is sent again", async () => {
-    await commit(0, 30);
-    await offered();
-    await settle(10, { rejected: [{ position: 10, reason: "no" }] });
-    expect(await comesAgain()).toBe(20);
-    await settle(20, { documents: [{ set: "memory/sink", put: [["a", 1]] }] });
-    expect(await comesAgain()).toBe(10);
-    expect(await afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
-    await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
-    const { again, events } = await store.outbox.next("sink", 5);
-    expect([again, events.length]).toEqual([true, 5]);
-    await settle(events.at(-1)?.position ?? 0, { again });
-    expect(await afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
   });
 
   test("waits no more once it could not be written, so that the fault is told", async () => {

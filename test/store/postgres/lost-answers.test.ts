@@ -86,6 +86,36 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1)));
   });
 
+  test("a commit is recognised, and the next one too, when the answer to the question about it is lost as well", async () => {
+    let questions = 0;
+    const forgetful: StateDatabase = {
+      ...database,
+      async query(...asked) {
+        const answer = await database.query(...asked);
+        if (!asked[0].startsWith("update source set last_commit")) return answer;
+        questions += 1;
+        if (questions < 3) throw new Retryable("The answer was lost.");
+        return answer;
+      },
+    };
+    store = await rig.shard(forgetful);
+    const cut = proxy.cut("unanswered");
+    const done = store.commit(change(1));
+    await cut;
+    expect(await done).toEqual({ lastPosition: 1, repeated: [] });
+    expect(questions).toBe(3);
+    await store.commit(change(2));
+
+    questions = 0;
+    const cutAgain = proxy.cut("unsent");
+    const failed = store.commit(change(3));
+    await cutAgain;
+    await expect(failed).rejects.toThrow(Retryable);
+    expect(questions).toBe(3);
+    await store.commit(change(3));
+    expect(await recorded()).toEqual([1, 2, 3]);
+  });
+
   test("what was settled with a lost answer is settled once", async () => {
     await store.commit(change(1));
     await store.commit(change(2));

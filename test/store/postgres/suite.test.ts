@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { describeDeferredCursors } from "../../suites/deferred-cursors-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { createRig } from "./rig.ts";
 
@@ -23,6 +24,27 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
         epoch += 1;
         await rig.hold(epoch);
         store = await rig.shard(database, { epoch }, clock);
+        return store;
+      },
+      async dispose() {
+        await store.close();
+        await rig.close();
+      },
+    };
+  });
+
+  describeDeferredCursors("PostgreSQL", async (clock) => {
+    const rig = createRig(server);
+    const database = await rig.open();
+    await rig.hold(1);
+    let store = await rig.shard(database, { epoch: 1 }, clock);
+    return {
+      store,
+      // The shard of a reader knows nothing but what the tables hold.
+      afterKill: async (look) => look(await rig.shard(database, "reader", clock)),
+      async reopen() {
+        await store.close();
+        store = await rig.shard(database, { epoch: 1 }, clock);
         return store;
       },
       async dispose() {

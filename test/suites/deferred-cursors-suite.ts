@@ -1,0 +1,114 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Settlement, Store } from "#src/store/store.ts";
+import { valueEvent } from "../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+export interface DurableStore {
+  readonly store: Store;
+  /** Looks at what is durable: what a process finds that starts after this one was killed. */
+  afterKill<T>(look: (left: Store) => Promise<T>): Promise<T>;
+  /** Closes and opens again, as a restart does. */
+  reopen(): Promise<Store>;
+  dispose(): Promise<void>;
+}
+
+/** Deferred cursor writes, which every durable store has to bound: a crash delivers at most 100 events again. */
+export function describeDeferredCursors(
+  name: string,
+  make: (clock: VirtualClock) => Promise<DurableStore>,
+): void {
+  let clock: VirtualClock;
+  let subject: DurableStore;
+  let store: Store;
+
+  beforeEach(async () => {
+    clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
+    subject = await make(clock);
+    store = subject.store;
+    await store.outbox.register("sink", "beginning");
+  });
+  afterEach(() => subject.dispose());
+
+  const commit = (from: number, count: number) =>
+    store.commit({ events: Array.from({ length: count }, (_, n) => valueEvent(from + n)) });
+  const settle = (through: number, more: Partial<Settlement> = {}) =>
+    store.outbox.settle("sink", { again: false, through, rejected: [], soon: true, ...more });
+  const offered = async (limit = 1_000) =>
+    (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
+  const comesAgain = () =>
+    subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
+
+  describe(`${name}: a cursor that may wait`, () => {
+    test("has moved at once for this process, and on the disk with the next transaction", async () => {
+      await commit(0, 20);
+      expect(await offered()).toHaveLength(20);
+      await settle(20);
+      expect(await offered()).toEqual([]);
+      expect((await store.outbox.lag())[0]).toMatchObject({ depth: 0, position: 20 });
+      expect(await comesAgain()).toBe(20);
+      await commit(20, 1);
+      expect(await comesAgain()).toBe(1);
+    });
+
+    test("takes its number along", async () => {
+      await commit(0, 20);
+      const { counted } = await store.outbox.next("sink", 10);
+      const later = counted && { ...counted, number: counted.number + 10 };
+      await settle(10, { counted: later });
+      expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
+      await commit(20, 1);
+      expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(
+        later,
+      );
+    });
+
+    test("is on the disk after five seconds, though nothing else is written, and when the store closes", async () => {
+      await commit(0, 20);
+      await offered();
+      await settle(10);
+      await clock.advance(4_900);
+      expect(await comesAgain()).toBe(20);
+      await clock.advance(200);
+      await expect.poll(comesAgain).toBe(10);
+      await settle(15);
+      store = await subject.reopen();
+      expect(await offered()).toEqual([16, 17, 18, 19, 20]);
+    });
+
+    test.each([7, 20, 60, 100, 250])(
+      "has at most 100 events come again after a kill at any moment, in batches of %i",
+      async (batch) => {
+        await commit(0, 700);
+        for (;;) {
+          const positions = await offered(batch);
+          const last = positions.at(-1);
+          if (last === undefined) break;
+          // The sink has taken all of these, and the process is killed before it settles them.
+          const again = await subject.afterKill(
+            async (left) => (await left.outbox.next("sink", 1_000)).events,
+          );
+          const had = again.filter(({ position }) => position <= last).length;
+          expect(had).toBeLessThanOrEqual(Math.max(100, batch));
+          await settle(last);
+          // Killed after it settles them: what it has settled is durable, but for the last 100.
+          expect((await comesAgain()) - (700 - last)).toBeLessThanOrEqual(100);
+        }
+      },
+    );
+
+    test("does not wait with a dead letter, with what is remembered, or for what is sent again", async () => {
+      await commit(0, 30);
+      await offered();
+      await settle(10, { rejected: [{ position: 10, reason: "no" }] });
+      expect(await comesAgain()).toBe(20);
+      await settle(20, { documents: [{ set: "memory/sink", put: [["a", 1]] }] });
+      expect(await comesAgain()).toBe(10);
+      expect(await subject.afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
+      await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
+      const { again, events } = await store.outbox.next("sink", 5);
+      expect([again, events.length]).toEqual([true, 5]);
+      await settle(events.at(-1)?.position ?? 0, { again });
+      expect(await subject.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
+    });
+  });
+}
