@@ -1,0 +1,178 @@
+import { describe, expect, test } from "vitest";
+import { accountOf, addAccounts, type Word, wantedFrom } from "#src/sync/completeness/account.ts";
+import { dayOfDate } from "#src/sync/completeness/days.ts";
+import { firstSight } from "#src/sync/history/ledger.ts";
+import type { HeldHistory, HeldSpan } from "#src/sync/snapshot.ts";
+
+const NOW = Date.parse("2026-11-05T12:01:00Z");
+const RULES = {
+  ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
+  ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
+};
+const SAID: Word = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
+const REFUSAL = {
+  said: "The tag is locked.",
+  at: SAID.at ?? "",
+  times: 3,
+  againAt: "2026-11-05T13:00:00.000Z",
+};
+
+/** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
+function ledger(more: Partial<HeldHistory> = {}): HeldHistory {
+  return {
+    ...firstSight(RULES, NOW),
+    state: "following",
+    ...{ since: "2026-11-03T06:00:00.000Z", wished: "2026-11-03T06:00:00.000Z" },
+    watermark: "2026-11-05T12:00:00.000Z",
+    spans: [span("2026-11-03T06:00", "2026-11-05T12:00")],
+    ...more,
+  };
+}
+
+function span(from: string, to: string, more: Partial<HeldSpan> = {}): HeldSpan {
+  return { from: `${from}:00.000Z`, to: `${to}:00.000Z`, why: "points", ...more };
+}
+
+/** The account of a day of November 2026. */
+function account(
+  held: HeldHistory,
+  date: number,
+  count?: { readonly had: number; readonly null: number },
+  placed: { readonly outOfSight?: "site" | "tag" } = {},
+) {
+  const day = dayOfDate(`2026-11-0${date}`);
+  return accountOf({ held, rules: RULES, placed }, day, count, NOW);
+}
+
+describe("the account of a series for a UTC day", () => {
+  test("counts values, nulls and absent buckets of an answered day", () => {
+    expect(account(ledger(), 4, { had: 200, null: 8 })).toEqual({
+      ...{
+        expected: 288,
+        had: 200,
+        null: 8,
+        absent: 80,
+        withoutLog: 0,
+        refused: 0,
+        pending: 0,
+        notWanted: 0,
+      },
+      ...{ why: null, noLog: null, refusal: null },
+    });
+    expect(account(ledger(), 4)).toMatchObject({ expected: 288, had: 0, null: 0, absent: 288 });
+  });
+
+  test.each([
+    ["more values than buckets", { had: 300, null: 0 }, [288, 0, 0]],
+    ["more nulls than buckets", { had: 0, null: 300 }, [0, 288, 0]],
+    ["more of both together", { had: 200, null: 100 }, [200, 88, 0]],
+  ])("never counts more than was answered, nor fewer than none: %s", (_, count, expected) => {
+    const { had, null: nulls, absent } = account(ledger(), 4, count);
+    expect([had, nulls, absent]).toEqual(expected);
+  });
+
+  test("leaves out what is before the first wanted bucket, and days that no span touches", () => {
+    expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({
+      expected: 216,
+      absent: 0,
+      notWanted: 72,
+    });
+    expect(account(ledger(), 2)).toMatchObject({ expected: 0, notWanted: 288, why: null });
+    const backfilled = ledger({ wished: "2026-11-02T18:00:00.000Z" });
+    expect(wantedFrom(backfilled)).toBe(Date.parse("2026-11-02T18:00:00Z"));
+    expect(account(backfilled, 2)).toMatchObject({ expected: 72, pending: 72, why: "backfill" });
+  });
+
+  test("counts buckets without a log and refused ones with the last word on each", () => {
+    const older = { said: "older", at: "2026-11-04T01:00:00.000Z" };
+    const held = ledger({
+      spans: [
+        span("2026-11-04T00:00", "2026-11-04T01:00", { why: "no-log", ...older }),
+        span("2026-11-04T01:00", "2026-11-04T03:00", { why: "no-log" }),
+        span("2026-11-04T03:00", "2026-11-04T04:00", { why: "refused", ...older }),
+        span("2026-11-04T04:00", "2026-11-04T06:00", {
+          why: "refused",
+          said: "The tag is locked.",
+          at: REFUSAL.at,
+        }),
+        span("2026-11-04T06:00", "2026-11-05T12:00"),
+      ],
+    });
+    expect(account(held, 4, { had: 216, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 216, withoutLog: 36, refused: 36, pending: 0 },
+      ...{ noLog: { said: null, at: null }, refusal: SAID },
+    });
+  });
+
+  test("counts everything that is pending as without a log, once the service said there is none", () => {
+    const held = ledger({ state: "no-log", spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
+    expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
+      ...{ noLog: { said: null, at: null }, why: null },
+    });
+    expect(account({ ...held, refusal: REFUSAL }, 4)).toMatchObject({ withoutLog: 216, noLog: SAID });
+  });
+
+  test("counts what following was refused from its watermark on as refused, and the past before it as pending", () => {
+    const held = ledger({
+      refusal: REFUSAL,
+      watermark: "2026-11-04T12:00:00.000Z",
+      spans: [span("2026-11-04T06:00", "2026-11-04T12:00")],
+    });
+    expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
+      ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: SAID, why: "behind" },
+    });
+    // Of today only what has closed by now can have been refused.
+    expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
+    expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
+    // Whether there is a log at all was refused: then that is all there is to say of the past, too.
+    expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({
+      refused: 216,
+      pending: 0,
+      refusal: SAID,
+    });
+  });
+
+  test("wants no more than there is of a tag that the listings do not show any more", () => {
+    const held = ledger({ spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
+    expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "tag" })).toMatchObject({
+      ...{ expected: 72, had: 72, pending: 0, notWanted: 216 },
+    });
+    expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "site" })).toMatchObject({
+      ...{ expected: 288, pending: 216, why: "out-of-scope" },
+    });
+  });
+});
+
+describe("why buckets are pending", () => {
+  const until = (watermark: string) => ledger({ watermark: `2026-11-0${watermark}:00.000Z`, spans: [] });
+
+  test.each<[string, HeldHistory, number, string]>([
+    ["nobody knows yet whether there is a log", { ...until("3T06:00"), state: "unproven" }, 4, "unproven"],
+    ["following is past the day", until("5T00:00"), 4, "backfill"],
+    ["following has not come so far", until("4T23:55"), 4, "behind"],
+    ["the day is not over", until("5T12:00"), 5, "open"],
+    ["the day has not begun for the series", until("5T12:00"), 6, "open"],
+  ])("%s", (_, held, date, why) => {
+    expect(account(held, date).why).toBe(why);
+  });
+});
+
+test("accounts add up field by field", () => {
+  const one = {
+    ...{ expected: 1, had: 2, null: 3, absent: 4, withoutLog: 5, refused: 6, pending: 7, notWanted: 8 },
+  };
+  const ten = Object.fromEntries(Object.entries(one).map(([key, value]) => [key, 10 * value])) as typeof one;
+  expect(addAccounts(one, ten)).toEqual({
+    ...{
+      expected: 11,
+      had: 22,
+      null: 33,
+      absent: 44,
+      withoutLog: 55,
+      refused: 66,
+      pending: 77,
+      notWanted: 88,
+    },
+  });
+});
