@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { changesBetween, inForceAfter } from "#src/config/changes.ts";
@@ -53,6 +54,47 @@ function withAnother(path: readonly string[]): Config {
   return whole as Config;
 }
 
+/** The path of every option, but for those of sinks, which are the connectors' own. */
+function everyOption(): readonly (readonly string[])[] {
+  const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
+  const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
+    Object.keys(schema?.properties ?? {}).map((key) => [...at, key]);
+  const source = properties?.sources?.additionalProperties;
+  expect(Object.keys(properties ?? {}).toSorted()).toEqual([
+    ...["commands", "log", "sinks", "sources", "state", "status"],
+  ]);
+  return [
+    ...["state", "log", "status", "commands"].flatMap((section) =>
+      optionsOf([section], properties?.[section]),
+    ),
+    ...optionsOf(["sources", "main"], source),
+    ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
+  ];
+}
+
+/** Options that a running worker cannot take over. */
+const RESTART: readonly string[] = [
+  "commands.rehearsal",
+  "sources.main.allow_plain_http",
+  "sources.main.base_url",
+  "sources.main.ca_file",
+  "sources.main.deadlines",
+  "sources.main.max_body_bytes",
+  "sources.main.page_size",
+  "sources.main.proxy",
+  "sources.main.quota.list_requests_per_minute",
+  "sources.main.quota.separate_endpoints",
+  "sources.main.time_zone",
+  "sources.main.token",
+  "state.folder",
+  "state.plots",
+  "state.postgres",
+  "status.behind_tls_proxy",
+  "status.host",
+  "status.port",
+  "status.trusted_proxy",
+];
+
 const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
 
 describe("what a change of the file would do", () => {
@@ -61,25 +103,23 @@ describe("what a change of the file would do", () => {
   });
 
   test("is said of every option there is: what nobody has thought of would change in the file and nowhere else", () => {
-    const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
-    const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
-      Object.keys(schema?.properties ?? {}).map((key) => [...at, key]);
-    const source = properties?.sources?.additionalProperties;
-    const paths = [
-      ...["state", "log", "status", "commands"].flatMap((section) =>
-        optionsOf([section], properties?.[section]),
-      ),
-      ...optionsOf(["sources", "main"], source),
-      ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
-    ];
+    const paths = everyOption();
     expect(paths.length).toBeGreaterThan(45);
-    expect(Object.keys(properties ?? {}).toSorted()).toEqual([
-      ...["commands", "log", "sinks", "sources", "state", "status"],
-    ]);
     for (const path of paths) {
       const changes = changesBetween(configured(), withAnother(path));
       expect(changes.map((each) => each.path)).toEqual([path.join(".")]);
     }
+  });
+
+  test("waits for a restart exactly where this list says so, and then keeps the old value", () => {
+    const waiting = everyOption().filter((path) => {
+      const [change] = changesBetween(configured(), withAnother(path));
+      const isKept = isDeepStrictEqual(inForceAfter(configured(), withAnother(path)), configured());
+      expect(isKept, path.join(".")).toBe(change?.effect === "restart");
+      expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
+      return change?.effect === "restart";
+    });
+    expect(waiting.map((path) => path.join(".")).toSorted()).toEqual(RESTART);
   });
 
   test("plots are kept or not from a start on, as the store is opened there", () => {

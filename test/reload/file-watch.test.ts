@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -26,6 +26,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
+const OLD = new Date("2025-01-01T00:00:00Z");
 const at = (name: string) => join(folder, name);
 
 async function begin(file = at("plenum.yaml")): Promise<void> {
@@ -46,6 +47,28 @@ test("a file that stays as it is is read once, and again when it has changed", a
   await clock.advance(600_000);
   expect(calls).toBe(1);
   writeFileSync(at("plenum.yaml"), "ab");
+  await clock.advance(5_000);
+  expect(calls).toBe(2);
+});
+
+test.each<[string, () => void]>([
+  ["other text of the same length", () => writeFileSync(at("plenum.yaml"), "b")],
+  [
+    "other text of the same length and with the same time",
+    () => {
+      writeFileSync(at("plenum.yaml"), "b");
+      utimesSync(at("plenum.yaml"), OLD, OLD);
+    },
+  ],
+  ["a later time only", () => utimesSync(at("plenum.yaml"), new Date(), new Date("2027-01-01T00:00:00Z"))],
+  ["an older file, with its times, in its place", () => renameSync(at("older"), at("plenum.yaml"))],
+])("a file is read again after %s", async (_, change) => {
+  writeFileSync(at("older"), "c");
+  utimesSync(at("older"), OLD, OLD);
+  writeFileSync(at("plenum.yaml"), "a");
+  utimesSync(at("plenum.yaml"), OLD, OLD);
+  await begin();
+  change();
   await clock.advance(5_000);
   expect(calls).toBe(2);
 });
