@@ -1,88 +1,17 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { Filter, wantedBy } from "#src/delivery/filter.ts";
-import type { Event } from "#src/event.ts";
-import { sampleEvent, valueEvent } from "../sample-events.ts";
-import { openWorkshop, scriptedSink, type Workshop } from "./workshop.ts";
+import { expect, onTestFinished, test } from "vitest";
+import { describeLag, MIXED } from "../suites/lag-suite.ts";
+import { openWorkshop, scriptedSink } from "./workshop.ts";
 
-/** A lag says how many events a sink will still get, so what its filter leaves out does not count. */
+describeLag("SQLite");
 
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-/** 300 values with an alarm after every hundredth, all of site 1. */
-const MIXED: readonly Event[] = Array.from({ length: 300 }, (_, n) =>
-  n % 100 === 99 ? [valueEvent(n), sampleEvent("alarm-raised", {}, n)] : [valueEvent(n)],
-).flat();
-
-async function lagOf(filter: object, events: readonly Event[] = MIXED) {
-  const { outbox } = workshop.store;
-  await outbox.register("a", "beginning");
-  await workshop.store.commit({ events });
-  const [lag] = await outbox.lag(wantedBy([["a", Filter.parse(filter)]]));
-  if (lag === undefined) throw new Error("a is unknown");
-  return lag;
-}
-
-describe("the lag of a sink", () => {
-  test.each([
-    ["everything", {}, 303],
-    ["kinds of facts", { kinds: ["alarm-*"] }, 3],
-    ["one class whole", { kinds: ["tag-value", "tag-history", "tag-total"] }, 300],
-    ["one kind", { kinds: ["tag-value"] }, 300],
-    ["a priority", { priorities: ["A"] }, 3],
-    ["another priority", { priorities: ["C"] }, 0],
-    ["its site", { sites: [1] }, 303],
-    ["another site", { sites: [2] }, 0],
-    ["alarms of another source", { kinds: ["alarm-*"], sources: ["elsewhere"] }, 0],
-    ["kinds that did not come", { kinds: ["site-*"] }, 0],
-  ])("counts %s exactly", async (_, filter, depth) => {
-    expect(await lagOf(filter)).toMatchObject({ depth, exact: true });
-  });
-
-  test("is said to be at most so many where each event would have to be asked, by class where that helps", async () => {
-    const many = Array.from({ length: 2_500 }, (_, n) => valueEvent(n));
-    expect(await lagOf({ sites: [2] }, [...many, sampleEvent("alarm-raised", {}, 1)])).toMatchObject({
-      depth: 2_501,
-      exact: false,
-    });
-    const wanted = wantedBy([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
-    expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
-  });
-
-  test("is as old as the oldest event that passes; nothing is old where nothing passes", async () => {
-    const { outbox } = workshop.store;
-    await outbox.register("a", "beginning");
-    await workshop.store.commit({ events: [valueEvent(1)] });
-    await workshop.clock.advance(60_000);
-    await workshop.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-    const oldest = async (filter: object) =>
-      (await outbox.lag(wantedBy([["a", Filter.parse(filter)]])))[0]?.oldest;
-    const all = Date.parse((await oldest({})) ?? "");
-    expect(Date.parse((await oldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
-    expect(await oldest({ kinds: ["site-*"] })).toBeNull();
-  });
-
-  test("counts what is sent once more by the filter too", async () => {
-    const { outbox } = workshop.store;
-    await outbox.register("a", "beginning");
-    const { lastPosition } = await workshop.store.commit({ events: MIXED });
-    await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
-    await outbox.replay("a", "2020-01-01T00:00:00Z");
-    expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-    const wanted = wantedBy([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
-    expect(await outbox.lag(wanted)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
-  });
-
-  test("is what a dispatcher says of a sink in trouble", async () => {
-    const sink = scriptedSink();
-    sink.onOpen = () => Promise.reject(new Error("away"));
-    const dispatcher = workshop.dispatcher({ a: sink }, { filter: { kinds: ["alarm-*"] } });
-    await dispatcher.start(new AbortController().signal);
-    await workshop.store.commit({ events: MIXED });
-    await workshop.clock.advance(6_000);
-    expect(dispatcher.status()[0]?.lag).toMatchObject({ depth: 3, exact: true });
-  });
+test("the lag is what a dispatcher says of a sink in trouble", async () => {
+  const workshop = await openWorkshop();
+  onTestFinished(() => workshop.dispose());
+  const sink = scriptedSink();
+  sink.onOpen = () => Promise.reject(new Error("away"));
+  const dispatcher = workshop.dispatcher({ a: sink }, { filter: { kinds: ["alarm-*"] } });
+  await dispatcher.start(new AbortController().signal);
+  await workshop.store.commit({ events: MIXED });
+  await workshop.clock.advance(6_000);
+  expect(dispatcher.status()[0]?.lag).toMatchObject({ depth: 3, exact: true });
 });

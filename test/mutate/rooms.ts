@@ -1,7 +1,10 @@
 import { globSync } from "node:fs";
 import { join } from "node:path";
 
-/** What is mutated, and the fast tests that have to notice: those that need no server and no child process. */
+/**
+ * What is mutated, and the tests that have to notice. They need no server and no child process, except those of
+ * `postgres-store` and `fleet`: each of their files starts a PostgreSQL server, in about two seconds.
+ */
 export interface Room {
   readonly name: string;
   /** Patterns from the root. */
@@ -168,6 +171,13 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/snapshot.test.ts",
       "test/status/in-time.test.ts",
     ],
+  },
+  {
+    name: "postgres-store",
+    files: ["src/store/postgres/*.ts"],
+    tests: ["documents", "soon", "suite", "fencing", "lost-answers", "notices", "opening"].map(
+      (name) => `test/store/postgres/${name}.test.ts`,
+    ),
   },
 ];
 

@@ -399,6 +399,32 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("a")).toEqual([]);
     });
 
+    test("of letters that are sent again each has its own end, also where the log has no copy", async () => {
+      await store.outbox.register("a", "beginning");
+      const events = values(0, 3);
+      await commit(events);
+      await rejectAll("a", "no");
+      await prune({ ...ROOMY, replayMs: 0 });
+      now += DAY_MS;
+      await prune({ ...ROOMY, replayMs: 0 });
+      expect(await store.outbox.latest(10)).toEqual([]);
+      await store.outbox.resendDeadLetters("a", "all");
+      const offer = await store.outbox.next("a", 2);
+      const [first, second] = offer.events.map(({ position }) => position);
+      if (first === undefined || second === undefined) throw new Error("There are two letters.");
+      const rejected = [{ position: second, reason: "again" }];
+      await store.outbox.settle("a", { again: true, through: second, rejected });
+      expect(await lagOf("a")).toMatchObject({ again: 1, deadLetters: 1 });
+      expect((await store.outbox.next("a", 9)).events.map(({ event }) => event.id)).toEqual([events[2]?.id]);
+      // The end of the sink brings back what was under way, and nothing that was accepted.
+      await store.outbox.setEnded("a", "410 Gone");
+      const left = (await store.outbox.deadLetters("a")).map(({ event, reason }) => [event?.id, reason]);
+      expect(left).toEqual([
+        [events[2]?.id, "no"],
+        [events[1]?.id, "again"],
+      ]);
+    });
+
     test("a mark goes with the last thing that could be sent for it", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 1));

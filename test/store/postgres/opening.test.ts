@@ -1,7 +1,18 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+  vi,
+} from "vitest";
 import { ConfigError, Retryable, sentence } from "#src/errors.ts";
 import { PostgresState } from "#src/store/config.ts";
 import { SCHEMA_VERSION } from "#src/store/postgres/schema.ts";
+import type { StateDatabase } from "#src/store/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { freePort, programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { createRig, type Rig, urlAt } from "./rig.ts";
@@ -52,6 +63,35 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
       isReplica: false,
     });
     expect((await first?.describe())?.bytes).toBeGreaterThan(100_000);
+  });
+
+  test("the server ends a statement after 8 s and a transaction that pauses for 3 s; a command may want less", async () => {
+    const LIMITS =
+      "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
+    const database = await rig.open();
+    const within = (opened: StateDatabase) =>
+      opened.work(async (session) => (await session.query(LIMITS)).rows);
+    expect(await within(database)).toEqual([["8s", "3s"]]);
+    expect((await database.query(LIMITS)).rows).toEqual([["8s", "0"]]);
+    expect((await database.query(LIMITS, [], 60_000)).rows[0]?.[0]).toBe("1min");
+    expect(await within(await rig.open({ limitMs: 2_000 }))).toEqual([["2s", "2s"]]);
+    expect(await within(await rig.open({ isPatient: true }))).toEqual([["1h", "1min"]]);
+  });
+
+  test("a connection stays after the time that opening it may take", async () => {
+    const limits: AbortController[] = [];
+    const spy = vi.spyOn(AbortSignal, "timeout").mockImplementation(() => {
+      const limit = new AbortController();
+      limits.push(limit);
+      return limit.signal;
+    });
+    onTestFinished(() => spy.mockRestore());
+    const database = await rig.open();
+    const pid = async () => (await database.query("select pg_backend_pid()")).rows;
+    const before = await pid();
+    expect(limits.length).toBeGreaterThan(0);
+    for (const limit of limits) limit.abort(new Error("late"));
+    expect(await pid()).toEqual(before);
   });
 
   test("a newer schema, an older one without leave to change it, and a foreign one are refused", async () => {

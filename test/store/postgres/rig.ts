@@ -7,6 +7,7 @@ import { openShard } from "#src/store/postgres/store.ts";
 import type { Store } from "#src/store/store.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
+import type { Place } from "../../delivery/workshop.ts";
 import type { RealServer } from "../../real-servers.ts";
 
 export const SOURCE = "main";
@@ -31,6 +32,8 @@ interface Opening {
   readonly config?: Readonly<Record<string, unknown>>;
   readonly migrate?: boolean;
   readonly log?: Log;
+  readonly limitMs?: number;
+  readonly isPatient?: boolean;
 }
 
 export function createRig(server: Pick<RealServer, "port">, port = server.port): Rig {
@@ -43,12 +46,13 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
     schema,
     config,
     ask,
-    async open({ config: more = {}, migrate = true, log = context.log } = {}) {
+    async open({ config: more = {}, migrate = true, log = context.log, ...limits } = {}) {
       const database = await openStateDatabase({
         config: PostgresState.parse({ url: urlAt(port), schema, ...more }),
         clock: systemClock,
         log,
         migrate,
+        ...limits,
       });
       opened.push(database);
       return database;
@@ -71,4 +75,40 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
 
 export function urlAt(port: number, user = "postgres"): string {
   return `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
+}
+
+/** A schema of its own. Virtual time rests for as long as the server has not answered. */
+export function placeOn(server: RealServer): Place {
+  const rig = createRig(server);
+  let asked = 0;
+  let epoch = 0;
+  let database: StateDatabase | undefined;
+
+  async function counted<T>(answer: Promise<T>): Promise<T> {
+    asked += 1;
+    try {
+      return await answer;
+    } finally {
+      asked -= 1;
+    }
+  }
+
+  const counting = (opened: StateDatabase): StateDatabase => ({
+    ...opened,
+    query: (...what) => counted(opened.query(...what)),
+    transact: (...what) => counted(opened.transact(...what)),
+    work: (what) => counted(opened.work(what)),
+  });
+
+  return {
+    folder: "",
+    isWaiting: () => asked > 0,
+    async open(clock: Clock) {
+      database ??= counting(await rig.open());
+      epoch += 1;
+      await rig.hold(epoch);
+      return rig.shard(database, { epoch }, clock);
+    },
+    dispose: () => rig.close(),
+  };
 }

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { describeDeferredCursors } from "../../suites/deferred-cursors-suite.ts";
+import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
-import { createRig } from "./rig.ts";
+import { createRig, placeOn } from "./rig.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   let server: RealServer;
@@ -53,4 +54,6 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
       },
     };
   });
+
+  describeLag("PostgreSQL", () => placeOn(server));
 });
