@@ -3,7 +3,16 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { createPicture } from "#src/picture.ts";
 import { createSilenceKeeper } from "#src/silence/keeper.ts";
-import { addSilence, covers, endSilence, type Silence, silencesIn, whom } from "#src/silence/silence.ts";
+import {
+  addSilence,
+  covers,
+  cutSilence,
+  endSilence,
+  SILENCES,
+  type Silence,
+  silencesIn,
+  whom,
+} from "#src/silence/silence.ts";
 import { silenceOf, type Wish } from "#src/silence/wish.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";
@@ -57,10 +66,21 @@ describe("a wish for a silence", () => {
     expect(silenceOf(wish(), START).id).not.toBe(made.id);
   });
 
+  test("may begin earlier or later, last a year, and say why in 500 characters", () => {
+    const year = 366 * 86_400_000;
+    const reason = "x".repeat(500);
+    const later = silenceOf(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
+    expect(later).toMatchObject({ from: "2026-11-02T12:00:00.009Z", reason });
+    expect(silenceOf(wish({ fromMs: START - 9, toMs: START + 1 }), START)).toMatchObject({
+      ...{ from: "2026-11-02T11:59:59.991Z", to: "2026-11-02T12:00:00.001Z" },
+    });
+    expect(() => silenceOf(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
+  });
+
   test.each<[string, Partial<Wish>, string]>([
     ["ends as it begins", { toMs: START }, "The end has to be after the beginning, and after now."],
     ["is over", { fromMs: START - 9, toMs: START }, "The end has to be after the beginning, and after now."],
-    ["lasts too long", { toMs: START + 367 * 86_400_000 }, "A silence lasts a year at most."],
+    ["lasts too long", { toMs: START + 366 * 86_400_000 + 1 }, "A silence lasts a year at most."],
     ["says nothing", { reason: " " }, "Say why, in 500 characters at most."],
     ["says too much", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
   ])("is refused when it %s", (_, more, message) => {
@@ -116,6 +136,103 @@ describe("a silence", () => {
       ["silence-started", "cli"],
       ["silence-ended", "cli"],
     ]);
+    await keeper.stop(1_000);
+  });
+
+  test("is told in its first moment, and ends in its last", async () => {
+    const { clock, store, keeper } = await keeping(silence({ to: at(1) }));
+    expect(told(store)).toEqual([["silence-started", "silence/s1", at(0)]]);
+    await clock.advance(55_000);
+    expect(await silencesIn(store)).toHaveLength(1);
+    await clock.advance(5_000);
+    expect(told(store).slice(1)).toEqual([["silence-ended", "silence/s1", at(1)]]);
+    await keeper.stop(1_000);
+  });
+
+  test("is seen within five seconds when the command line makes it beside the worker", async () => {
+    const { clock, store, keeper } = await keeping();
+    await addSilence(store, silence());
+    await clock.advance(4_999);
+    expect(told(store)).toEqual([]);
+    await clock.advance(1);
+    expect(told(store)).toHaveLength(1);
+    await keeper.stop(1_000);
+    await addSilence(store, silence({ id: "s2" }));
+    await clock.advance(60_000);
+    expect([told(store).length, clock.sleepers()]).toEqual([1, 0]);
+  });
+
+  test("that is cut by somebody who may tell nothing is ended by the keeper, in that name", async () => {
+    const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
+    await clock.advance(60_000);
+    expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
+    expect(await cutSilence(store, "s1", at(1), "ann")).toBe(false);
+    // One of which nothing was told goes without a word.
+    expect(await cutSilence(store, "s2", at(1), "ann")).toBe(true);
+    expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["s1"]);
+    expect(await cutSilence(store, "s3", at(1), "ann")).toBe(false);
+    expect(told(store)).toHaveLength(1);
+    await clock.advance(5_000);
+    const { endedBy: _, isTold: __, ...kept } = silence({ to: at(1) });
+    expect(store.events[1]).toMatchObject({
+      ...{ type: "silence-ended", time: at(1), subject: "silence/s1", source: "/plenum" },
+    });
+    expect(store.events[1]?.data).toEqual({ by: "ann", silence: kept });
+    expect(await silencesIn(store)).toEqual([]);
+    await keeper.stop(1_000);
+  });
+
+  test("is one of several, which are listed by their beginnings", async () => {
+    const all = [silence({ id: "b" }), silence({ id: "a" }), silence({ id: "c", from: at(-1) })];
+    const { store, keeper } = await keeping(...all);
+    expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
+    await keeper.stop(1_000);
+  });
+
+  test("of a thousand the last is taken, and one more is refused", async () => {
+    const store = createMemoryStore();
+    const put = Array.from({ length: 999 }, (_, n) => [`n${n}`, silence({ id: `n${n}` })] as const);
+    await store.commit({ documents: [{ set: SILENCES, put }] });
+    await addSilence(store, silence());
+    await expect(addSilence(store, silence({ id: "s2" }))).rejects.toThrow("There are 1,000 silences");
+    expect(await silencesIn(store)).toHaveLength(1_000);
+  });
+
+  test("is written before the keeper has stopped", async () => {
+    const clock = createVirtualClock(START);
+    const store = createMemoryStore(() => clock.now());
+    await addSilence(store, silence());
+    const slow = Promise.withResolvers<void>();
+    const commit: typeof store.commit = async (change) => {
+      await slow.promise;
+      return store.commit(change);
+    };
+    const log = pino({ level: "silent" });
+    const keeper = createSilenceKeeper({ store: { ...store, commit }, clock, log });
+    await keeper.start(new AbortController().signal);
+    await clock.advance(0);
+    const stopped = keeper.stop(1_000);
+    await clock.advance(500);
+    slow.resolve();
+    await stopped;
+    expect(told(store)).toHaveLength(1);
+  });
+
+  test("that cannot be looked for is looked for again", async () => {
+    const clock = createVirtualClock(START);
+    const store = createMemoryStore(() => clock.now());
+    let isAway = true;
+    const documents: typeof store.documents = (set) =>
+      isAway ? Promise.reject(new Error("away")) : store.documents(set);
+    const log = pino({ level: "silent" });
+    const keeper = createSilenceKeeper({ store: { ...store, documents }, clock, log });
+    await keeper.start(new AbortController().signal);
+    await addSilence(store, silence());
+    await clock.advance(60_000);
+    expect(told(store)).toEqual([]);
+    isAway = false;
+    await clock.advance(120_000);
+    expect(told(store)).toHaveLength(1);
     await keeper.stop(1_000);
   });
 

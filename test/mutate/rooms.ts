@@ -179,6 +179,21 @@ export const ROOMS: readonly Room[] = [
       (name) => `test/store/postgres/${name}.test.ts`,
     ),
   },
+  {
+    name: "reload",
+    files: ["src/reload/*.ts", "src/config/changes.ts"],
+    tests: [
+      "test/config/changes.test.ts",
+      "test/reload/file-watch.test.ts",
+      "test/reload/reloader.test.ts",
+      "test/reload/worker.test.ts",
+    ],
+  },
+  {
+    name: "silence",
+    files: ["src/silence/*.ts", "src/status/silences.ts"],
+    tests: ["test/silence.test.ts", "test/status/server.test.ts"],
+  },
 ];
 
 export const ROOT: string = join(import.meta.dirname, "..", "..");

@@ -131,6 +131,16 @@ describe("silences", () => {
     expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
   });
 
+  test.each([60, 240, 1_440])(
+    "last %i minutes where that is chosen, for a reason of any length",
+    async (minutes) => {
+      const { begin, store } = await silencing();
+      expect(await begin({ ...ASKED, minutes, reason: "x" })).toMatchObject({ status: 201 });
+      const [{ from = "", to = "" } = {}] = await silencesIn(store);
+      expect(Date.parse(to) - Date.parse(from)).toBe(minutes * 60_000);
+    },
+  );
+
   test("of one alarm, and no other; it is over by itself", async () => {
     const { begin, rows, alarms, clock } = await silencing();
     const { site: _, ...asked } = ASKED;
@@ -195,6 +205,7 @@ describe("silences", () => {
     ["an alarm that is no text", 400, { ...ASKED, alarm: 7, site: undefined }, "An alarm's id is a text."],
     ["another length", 400, { ...ASKED, minutes: 525_600 }, "Choose 60, 240 or 1440 minutes."],
     ["no reason", 400, { ...ASKED, reason: undefined }, "Say why."],
+    ["a source that is too long", 400, { ...ASKED, source: "n".repeat(201) }, "There is no such source."],
     ["spaces for a reason", 400, { ...ASKED, reason: "  " }, "Say why."],
     ["a long reason", 400, { ...ASKED, reason: "x".repeat(501) }, "Say why in 500 characters at most."],
     ["a name for oneself", 400, { ...ASKED, by: "root" }, "That has a field that is not known here."],

@@ -104,6 +104,15 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("nothing")).toBeUndefined();
     });
 
+    test("what JSON has no word for is kept as null", async () => {
+      await store.commit({
+        documents: [{ set: "a", put: [["k", undefined]] }],
+        records: [{ log: "audit", body: undefined }],
+      });
+      expect(await store.documents("a")).toEqual(new Map([["k", null]]));
+      expect((await store.lastRecord("audit"))?.body).toBeNull();
+    });
+
     test("a document that may wait is there with the next commit, the last word of each, and after a restart", async () => {
       const before = await store.version("poll/main");
       const puts = [store.putSoon("poll/main", "live", 1), store.putSoon("poll/main", "live", 2)];

@@ -60,9 +60,9 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       for (const [key, value] of insert) {
         const held = change.has(key) ? change.get(key) : setOf(set).get(key);
         if (held !== undefined && held !== null) throw new Conflict(set, key);
-        change.set(key, JSON.stringify(value));
+        change.set(key, JSON.stringify(value) ?? "null");
       }
-      for (const [key, value] of put) change.set(key, JSON.stringify(value));
+      for (const [key, value] of put) change.set(key, JSON.stringify(value) ?? "null");
     }
     return all;
   }

@@ -98,10 +98,7 @@ export function createNotices({ channel, clock, log, connect }: NoticesOptions):
       const all = listeners.get(topic) ?? new Set();
       listeners.set(topic, all.add(listener));
       start();
-      return () => {
-        all.delete(listener);
-        if (all.size === 0 && listeners.get(topic) === all) listeners.delete(topic);
-      };
+      return () => void all.delete(listener);
     },
     async close() {
       closing.abort(WOKEN);
