@@ -186,7 +186,6 @@ export const ROOMS: readonly Room[] = [
       "test/config/changes.test.ts",
       "test/reload/file-watch.test.ts",
       "test/reload/reloader.test.ts",
-      "test/reload/worker.test.ts",
     ],
   },
   {

@@ -1,0 +1,347 @@
+import { rmSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterEach, describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { ConfigurationError } from "#src/config/problems.ts";
+import { ConfigError, Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createReloader, type Prepared, type Reconfigurable } from "#src/reload/reloader.ts";
+import type { ConfigurationChanged } from "#src/reload-facts.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const NOW = Date.UTC(2026, 10, 2, 6);
+
+interface Written {
+  readonly every?: string;
+  readonly port?: number;
+  readonly folder?: string;
+}
+
+/** A configuration with one class of reads and a status page. */
+function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
+  return Config.parse({
+    state: { folder: stateFolder },
+    status: { port },
+    sources: {
+      main: {
+        base_url: "https://monitoring.example.com",
+        token: { file: "token.txt" },
+        time_zone: "Europe/Oslo",
+        read: [{ name: "all", every }],
+      },
+    },
+  });
+}
+
+/** A part that notes what is asked of it, and does what the test says. */
+function part(name: string, notes: string[]) {
+  const does = {
+    prepare: async (): Promise<void> => undefined,
+    takeOver: async (): Promise<void> => undefined,
+  };
+  const reconfigurable: Reconfigurable = {
+    name,
+    async prepare(next): Promise<Prepared> {
+      await does.prepare();
+      const every = next.sources.main?.read[0]?.every;
+      notes.push(`${name} prepares ${every}`);
+      return {
+        async takeOver() {
+          await does.takeOver();
+          notes.push(`${name} takes ${every} over`);
+        },
+        async discard() {
+          notes.push(`${name} discards ${every}`);
+        },
+      };
+    },
+  };
+  return { does, reconfigurable };
+}
+
+let folder: string | null = null;
+afterEach(() => {
+  if (folder !== null) rmSync(folder, { recursive: true });
+  folder = null;
+});
+
+async function reloading(isWatched = false) {
+  folder ??= temporaryFolder("reloader");
+  const file = join(folder, "plenum.yaml");
+  writeFileSync(file, "first");
+  const clock = createVirtualClock(NOW);
+  const notes: string[] = [];
+  const [first, second] = [part("first", notes), part("second", notes)];
+  const store = createMemoryStore(() => clock.now());
+  const metrics = createMetrics();
+  const lines: { readonly msg: string }[] = [];
+  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
+  const world = {
+    written: {} as Written,
+    wrong: null as Error | null,
+    commit: store.commit,
+  };
+  const reloader = createReloader({
+    file,
+    load() {
+      if (world.wrong !== null) throw world.wrong;
+      return configured(world.written);
+    },
+    config: configured(),
+    parts: [first.reconfigurable, second.reconfigurable],
+    store: { commit: (change) => world.commit(change) },
+    ...{ clock, log, metrics, isWatched },
+  });
+  await reloader.start(new AbortController().signal);
+  return {
+    ...{ reloader, world, notes, clock, store, metrics, lines, file },
+    ...{ first: first.does, second: second.does },
+    told: () => store.events.map(({ data }: Event) => data as ConfigurationChanged),
+    counts: async () => ({
+      pending: (await metrics.configPending.get()).values[0]?.value,
+      isRefused: (await metrics.configRefused.get()).values[0]?.value,
+      ...Object.fromEntries(
+        (await metrics.reloads.get()).values.map(({ labels, value }) => [String(labels.outcome), value]),
+      ),
+    }),
+  };
+}
+
+describe("a reload", () => {
+  test("prepares every part before the first takes over, in their order, and is told with what waits", async () => {
+    const { reloader, world, notes, told, counts } = await reloading();
+    world.written = { every: "5m", port: 9851 };
+    const report = await reloader.reload("command", false);
+    expect(notes).toEqual([
+      ...["first prepares 300000", "second prepares 300000"],
+      ...["first takes 300000 over", "second takes 300000 over"],
+    ]);
+    expect(report).toMatchObject({
+      ...{ by: "command", at: "2026-11-02T06:00:00.000Z", isDryRun: false, refused: null, failures: [] },
+      changes: [{ path: "sources.main.read.all.every", before: "10m", after: "5m" }],
+      pending: [{ path: "status.port" }],
+    });
+    const { changes, pending } = report;
+    expect(told()).toEqual([{ by: "command", changes, pending }]);
+    expect(reloader.state()).toMatchObject({ last: report, pending, refused: null });
+    expect(reloader.notices()).toEqual(["A change of the configuration waits for a restart: status.port."]);
+    expect(await counts()).toMatchObject({ pending: 1, isRefused: 0, changed: 1 });
+  });
+
+  test("that finds nothing new tells nothing; one that was asked for is the last one all the same", async () => {
+    const { reloader, world, told, counts } = await reloading();
+    await reloader.reload("file", false);
+    expect([told(), reloader.state().last]).toEqual([[], null]);
+    const asked = await reloader.reload("signal", false);
+    expect([told(), reloader.state().last]).toEqual([[], asked]);
+    world.written = { port: 9851 };
+    await reloader.reload("file", false);
+    expect(told()).toMatchObject([{ by: "file", changes: [], pending: [{ path: "status.port" }] }]);
+    expect(reloader.state().last?.by).toBe("file");
+    await reloader.reload("file", false);
+    expect(told()).toHaveLength(1);
+    world.written = {};
+    await reloader.reload("file", false);
+    expect(told().slice(1)).toEqual([{ by: "file", changes: [], pending: [] }]);
+    expect(await counts()).toMatchObject({ pending: 0, unchanged: 5 });
+  });
+
+  test("compares with what is in force, also after the second change", async () => {
+    const { reloader, world, told } = await reloading();
+    for (const every of ["5m", "2m"]) {
+      world.written = { every };
+      await reloader.reload("file", false);
+    }
+    expect(told().map(({ changes }) => changes.map(({ before, after }) => [before, after]))).toEqual([
+      [["10m", "5m"]],
+      [["5m", "2m"]],
+    ]);
+    world.written = { every: "2m", port: 9851, folder: "elsewhere" };
+    await reloader.reload("file", false);
+    expect(reloader.notices()).toEqual([
+      "2 changes of the configuration wait for a restart: state.folder, status.port.",
+    ]);
+  });
+
+  test("as a rehearsal says what would change, and lets go of what was prepared", async () => {
+    const { reloader, world, notes, told, counts } = await reloading();
+    world.written = { every: "5m", port: 9851 };
+    const report = await reloader.reload("command", true);
+    expect(report).toMatchObject({
+      isDryRun: true,
+      changes: [{ path: "sources.main.read.all.every" }],
+      pending: [{ path: "status.port" }],
+    });
+    expect(notes.slice(2)).toEqual(["first discards 300000", "second discards 300000"]);
+    expect([told(), reloader.state().last, reloader.notices()]).toEqual([[], null, []]);
+    world.wrong = new ConfigError("wrong");
+    expect((await reloader.reload("command", true)).refused).toEqual(["wrong"]);
+    expect(reloader.state()).toMatchObject({ last: null, refused: null });
+    expect(await counts()).toEqual({ pending: 0, isRefused: 0 });
+  });
+});
+
+describe("a file that is wrong", () => {
+  test("changes nothing, is said once, and is right again with the next one that is", async () => {
+    const { reloader, world, notes, told, counts, lines, file } = await reloading();
+    world.written = { port: 9851 };
+    await reloader.reload("file", false);
+    world.wrong = new ConfigurationError(
+      [1, 2, 3, 4, 5].map((line) => ({ file, line, column: 1, path: "log", message: `mistake ${line}` })),
+    );
+    const report = await reloader.reload("file", false);
+    const all = [1, 2, 3, 4, 5].map((line) => `${file}:${line}:1 log: mistake ${line}`);
+    // What waited for a restart still does.
+    expect(report).toMatchObject({ changes: [], refused: all, pending: [{ path: "status.port" }] });
+    expect(reloader.state()).toMatchObject({ last: report, refused: all });
+    expect(reloader.notices()[0]).toBe(
+      `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${all.slice(0, 3).join(" ")} And 2 more: plenum check says them.`,
+    );
+    await reloader.reload("file", false);
+    const said = (message: string) => lines.filter(({ msg }) => msg === message).length;
+    expect(said("the configuration file is wrong and changes nothing")).toBe(1);
+    expect(await counts()).toMatchObject({ isRefused: 1, refused: 2, pending: 1 });
+
+    world.wrong = new ConfigError("The only one.");
+    await reloader.reload("file", false);
+    expect(said("the configuration file is wrong and changes nothing")).toBe(2);
+    expect(reloader.notices()[0]).toMatch(/as before\. The only one\.$/);
+    world.wrong = null;
+    await reloader.reload("file", false);
+    await reloader.reload("file", false);
+    expect(said("the configuration file is right again")).toBe(1);
+    expect(reloader.state().refused).toBeNull();
+    expect(await counts()).toMatchObject({ isRefused: 0, refused: 3 });
+    expect([notes.filter((note) => note.includes("takes")).length, told().length]).toEqual([6, 1]);
+  });
+
+  test("counts as wrong for a part that cannot get ready, and the others let go", async () => {
+    const { reloader, world, notes, second } = await reloading();
+    world.written = { every: "5m" };
+    second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
+    const report = await reloader.reload("signal", false);
+    expect(report).toMatchObject({ refused: ["The secret cannot be opened."], changes: [] });
+    expect(notes).toEqual(["first prepares 300000", "first discards 300000"]);
+    second.prepare = async () => undefined;
+    expect((await reloader.reload("signal", false)).changes).toHaveLength(1);
+  });
+});
+
+describe("a part that cannot take over", () => {
+  test("is said until a change that every part took over", async () => {
+    const { reloader, world, notes, first } = await reloading();
+    world.written = { every: "5m" };
+    first.takeOver = () => Promise.reject(new Error("no room"));
+    const report = await reloader.reload("signal", false);
+    expect(report.failures).toEqual(["first: no room"]);
+    expect(notes).toContain("second takes 300000 over");
+    const notice =
+      "A part of the new configuration is not in force, and a restart puts it there. first: no room";
+    expect(reloader.notices()).toEqual([notice]);
+    first.takeOver = async () => undefined;
+    // Nothing has changed, so nothing was put right.
+    await reloader.reload("signal", false);
+    expect(reloader.notices()).toEqual([notice]);
+    world.written = { every: "2m" };
+    await reloader.reload("signal", false);
+    expect(reloader.notices()).toEqual([]);
+  });
+});
+
+describe("recording a change", () => {
+  test("is waited for five seconds, and tried until it succeeds", async () => {
+    const { reloader, world, clock, store, told } = await reloading();
+    world.commit = () => Promise.reject(new Retryable("away"));
+    world.written = { every: "5m" };
+    let isDone = false;
+    const reload = reloader.reload("signal", false).then(() => {
+      isDone = true;
+    });
+    await clock.advance(4_990);
+    expect(isDone).toBe(false);
+    await clock.advance(20);
+    expect(isDone).toBe(true);
+    await reload;
+    world.commit = store.commit;
+    await clock.advance(600_000);
+    expect(told()).toHaveLength(1);
+  });
+
+  test("is waited for by a stop", async () => {
+    const { reloader, world, clock, store, told } = await reloading();
+    const slow = Promise.withResolvers<void>();
+    world.commit = async (change) => {
+      await slow.promise;
+      return store.commit(change);
+    };
+    world.written = { every: "5m" };
+    const reload = reloader.reload("signal", false);
+    await clock.advance(6_000);
+    await reload;
+    const stopped = reloader.stop(10_000);
+    await clock.advance(1_000);
+    slow.resolve();
+    await stopped;
+    expect(told()).toHaveLength(1);
+  });
+});
+
+describe("the beginning and the end", () => {
+  test("one after the other; a stop finishes the one that runs, and refuses those behind it", async () => {
+    const { reloader, world, notes, clock, first } = await reloading();
+    const slow = Promise.withResolvers<void>();
+    first.takeOver = () => slow.promise;
+    world.written = { every: "5m" };
+    const running = reloader.reload("signal", false);
+    const behind = reloader.reload("command", false);
+    await clock.advance(0);
+    expect(notes).toHaveLength(2);
+    const stopped = reloader.stop(60_000);
+    await clock.advance(1_000);
+    slow.resolve();
+    expect((await running).changes).toHaveLength(1);
+    expect((await behind).refused).toEqual(["The worker is stopping."]);
+    await stopped;
+    expect(notes).toHaveLength(4);
+  });
+
+  test("nothing is taken over before the start", async () => {
+    const notes: string[] = [];
+    const clock = createVirtualClock(NOW);
+    const reloader = createReloader({
+      ...{ file: "plenum.yaml", load: () => configured({ every: "5m" }), config: configured() },
+      ...{ parts: [part("first", notes).reconfigurable], store: createMemoryStore(), clock },
+      ...{ log: pino({ level: "silent" }), metrics: createMetrics(), isWatched: false },
+    });
+    const reload = reloader.reload("signal", false);
+    await clock.advance(10_000);
+    expect(notes).toEqual([]);
+    await reloader.start(new AbortController().signal);
+    expect((await reload).changes).toHaveLength(1);
+  });
+
+  test.each([true, false])("the file is watched where that is wanted (%s)", async (isWatched) => {
+    const { reloader, world, clock, file, told } = await reloading(isWatched);
+    await clock.advance(5_000);
+    world.written = { every: "5m" };
+    writeFileSync(file, "second");
+    await clock.advance(5_000);
+    expect(told().map(({ by }) => by)).toEqual(isWatched ? ["file"] : []);
+    // A wrong one is read again without a change of the file: what is wrong may be elsewhere.
+    world.wrong = new ConfigError("The secret is away.");
+    utimesSync(file, new Date(), new Date("2027-01-01T00:00:00Z"));
+    await clock.advance(5_000);
+    world.wrong = null;
+    await clock.advance(30_000);
+    expect(reloader.state().refused).toBeNull();
+    await reloader.stop(1_000);
+    world.written = { every: "2m" };
+    writeFileSync(file, "third, which nobody reads");
+    await clock.advance(60_000);
+    expect([told().length, clock.sleepers()]).toEqual([isWatched ? 1 : 0, 0]);
+  });
+});
