@@ -107,9 +107,8 @@ function withKept(path: readonly string[], old: unknown, now: unknown): unknown 
 }
 
 function reasonToWait(path: readonly string[], before: Config, after: Config): string | null {
-  const [section, name] = path;
-  if (section === "sources" && (before.sources[name ?? ""] === undefined || path.length === 2))
-    return SOURCE_ITSELF;
+  const [section] = path;
+  if (section === "sources" && path.length === 2) return SOURCE_ITSELF;
   for (let length = path.length; length > 1; length -= 1) {
     const reason = AT_A_START[patternOf(path.slice(0, length))];
     if (reason !== undefined) return reason;

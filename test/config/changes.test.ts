@@ -230,6 +230,28 @@ describe("what a change of the file would do", () => {
     }
   });
 
+  test("a source that comes or goes waits for a restart, and one that goes stays until then", () => {
+    const both = configured((whole) => {
+      whole.sources.other = { ...whole.sources.main };
+      whole.commands.allow[0].source = "main";
+    });
+    for (const [before, after] of [
+      [configured(), both],
+      [both, configured()],
+    ] as const) {
+      const change = changesBetween(before, after).find(({ path }) => path === "sources.other");
+      expect(change).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
+      expect(Object.keys(inForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
+    }
+  });
+
+  test("a list of names that is emptied or filled is one change", () => {
+    const path = "sinks.chat.filter.kinds";
+    const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));
+    expect(changesBetween(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
+    expect(changesBetween(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
+  });
+
   test("what stays in force and what waits are all that changed, and nothing else", () => {
     const before = configured();
     const after = configured((whole) => {

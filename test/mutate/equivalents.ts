@@ -845,4 +845,16 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "looks: false,",
     reason: "At another moment of the second.",
   },
+  {
+    file: "src/config/changes.ts",
+    before: "for (let length = path.length; length > 1; length -= 1) {",
+    after: "for (let length = path.length; length >= 1; length -= 1) {",
+    reason: "The list names no section as a whole.",
+  },
+  {
+    file: "src/config/changes.ts",
+    before: "for (let length = path.length; length > 0; length -= 1) {",
+    after: "for (let length = path.length; length >= 0; length -= 1) {",
+    reason: "No path is empty.",
+  },
 ];

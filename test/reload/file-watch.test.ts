@@ -51,6 +51,34 @@ test("a file that stays as it is is read once, and again when it has changed", a
   expect(calls).toBe(2);
 });
 
+test("a file is read again two seconds after its change was noticed", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  await begin();
+  await clock.advance(500);
+  writeFileSync(at("plenum.yaml"), "ab");
+  await clock.advance(2_400);
+  expect(calls).toBe(1);
+  await clock.advance(200);
+  expect(calls).toBe(2);
+});
+
+test("a stop waits for the reading that is under way", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  const slow = Promise.withResolvers<boolean>();
+  const log = pino({ level: "silent" });
+  watch = watchFile({ file: at("plenum.yaml"), clock, log, onQuiet: () => slow.promise });
+  await watch.start(new AbortController().signal);
+  await clock.advance(5_000);
+  let isStopped = false;
+  const stopped = watch.stop(60_000).then(() => {
+    isStopped = true;
+  });
+  await clock.advance(1_000);
+  expect(isStopped).toBe(false);
+  slow.resolve(true);
+  await stopped;
+});
+
 test.each<[string, () => void]>([
   ["other text of the same length", () => writeFileSync(at("plenum.yaml"), "b")],
   [

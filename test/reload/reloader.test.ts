@@ -133,7 +133,7 @@ describe("a reload", () => {
   });
 
   test("that finds nothing new tells nothing; one that was asked for is the last one all the same", async () => {
-    const { reloader, world, told, counts } = await reloading();
+    const { reloader, world, told, counts, lines } = await reloading();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
     const asked = await reloader.reload("signal", false);
@@ -148,6 +148,14 @@ describe("a reload", () => {
     await reloader.reload("file", false);
     expect(told().slice(1)).toEqual([{ by: "file", changes: [], pending: [] }]);
     expect(await counts()).toMatchObject({ pending: 0, unchanged: 5 });
+    world.written = { every: "5m" };
+    await reloader.reload("file", false);
+    expect(lines.map(({ msg }) => msg)).toEqual([
+      "the configuration file says what is in force",
+      "the configuration file was changed, and a restart has to follow",
+      "the configuration file says what is in force again",
+      "the configuration was changed",
+    ]);
   });
 
   test("compares with what is in force, also after the second change", async () => {
@@ -300,8 +308,12 @@ describe("the beginning and the end", () => {
     const behind = reloader.reload("command", false);
     await clock.advance(0);
     expect(notes).toHaveLength(2);
-    const stopped = reloader.stop(60_000);
+    let isStopped = false;
+    const stopped = reloader.stop(60_000).then(() => {
+      isStopped = true;
+    });
     await clock.advance(1_000);
+    expect(isStopped).toBe(false);
     slow.resolve();
     expect((await running).changes).toHaveLength(1);
     expect((await behind).refused).toEqual(["The worker is stopping."]);
@@ -322,6 +334,19 @@ describe("the beginning and the end", () => {
     expect(notes).toEqual([]);
     await reloader.start(new AbortController().signal);
     expect((await reload).changes).toHaveLength(1);
+  });
+
+  test("what was asked for before a start that is aborted is refused by the stop", async () => {
+    const clock = createVirtualClock(NOW);
+    const reloader = createReloader({
+      ...{ file: "plenum.yaml", load: () => configured({ every: "5m" }), config: configured() },
+      ...{ parts: [], store: createMemoryStore(), clock },
+      ...{ log: pino({ level: "silent" }), metrics: createMetrics(), isWatched: false },
+    });
+    const reload = reloader.reload("signal", false);
+    await reloader.start(AbortSignal.abort());
+    await reloader.stop(1_000);
+    expect((await reload).refused).toEqual(["The worker is stopping."]);
   });
 
   test.each([true, false])("the file is watched where that is wanted (%s)", async (isWatched) => {
