@@ -245,6 +245,41 @@ describe("what a change of the file would do", () => {
     }
   });
 
+  test("a class that comes is a change by itself, and the order of the others is none", () => {
+    const all = changed((whole) => {
+      whole.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
+    });
+    expect(all.map(({ path, effect }) => [path, effect])).toEqual([["sources.main.read.doors", "alone"]]);
+  });
+
+  test("a tag that may be written is named by its source, where it names one, and its id", () => {
+    const limits = (max: number, source?: string) =>
+      configured((whole) => {
+        const entry = { type: "number", site_id: 1, min: 18, ...(source !== undefined && { source }) };
+        whole.commands.allow = [
+          { ...entry, tag_id: "10", max },
+          { ...entry, tag_id: "11", max: 24 },
+        ];
+      });
+    const pathsOf = (before: Config, after: Config) =>
+      changesBetween(before, after).map(({ path, before: was, after: now }) => [path, was, now]);
+    expect(pathsOf(limits(24), limits(22))).toEqual([["commands.allow.10.max", "24", "22"]]);
+    expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([
+      ["commands.allow.main/10.max", "24", "22"],
+    ]);
+  });
+
+  test("a list whose entries have no name is one change", () => {
+    const signed = (...names: readonly string[]) =>
+      configured((whole) => {
+        const secrets = names.map((env) => ({ env }));
+        whole.sinks.chat.webhook = { url: "https://hooks.example.com/T000", secrets };
+      });
+    const paths = changesBetween(signed("ONE"), signed("TWO", "THREE")).map(({ path }) => path);
+    expect(paths).toEqual(["sinks.chat.webhook.secrets"]);
+    expect(changesBetween(signed("ONE"), signed("TWO")).map(({ path }) => path)).toEqual(paths);
+  });
+
   test("a list of names that is emptied or filled is one change", () => {
     const path = "sinks.chat.filter.kinds";
     const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));

@@ -36,10 +36,19 @@ test("a member takes no change over, says which ones wait for all members, and w
     "The configuration file was changed (log.level); it counts once all members of the fleet were stopped and started.",
   ]);
 
+  // A look by itself that finds nothing new is not the last one.
+  const { last } = file.state();
+  await file.reload("file", false);
+  expect(file.state().last).toBe(last);
+  await file.reload("command", false);
+  expect(file.state().last).toMatchObject({ by: "command", pending: [{ path: "log.level" }] });
+
   inFile = () => {
     throw new Error("It is no YAML.");
   };
   expect((await file.reload("command", false)).refused).toEqual(["It is no YAML."]);
+  expect(file.state()).toMatchObject({ refused: ["It is no YAML."], pending: [{ path: "log.level" }] });
+  expect(file.notices()).toHaveLength(2);
   expect(file.notices()[0]).toBe(
     "The configuration file plenum.yaml is wrong and changes nothing; the worker goes on as before. It is no YAML.",
   );

@@ -857,4 +857,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "for (let length = path.length; length >= 0; length -= 1) {",
     reason: "No path is empty.",
   },
+  {
+    file: "src/reload/file-watch.ts",
+    before: "looks: true,",
+    after: "looks: false,",
+    reason: "At another moment of the second.",
+  },
 ];

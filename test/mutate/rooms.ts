@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 /**
  * What is mutated, and the tests that have to notice. They need no server and no child process, except those of
- * `postgres-store` and `fleet`: each of their files starts a PostgreSQL server, in about two seconds.
+ * `postgres-store`: each of their files starts a PostgreSQL server, in about two seconds.
  */
 export interface Room {
   readonly name: string;
@@ -178,6 +178,23 @@ export const ROOMS: readonly Room[] = [
     tests: ["documents", "soon", "suite", "fencing", "lost-answers", "notices", "opening"].map(
       (name) => `test/store/postgres/${name}.test.ts`,
     ),
+  },
+  {
+    name: "fleet",
+    files: ["src/fleet/*.ts", "src/member-{file,guards,time}.ts"],
+    tests: [
+      "test/fleet/trust.test.ts",
+      "test/fleet/unable.test.ts",
+      "test/fleet/whereabouts.test.ts",
+      "test/fleet/kill-switch.test.ts",
+      "test/fleet/virtual-fleet.test.ts",
+      "test/fleet/share.test.ts",
+      "test/fleet/digest.test.ts",
+      "test/member/time.test.ts",
+      "test/member/member-file.test.ts",
+      "test/fleet/memory-documents.test.ts",
+      "test/member/guards.test.ts",
+    ],
   },
   {
     name: "reload",

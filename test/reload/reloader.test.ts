@@ -260,6 +260,15 @@ describe("a part that cannot take over", () => {
   });
 });
 
+test("a part that fails is said also where the file only changes what waits for a restart", async () => {
+  const { reloader, world, first } = await reloading();
+  world.written = { port: 9851 };
+  first.takeOver = () => Promise.reject(new Error("no room"));
+  const report = await reloader.reload("signal", false);
+  expect(report).toMatchObject({ changes: [], failures: ["first: no room"] });
+  expect(reloader.notices()[0]).toMatch(/a restart puts it there\. first: no room$/);
+});
+
 describe("recording a change", () => {
   test("is waited for five seconds, and tried until it succeeds", async () => {
     const { reloader, world, clock, store, told } = await reloading();

@@ -1,0 +1,131 @@
+import { rmSync } from "node:fs";
+import { expect, onTestFinished, test } from "vitest";
+import { createFleetDocument, openFleetDocument } from "#src/fleet/document.ts";
+import { createFleetKillSwitch } from "#src/fleet/kill-switch.ts";
+import { createLog } from "#src/log.ts";
+import { openFleetGuards } from "#src/member-guards.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryDocuments } from "./memory-documents.ts";
+
+const log = createLog({ level: "silent" });
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+function fleet() {
+  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
+  const stateFolder = temporaryFolder("machine");
+  onTestFinished(() => rmSync(stateFolder, { recursive: true }));
+  const documents = createMemoryDocuments();
+  return {
+    clock,
+    documents,
+    async guards(approvals: string | null = null) {
+      const connection = documents.connect();
+      const { database } = connection;
+      const killSwitch = createFleetKillSwitch({ database, clock, log });
+      return {
+        connection,
+        ...(await openFleetGuards({ database, killSwitch, stateFolder, approvals, clock, log })),
+      };
+    },
+  };
+}
+
+test("who approved last is the same for all, with the file of each machine; what cannot be written is tried again", async () => {
+  const { guards, documents } = fleet();
+  const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
+  const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.pin.read>>;
+  expect(one.pin.read()).toBeNull();
+  const before = two.pin.mark();
+  await one.pin.write(pinned);
+  await settled();
+  expect(two.pin.read()).toEqual({ file: "/two/approvals" });
+  expect(none.pin.read()).toEqual(pinned);
+  expect(two.pin.mark()).not.toBe(before);
+  one.connection.state = "fails";
+  await one.pin.write(null);
+  expect(documents.bodies.size).toBe(1);
+  one.connection.state = "well";
+  await one.pin.write(null);
+  expect(documents.bodies.size).toBe(0);
+  await settled();
+  expect(two.pin.read()).toBeNull();
+});
+
+test("guards that are closed hear of nothing more", async () => {
+  const { guards } = fleet();
+  const [one, two] = [await guards(), await guards()];
+  const asked = two.connection.asked;
+  two.close();
+  await one.pin.write({ file: "x" } as never);
+  await settled();
+  expect([two.connection.asked, two.pin.read()]).toEqual([asked, null]);
+});
+
+test("a document is looked at when it is opened; where it cannot be, nothing listens any more", async () => {
+  const { documents } = fleet();
+  documents.bodies.set("key", '{"n":1}');
+  const { database } = documents.connect();
+  expect((await openFleetDocument<{ n: number }>({ database, key: "key", log })).read()).toEqual({ n: 1 });
+  const away = documents.connect();
+  away.state = "fails";
+  await expect(openFleetDocument({ database: away.database, key: "key", log })).rejects.toThrow("away");
+  away.state = "well";
+  const asked = away.asked;
+  await database.transact([database.notify("document key")]);
+  await settled();
+  expect(away.asked).toBe(asked);
+});
+
+test("of two looks the one that was asked last counts, whichever is answered first", async () => {
+  const { documents } = fleet();
+  documents.bodies.set("key", '"old"');
+  const { database } = documents.connect();
+  const answers: (() => void)[] = [];
+  const slow = {
+    ...database,
+    async query(...asked: Parameters<typeof database.query>) {
+      const answer = await database.query(...asked);
+      await new Promise<void>((resolve) => answers.push(resolve));
+      return answer;
+    },
+  };
+  const document = createFleetDocument<string>({ database: slow, key: "key", log });
+  expect([document.read(), document.mark()]).toEqual([null, ""]);
+  const first = document.refresh();
+  await settled();
+  documents.bodies.set("key", '"new"');
+  const second = document.refresh();
+  await settled();
+  answers[1]?.();
+  await second;
+  expect(document.read()).toBe("new");
+  answers[0]?.();
+  await first;
+  expect(document.read()).toBe("new");
+
+  // What is written here counts at once, and an older look does not take it back.
+  const third = document.refresh();
+  await settled();
+  const written = document.write("written");
+  await written;
+  expect([document.read(), document.mark()]).toEqual(["written", '"written"']);
+  for (const answer of answers.slice(2)) answer();
+  await third;
+  expect(document.read()).toBe("written");
+});
+
+test("a document is taken away only as it was read", async () => {
+  const { documents } = fleet();
+  const { database } = documents.connect();
+  const other = documents.connect();
+  const document = await openFleetDocument<number>({ database, key: "key", log });
+  expect(await document.remove()).toBe(true);
+  await document.write(1);
+  other.hears = false;
+  documents.bodies.set("key", "2");
+  expect(await document.remove()).toBe(false);
+  expect(document.read()).toBe(2);
+  expect(await document.remove()).toBe(true);
+  expect([document.read(), documents.bodies.size]).toEqual([null, 0]);
+});

@@ -1,0 +1,248 @@
+import type { Clock } from "#src/clock.ts";
+import { Retryable } from "#src/errors.ts";
+import type { Answer, Asked, Values } from "#src/postgres/session.ts";
+import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+
+/**
+ * The tables of a fleet in memory, for members in virtual time: the statements of `src/fleet` by what they do. What the
+ * real ones do is tested in `fleet.test.ts`, `faults.test.ts` and `random-faults.test.ts`.
+ */
+export interface MemoryTables {
+  /** A member's own way to the tables. */
+  connect(): MemoryLink;
+  readonly members: Map<string, Member>;
+  readonly sources: Map<string, SourceOfFleet>;
+  readonly takeovers: Takeover[];
+  /** The digest of the configuration that members run. */
+  digest(): string;
+}
+
+export interface MemoryLink {
+  readonly database: StateDatabase;
+  /** `fails`: each call is refused at once. `stalls`: none is answered. */
+  state: "well" | "fails" | "stalls";
+  /** Whether it is told what others do. */
+  hears: boolean;
+  asked: number;
+}
+
+interface Member {
+  name: string;
+  incarnation: string;
+  host: string;
+  version: string;
+  page: string;
+  startedMs: number;
+  seenMs: number;
+  leaseUntilMs: number;
+  draining: boolean;
+  leaving: boolean;
+  gone: "left" | "lost" | null;
+  unable: string;
+  digest: string;
+}
+
+interface SourceOfFleet {
+  name: string;
+  epoch: number;
+  holder: string | null;
+  incarnation: string | null;
+  givenBy: string | null;
+  sinceMs: number | null;
+  reason: string | null;
+}
+
+type Takeover = readonly [
+  source: string,
+  from: string | null,
+  to: string,
+  epoch: number,
+  at: string,
+  reason: string,
+];
+
+export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
+  const members = new Map<string, Member>();
+  const sources = new Map<string, SourceOfFleet>();
+  const takeovers: Takeover[] = [];
+  const listeners = new Set<{
+    readonly link: MemoryLink;
+    readonly topic: string;
+    readonly call: () => void;
+  }>();
+  let digest = "";
+
+  const iso = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString());
+
+  function bury(): void {
+    for (const member of members.values()) {
+      if (member.gone !== null || member.leaseUntilMs > clock.now()) continue;
+      Object.assign(member, { gone: "lost", leaving: false });
+    }
+  }
+
+  /** The row of an incarnation that takes part. */
+  function present(name: string, incarnation: string): Member | null {
+    const member = members.get(name);
+    return member?.incarnation === incarnation && member.gone === null ? member : null;
+  }
+
+  function take(names: readonly string[], epochs: readonly string[], name: string, incarnation: string) {
+    const rows: (readonly [string, number, string | null, string])[] = [];
+    for (const [n, wanted] of names.entries()) {
+      const source = sources.get(wanted);
+      if (source === undefined || String(source.epoch) !== epochs[n]) continue;
+      const reason = source.holder === null ? (source.reason ?? "first") : "lease-ran-out";
+      const from = source.holder ?? source.givenBy;
+      const epoch = source.epoch + 1;
+      Object.assign(source, {
+        ...{ epoch, holder: name, incarnation, givenBy: null, sinceMs: clock.now(), reason },
+      });
+      takeovers.push([wanted, from, name, epoch, iso(clock.now()) ?? "", reason]);
+      rows.push([wanted, epoch, from, reason]);
+    }
+    return rows.toSorted(([a], [b]) => (a < b ? -1 : 1));
+  }
+
+  function giveBack(
+    names: readonly string[],
+    epochs: readonly string[],
+    reasons: readonly string[],
+    of: string,
+  ) {
+    for (const [n, name] of names.entries()) {
+      const source = sources.get(name);
+      if (source === undefined || String(source.epoch) !== epochs[n] || source.incarnation !== of) continue;
+      Object.assign(source, {
+        ...{ givenBy: source.holder, holder: null, incarnation: null, sinceMs: null, reason: reasons[n] },
+      });
+    }
+  }
+
+  function look(wanted: readonly string[] | null): readonly [string, string] {
+    const memberRows = [...members.values()].map(({ startedMs, seenMs, leaseUntilMs, ...member }) => ({
+      ...{ name: member.name, incarnation: member.incarnation, host: member.host, version: member.version },
+      ...{ page: member.page, startedAt: iso(startedMs), seenAt: iso(seenMs) },
+      ...{ leftMs: leaseUntilMs - clock.now(), isDraining: member.draining, isLeaving: member.leaving },
+      ...{ gone: member.gone, unable: JSON.parse(member.unable), digest: member.digest },
+    }));
+    const sourceRows = [...sources.values()]
+      .filter(({ name }) => wanted === null || wanted.includes(name))
+      .map(({ sinceMs, ...source }) => ({ ...source, since: iso(sinceMs) }));
+    return [JSON.stringify(memberRows), JSON.stringify(sourceRows)];
+  }
+
+  function notify(topic: string): void {
+    for (const each of [...listeners]) if (each.topic === topic && each.link.hears) each.call();
+  }
+
+  function run({ text, values = [] }: { readonly text: string; readonly values?: Values }): Answer["rows"] {
+    const cell = (n: number) => String(values[n - 1] ?? "");
+    const list = (n: number) => (values[n - 1] ?? []) as unknown as readonly string[];
+    const one = (member: Member | null): Answer["rows"] => (member === null ? [] : [[1]]);
+    switch (true) {
+      case text.startsWith("notify"):
+        notify(cell(1));
+        return [];
+      case text.startsWith("select digest"):
+        return [[digest]];
+      case text.startsWith("update meta"):
+        digest = cell(1);
+        return [];
+      case text.includes("set gone = 'lost'"):
+        bury();
+        return [];
+      case text.startsWith("select name, incarnation, host, digest"):
+        return [...members.values()]
+          .filter(({ gone }) => gone === null)
+          .toSorted((a, b) => (a.name < b.name ? -1 : 1))
+          .map((each) => [each.name, each.incarnation, each.host, each.digest, iso(each.seenMs)]);
+      case text.startsWith("insert into member"):
+        members.set(cell(1), {
+          ...{ name: cell(1), incarnation: cell(2), host: cell(3), version: cell(4), page: cell(5) },
+          ...{ startedMs: clock.now(), seenMs: clock.now(), leaseUntilMs: clock.now() + Number(cell(6)) },
+          ...{ draining: members.get(cell(1))?.draining ?? false, leaving: false, gone: null },
+          ...{ unable: "[]", digest: cell(7) },
+        });
+        return [];
+      case text.startsWith("insert into source"):
+        for (const name of list(1)) {
+          const nothing = { holder: null, incarnation: null, givenBy: null, sinceMs: null, reason: null };
+          if (!sources.has(name)) sources.set(name, { name, epoch: 0, ...nothing });
+        }
+        return [];
+      case text.includes("set lease_until"): {
+        const member = present(cell(1), cell(2));
+        const renewed = { seenMs: clock.now(), leaseUntilMs: clock.now() + Number(cell(3)), page: cell(4) };
+        if (member !== null) Object.assign(member, renewed);
+        return one(member);
+      }
+      case text.includes("set leaving = true"):
+        Object.assign(present(cell(1), cell(2)) ?? {}, { leaving: true });
+        return [];
+      case text.includes("set gone = 'left'"):
+        Object.assign(present(cell(1), cell(2)) ?? {}, { gone: "left", leaving: false, seenMs: clock.now() });
+        return [];
+      case text.includes("set unable"):
+        Object.assign(present(cell(1), cell(2)) ?? {}, { unable: cell(3) });
+        return [];
+      case text.includes("set draining"): {
+        const member = members.get(cell(1)) ?? null;
+        if (member !== null) member.draining = cell(2) === "true";
+        return one(member);
+      }
+      case text.includes("with free as"):
+        return take(list(1), list(2), cell(3), cell(4));
+      case text.includes("set given_by = holder"):
+        giveBack(list(1), list(2), list(3), cell(4));
+        return [];
+      case text.includes("json_agg"):
+        return [look(values[0] === null ? null : list(1))];
+      case text.startsWith("select source, from_member"):
+        return takeovers.toReversed().slice(0, 100);
+      case text.startsWith("delete"):
+        return [];
+      default:
+        throw new Error(`Nothing in memory does this: ${text}`);
+    }
+  }
+
+  return {
+    members,
+    sources,
+    takeovers,
+    digest: () => digest,
+    connect() {
+      async function reached<T>(work: () => T | Promise<T>): Promise<T> {
+        link.asked += 1;
+        if (link.state === "fails") throw new Retryable("The database is away.");
+        if (link.state === "stalls") return new Promise(() => {});
+        return work();
+      }
+      const answerTo = (asked: Asked): Answer => ({ command: "", rows: run(asked) });
+      const query = (text: string, values: Values = []) => reached(() => answerTo({ text, values }));
+      const queries = (all: readonly Asked[]) => reached(() => all.map(answerTo));
+      const link: MemoryLink = {
+        ...{ state: "well", hears: true, asked: 0 },
+        database: {
+          ...{ name: "in memory", table: (name) => name, query },
+          transact: queries,
+          work: (work) => reached(() => work({ query, queries })),
+          describe: () =>
+            reached(() => ({
+              ...{ bytes: 0, schemaVersion: 1, server: "memory", synchronousCommit: "on" },
+              ...{ dataChecksums: true, isReplica: false },
+            })),
+          onNotified(topic, call) {
+            const listener = { link, topic, call };
+            listeners.add(listener);
+            return () => void listeners.delete(listener);
+          },
+          notify: (topic) => ({ text: "notify", values: [topic] }),
+          close: async () => undefined,
+        },
+      };
+      return link;
+    },
+  };
+}
