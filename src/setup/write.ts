@@ -4,7 +4,16 @@ import { ConfigError } from "../errors.ts";
 
 /** Throws ConfigError where something is at this path, a link to nothing included: nothing is ever overwritten. */
 export function refuseExisting(file: string, option: string | null): void {
-  if (lstatSync(file, { throwIfNoEntry: false }) !== undefined) throw existing(file, option);
+  if (isThere(file)) throw existing(file, option);
+}
+
+/** False also for a path that cannot lead to a file, such as one below a file: writing it says why. */
+function isThere(file: string): boolean {
+  try {
+    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    return false;
+  }
 }
 
 function existing(file: string, option: string | null): ConfigError {
@@ -44,7 +53,8 @@ function writeNew({ file, text, option }: NewFile, mode: number): void {
     writeFileSync(file, text, { flag: "wx", mode });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === "EEXIST") throw existing(file, option);
+    // A folder on the way to it may be a file, which is EEXIST as well.
+    if (code === "EEXIST" && isThere(file)) throw existing(file, option);
     throw new ConfigError(`${file} cannot be written (${code}).`, {
       hint: option === null ? "Start Plenum where it may write." : `Name another file with ${option}.`,
       cause: error,

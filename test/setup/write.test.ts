@@ -1,0 +1,94 @@
+import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { sentence } from "#src/errors.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/setup/write.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+let folder: string;
+beforeEach(() => {
+  folder = temporaryFolder("setup-write");
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const at = (name: string) => join(folder, name);
+const modeOf = (name: string) => statSync(at(name)).mode & 0o777;
+const config = (name = "plenum.yaml", option: string | null = "--config") => ({
+  ...{ file: at(name), text: "sources:\n", option },
+});
+const token = { file: "", text: "secret\n", option: "--token-file" };
+
+function refusal(work: () => void): string {
+  try {
+    work();
+  } catch (error) {
+    return sentence(error);
+  }
+  return "";
+}
+
+describe.skipIf(process.platform === "win32")("the files of a setup", () => {
+  test("are the configuration for all and the token for its owner, also in folders that are new", () => {
+    writeSetup(config("conf/plenum.yaml"), { ...token, file: at("secrets/deep/token") });
+    expect([readFileSync(at("conf/plenum.yaml"), "utf8"), modeOf("conf/plenum.yaml") & 0o044]).toEqual([
+      "sources:\n",
+      0o644 & ~process.umask() & 0o044,
+    ]);
+    expect([readFileSync(at("secrets/deep/token"), "utf8"), modeOf("secrets/deep/token")]).toEqual([
+      "secret\n",
+      0o600,
+    ]);
+    expect([modeOf("secrets"), modeOf("secrets/deep")]).toEqual([0o700, 0o700]);
+    writeSetup(config("second.yaml"), null);
+    expect(existsSync(at("second.yaml"))).toBe(true);
+  });
+
+  test("are both written or neither", () => {
+    writeFileSync(at("file"), "");
+    // A configuration below a file cannot be made; the token that was is taken back.
+    const work = () => writeSetup(config("file/plenum.yaml"), { ...token, file: at("token") });
+    expect(refusal(work)).toBe(
+      `${at("file/plenum.yaml")} cannot be written (EEXIST). Name another file with --config.`,
+    );
+    expect(existsSync(at("token"))).toBe(false);
+    const without = () => writeSetup(config("file/plenum.yaml", null), null);
+    expect(refusal(without)).toMatch(/\(EEXIST\)\. Start Plenum where it may write\.$/);
+  });
+
+  test("never take the place of others, a link to nothing included", () => {
+    writeFileSync(at("plenum.yaml"), "mine");
+    const exists = `${at("plenum.yaml")} exists already, and nothing is overwritten.`;
+    expect(refusal(() => writeSetup(config(), { ...token, file: at("token") }))).toBe(
+      `${exists} Name another file with --config, or move that one away.`,
+    );
+    expect(existsSync(at("token"))).toBe(false);
+    expect(refusal(() => writeSetup(config("plenum.yaml", null), null))).toBe(`${exists} Move it away.`);
+    symlinkSync(at("nothing"), at("link"));
+    expect(refusal(() => refuseExisting(at("link"), null))).toContain("exists already");
+    expect(refusal(() => writeSetup(config("link"), null))).toContain("exists already");
+    writeFileSync(at("token"), "mine");
+    expect(refusal(() => writeSetup(config("new.yaml"), { ...token, file: at("token") }))).toBe(
+      `${at("token")} exists already, and nothing is overwritten. Name another file with --token-file, or move that one away.`,
+    );
+    expect([readFileSync(at("token"), "utf8"), existsSync(at("new.yaml"))]).toEqual(["mine", false]);
+    refuseExisting(at("free"), null);
+  });
+});
+
+test.each<[string, string, string]>([
+  ["plenum.yaml", "token", "token"],
+  ["./plenum.yaml", "secrets/token", "secrets/token"],
+  ["conf/plenum.yaml", "token", "/base/token"],
+  ["/base/plenum.yaml", "token", "token"],
+  ["conf/plenum.yaml", "/run/token", "/run/token"],
+])("a configuration in %s writes the path %s as %s", (file, path, written) => {
+  expect(pathFor(file, path, "/base")).toBe(written);
+});
+
+test.each<[string, string]>([
+  ["plenum.yaml", "state"],
+  ["conf/plenum.yaml", "/base/conf/state"],
+  ["/etc/plenum/plenum.yaml", "/etc/plenum/state"],
+])("what is made beside %s is %s", (file, made) => {
+  expect(besideConfig(file, "state", "/base")).toBe(made);
+});
