@@ -206,6 +206,21 @@ export const ROOMS: readonly Room[] = [
     files: ["src/silence/*.ts", "src/status/silences.ts"],
     tests: ["test/silence.test.ts", "test/status/server.test.ts"],
   },
+  {
+    name: "setup",
+    files: ["src/setup/*.ts"],
+    tests: [
+      "address",
+      "entry-code",
+      "seen",
+      "seen-lines",
+      "plan",
+      "write",
+      "look",
+      "plenum-yaml",
+      "server",
+    ].map((name) => `test/setup/${name}.test.ts`),
+  },
 ];
 
 export const ROOT: string = join(import.meta.dirname, "..", "..");

@@ -1,0 +1,175 @@
+import { describe, expect, test } from "vitest";
+import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
+import { promises, shareText } from "#src/setup/plan.ts";
+import { english } from "#src/setup/said.ts";
+import {
+  groupsOf,
+  historyEveryMs,
+  proposedWishes,
+  STEPS_MS,
+  type UnitGroup,
+  type Wishes,
+} from "#src/setup/wishes.ts";
+import type { PlanReport } from "#src/sync/plan/report.ts";
+import { seenWith } from "./buildings.ts";
+
+const HOUR_MS = 3_600_000;
+const HISTORY: Wishes["history"] = { resolution: "1h", backfillDays: 7 };
+
+describe("the groups of a building's tags", () => {
+  const groups = (units: Readonly<Record<string, number>>) =>
+    groupsOf(seenWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
+      ...[group, tags],
+      of.map(({ unit }) => unit).join(" "),
+    ]);
+
+  test("are readings, meters and those without a unit, as far as there are any", () => {
+    expect(groups({ "°C": 5, kWh: 3, "m³": 2, "": 1, "%": 4 })).toEqual([
+      ["readings", 9, "°C %"],
+      ["meters", 5, "kWh m³"],
+      ["rest", 1, ""],
+    ]);
+    expect(groups({ kWh: 1 })).toEqual([["meters", 1, "kWh"]]);
+    expect(groups({})).toEqual([]);
+  });
+
+  test.each([
+    "Wh",
+    "MWh",
+    "kVArh",
+    "Gcal",
+    "MJ",
+    "m3",
+    "Sm³",
+    "Nm3",
+    "l",
+    "L",
+    "liter",
+    "pulse",
+    "pulses",
+    "imp",
+  ])("%s is what a meter counts in", (unit) => {
+    expect(groups({ [unit]: 1 })).toEqual([["meters", 1, unit]]);
+  });
+
+  test.each(["W", "kW", "m3/h", "l/s", "kWh/m²", "x m3"])("%s is what is measured", (unit) => {
+    expect(groups({ [unit]: 1 })).toEqual([["readings", 1, unit]]);
+  });
+
+  test("name 24 units at most; rarer ones are read with the rest", () => {
+    const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
+    const [readings, rest] = groupsOf(seenWith(units));
+    expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));
+    expect(rest).toEqual({
+      ...{ group: "rest", tags: 76 + 75 },
+      units: [
+        { unit: "u24", tags: 76 },
+        { unit: "u25", tags: 75 },
+      ],
+    });
+  });
+});
+
+describe("the wishes that are proposed", () => {
+  /** A plan whose load is one at `fitsMs` for the liveliest group, and falls with the age. */
+  const costing = (fitsMs: number) => {
+    const tried: number[] = [];
+    const planOf = ({ every }: Wishes) => {
+      const lively = every.readings ?? every.meters ?? every.rest ?? 0;
+      tried.push(lively);
+      return { load: fitsMs / lively } as PlanReport;
+    };
+    return { tried, planOf };
+  };
+  const units = { "°C": 5, kWh: 3, "": 1 };
+  const proposed = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
+    proposedWishes(seenWith(of), HISTORY, costing(fitsMs).planOf);
+
+  test("are the liveliest that take four fifths at most, never below 30 s", () => {
+    expect(proposed(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
+    // 60 s × 0.8: the next step is just enough.
+    expect(proposed(48_000).every.readings).toBe(60_000);
+    expect(proposed(48_001).every.readings).toBe(120_000);
+    expect(proposed(1e12).every).toEqual({
+      readings: 24 * HOUR_MS,
+      meters: 24 * HOUR_MS,
+      rest: 24 * HOUR_MS,
+    });
+    // Two steps slower: 30 min are 2 h for what has no unit, and for meters.
+    expect(proposed(1_440_000).every).toEqual({
+      readings: 1_800_000,
+      meters: 2 * HOUR_MS,
+      rest: 2 * HOUR_MS,
+    });
+  });
+
+  test("find the step in few tries, because a plan of many tags takes its time", () => {
+    const { planOf, tried } = costing(1_440_000);
+    proposedWishes(seenWith(units), HISTORY, planOf);
+    expect(tried.length).toBeLessThanOrEqual(4);
+    expect(STEPS_MS).toHaveLength(15);
+    expect([STEPS_MS[0], STEPS_MS[3], STEPS_MS.at(-1)]).toEqual([10_000, 60_000, 24 * HOUR_MS]);
+  });
+
+  test("give what has no unit the place of readings only where it is all there is", () => {
+    expect(proposed(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
+    expect(proposed(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
+    expect(proposed(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
+  });
+
+  test("follow history where there are tags, and use all of the quota", () => {
+    expect(proposed(0)).toMatchObject({ history: HISTORY, polite: 1 });
+    expect(proposed(0, {})).toEqual({
+      ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },
+    });
+  });
+
+  test("fetch finished intervals of many tags seldom", () => {
+    expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyEveryMs(tags) / HOUR_MS)).toEqual([
+      ...[1, 1, 6, 6, 24],
+    ]);
+  });
+});
+
+describe("what a plan says", () => {
+  const FRAME = frameFor("plenum.yaml", 9850, {
+    ...{ name: "campus", baseUrl: "https://bms.example.com", allowPlainHttp: false, caFile: null },
+    ...{ tokenFile: "token", timeZone: "Europe/Oslo", mqttUrl: null },
+  });
+  const planned = (wishes: Partial<Wishes>, tags = 200) => {
+    const seen = seenWith({ "°C": tags });
+    const every = { readings: 60_000, meters: null, rest: null };
+    return draft(FRAME, { every, history: null, polite: 1, ...wishes }, seen).plan;
+  };
+  const lines = (plan: PlanReport) => promises(plan).map(english);
+
+  test("is the share of the quota, live reads and history together", () => {
+    const plan = planned({ history: HISTORY });
+    const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
+    const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
+    expect(shareText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
+    expect(shareText({ ...plan, lanes: [] })).toContain("take 0 %");
+    const small = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
+    expect(shareText({ ...plan, lanes: small })).toContain("take 1 %");
+    expect(shareText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
+    expect(shareText({ ...plan, fits: false, load: 1.204 })).toBe(
+      "These wishes need 120 % of the quota (20 requests a minute), so values become older than wished.",
+    );
+    expect(shareText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
+  });
+
+  test("is what becomes of each wish", () => {
+    expect(lines(planned({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
+    const slow = planned({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
+    expect(lines(slow)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);
+    const plan = planned({ history: HISTORY });
+    expect(lines(plan)[1]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
+    const backfill = plan.backfill;
+    if (backfill === null) throw new Error("There is a past to fetch.");
+    const inTime = (requestsLeft: number, requestsPerMinute: number) =>
+      lines({ ...plan, backfill: { ...backfill, requestsLeft, requestsPerMinute } })[1];
+    expect(inTime(20, 10)).toMatch(/fetched in 2 min$/);
+    expect(inTime(21, 10)).toMatch(/fetched in 3 min$/);
+    expect(lines({ ...plan, backfill: null })[1]).toBe("history log: 200 tags at 1h");
+  });
+});
