@@ -1,115 +1,13 @@
-import { rmSync, utimesSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { utimesSync, writeFileSync } from "node:fs";
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
-import { Config } from "#src/config/config.ts";
+import { describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/config/problems.ts";
 import { ConfigError, Retryable } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
 import { createMetrics } from "#src/metrics.ts";
-import { createReloader, type Prepared, type Reconfigurable } from "#src/reload/reloader.ts";
-import type { ConfigurationChanged } from "#src/reload-facts.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { createReloader } from "#src/reload/reloader.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-
-const NOW = Date.UTC(2026, 10, 2, 6);
-
-interface Written {
-  readonly every?: string;
-  readonly port?: number;
-  readonly folder?: string;
-}
-
-/** A configuration with one class of reads and a status page. */
-function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
-  return Config.parse({
-    state: { folder: stateFolder },
-    status: { port },
-    sources: {
-      main: {
-        base_url: "https://monitoring.example.com",
-        token: { file: "token.txt" },
-        time_zone: "Europe/Oslo",
-        read: [{ name: "all", every }],
-      },
-    },
-  });
-}
-
-/** A part that notes what is asked of it, and does what the test says. */
-function part(name: string, notes: string[]) {
-  const does = {
-    prepare: async (): Promise<void> => undefined,
-    takeOver: async (): Promise<void> => undefined,
-  };
-  const reconfigurable: Reconfigurable = {
-    name,
-    async prepare(next): Promise<Prepared> {
-      await does.prepare();
-      const every = next.sources.main?.read[0]?.every;
-      notes.push(`${name} prepares ${every}`);
-      return {
-        async takeOver() {
-          await does.takeOver();
-          notes.push(`${name} takes ${every} over`);
-        },
-        async discard() {
-          notes.push(`${name} discards ${every}`);
-        },
-      };
-    },
-  };
-  return { does, reconfigurable };
-}
-
-let folder: string | null = null;
-afterEach(() => {
-  if (folder !== null) rmSync(folder, { recursive: true });
-  folder = null;
-});
-
-async function reloading(isWatched = false) {
-  folder ??= temporaryFolder("reloader");
-  const file = join(folder, "plenum.yaml");
-  writeFileSync(file, "first");
-  const clock = createVirtualClock(NOW);
-  const notes: string[] = [];
-  const [first, second] = [part("first", notes), part("second", notes)];
-  const store = createMemoryStore(() => clock.now());
-  const metrics = createMetrics();
-  const lines: { readonly msg: string }[] = [];
-  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const world = {
-    written: {} as Written,
-    wrong: null as Error | null,
-    commit: store.commit,
-  };
-  const reloader = createReloader({
-    file,
-    load() {
-      if (world.wrong !== null) throw world.wrong;
-      return configured(world.written);
-    },
-    config: configured(),
-    parts: [first.reconfigurable, second.reconfigurable],
-    store: { commit: (change) => world.commit(change) },
-    ...{ clock, log, metrics, isWatched },
-  });
-  await reloader.start(new AbortController().signal);
-  return {
-    ...{ reloader, world, notes, clock, store, metrics, lines, file },
-    ...{ first: first.does, second: second.does },
-    told: () => store.events.map(({ data }: Event) => data as ConfigurationChanged),
-    counts: async () => ({
-      pending: (await metrics.configPending.get()).values[0]?.value,
-      isRefused: (await metrics.configRefused.get()).values[0]?.value,
-      ...Object.fromEntries(
-        (await metrics.reloads.get()).values.map(({ labels, value }) => [String(labels.outcome), value]),
-      ),
-    }),
-  };
-}
+import { configured, NOW, part, reloading } from "./reloader-rig.ts";
 
 describe("a reload", () => {
   test("prepares every part before the first takes over, in their order, and is told with what waits", async () => {

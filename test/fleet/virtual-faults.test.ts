@@ -1,0 +1,252 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { createVirtualFleet, type VirtualFleet, type VirtualMember } from "./virtual-fleet.ts";
+
+const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
+let fleet: VirtualFleet;
+afterEach(() => expect(fleet.faults).toEqual([]));
+
+function begin(sources: readonly string[] = SOURCES) {
+  fleet = createVirtualFleet(sources);
+  return fleet;
+}
+
+/** Members that have come one after the other, a moment apart. */
+async function started(...names: readonly string[]): Promise<readonly VirtualMember[]> {
+  const members = names.map((name) => fleet.member(name));
+  for (const member of members) {
+    await member.start();
+    await fleet.clock.advance(500);
+  }
+  return members;
+}
+
+const counts = (...members: readonly VirtualMember[]) => members.map((each) => each.holding().length);
+const reasons = () => Object.groupBy(fleet.tables.takeovers, ([, , , , , reason]) => reason);
+
+describe("a member that is not heard of", () => {
+  test("is replaced as soon as its lease has run out, and has ended a second before", async () => {
+    const { clock, tables } = begin();
+    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    const renewed = tables.members.get("a")?.seenMs ?? 0;
+    a.link.state = "stalls";
+    const sinceMs = () => clock.now() - renewed;
+    await clock.advance(7_990 - sinceMs());
+    expect([...counts(a, b), a.stops.length]).toEqual([5, 4, 4]);
+    await clock.advance(20);
+    expect(counts(a, b)).toEqual([0, 4]);
+    // What runs is given five seconds to end once the lease is lost, not the time of a handover.
+    expect(a.leases.every(({ signal }) => signal.aborted)).toBe(true);
+    expect(a.stops.slice(4).map(([, deadlineMs]) => deadlineMs)).toEqual([5_000, 5_000, 5_000, 5_000, 5_000]);
+    await clock.advance(9_000 - sinceMs());
+    expect(counts(a, b)).toEqual([0, 4]);
+    await clock.advance(30);
+    expect(counts(a, b)).toEqual([0, 9]);
+    expect(reasons()["lease-ran-out"]?.length).toBe(5);
+    expect(a.fleet.notices()).toEqual([
+      "The fleet's database in memory cannot be asked: The database has not answered within 3 s. Nothing is polled here, because nothing could be committed; it goes on by itself.",
+    ]);
+    a.link.state = "well";
+    await clock.advance(6_000);
+    expect([counts(a, b).toSorted(), a.fleet.notices()]).toEqual([[4, 5], []]);
+    expect(tables.members.get("a")?.gone).toBeNull();
+    await a.stop();
+    await b.stop();
+  });
+
+  test("for a moment keeps what it has, and says that it cannot ask", async () => {
+    const { clock } = begin();
+    const [a] = (await started("a")) as [VirtualMember];
+    const warnings = a.warnings();
+    a.link.state = "fails";
+    await clock.advance(5_000);
+    expect([a.holding().length, a.warnings() - warnings]).toEqual([9, 1]);
+    expect(a.fleet.notices()).toEqual([
+      "The fleet's database in memory cannot be asked: The database is away.",
+    ]);
+    const status = await a.fleet.status();
+    expect(status).toMatchObject({
+      self: "a",
+      database: null,
+      takeovers: [],
+      trouble: "The database is away.",
+    });
+    expect(status.sources.map(({ holder }) => holder)).toEqual(SOURCES.map(() => "a"));
+    a.link.state = "well";
+    await clock.advance(2_000);
+    expect([a.holding().length, a.stops, a.fleet.notices()]).toEqual([9, [], []]);
+    expect((await a.fleet.status()).trouble).toBeNull();
+    await a.stop();
+  });
+
+  test("when it is fenced lets that source go at once, and nothing else", async () => {
+    const { clock, tables } = begin();
+    const [a] = (await started("a")) as [VirtualMember];
+    const [lease] = a.leases;
+    Object.assign(tables.sources.get("s0") ?? {}, { epoch: 7, holder: "x", incarnation: "x" });
+    lease?.fenced();
+    expect([lease?.leftMs(), a.holding().length]).toEqual([0, 8]);
+    await clock.advance(100);
+    expect(a.stops).toEqual([["s0", 5_000]]);
+    // Nobody is called x, so it is free: taken again with a higher epoch.
+    await clock.advance(100);
+    expect(a.leases.at(-1)).toMatchObject({ source: "s0", epoch: 8 });
+    lease?.fenced();
+    await clock.advance(100);
+    expect(a.holding()).toHaveLength(9);
+    await a.stop();
+  });
+
+  test("whose table says that somebody else holds a source ends it there", async () => {
+    const { clock, tables } = begin();
+    const [a] = (await started("a")) as [VirtualMember];
+    Object.assign(tables.sources.get("s3") ?? {}, { epoch: 5 });
+    await a.link.database.transact([a.link.database.notify("fleet")]);
+    await clock.advance(100);
+    expect(a.stops).toEqual([["s3", 5_000]]);
+    await clock.advance(1_000);
+    expect(a.holding()).toHaveLength(9);
+    await a.stop();
+  });
+
+  test("gives back what it took by a statement whose answer was lost, and takes it again", async () => {
+    const { clock, tables } = begin();
+    const a = fleet.member("a");
+    const wellTransact = a.link.database.transact;
+    let lost = 0;
+    Object.assign(a.link.database, {
+      transact: (asked: Parameters<typeof wellTransact>[0]) => {
+        const isTake = asked[0]?.text.includes("with free as") === true;
+        const answer = wellTransact(asked);
+        if (!isTake || lost > 0) return answer;
+        lost += 1;
+        return Promise.reject(new Error("The answer was lost."));
+      },
+    });
+    await a.start();
+    await clock.advance(5_000);
+    expect(a.holding()).toHaveLength(9);
+    expect(tables.sources.get("s0")).toMatchObject({ epoch: 2, holder: "a", reason: "lease-ran-out" });
+    await a.stop();
+  });
+});
+
+describe("what runs for a source", () => {
+  test("and does not start is left to others, ever longer, and tried again where there is nobody", async () => {
+    const { clock, tables } = begin(["one", "two"]);
+    const a = fleet.member("a");
+    a.does.startFails = new Error("no way to it from here");
+    await a.start();
+    await clock.advance(100);
+    expect(a.leases).toHaveLength(2);
+    expect(a.fleet.notices()).toEqual([
+      "The source one could not be started here, and is left to other members: no way to it from here",
+      "The source two could not be started here, and is left to other members: no way to it from here",
+      "Nobody polls one, two: every member is drained, is stopping or could not start them.",
+    ]);
+    expect(tables.members.get("a")?.unable).toBe('["one","two"]');
+    expect([...tables.sources.values()].map(({ holder, reason }) => [holder, reason])).toEqual([
+      [null, "could-not-start"],
+      [null, "could-not-start"],
+    ]);
+    await clock.advance(9_000);
+    expect(a.leases).toHaveLength(2);
+    await clock.advance(1_500);
+    expect(a.leases).toHaveLength(4);
+    await clock.advance(19_000);
+    expect(a.leases).toHaveLength(4);
+    a.does.startFails = null;
+    await clock.advance(2_000);
+    expect([a.holding(), a.fleet.notices()]).toEqual([["one", "two"], []]);
+    expect(tables.members.get("a")?.unable).toBe("[]");
+    expect(a.stops).toEqual([]);
+    await a.stop();
+  });
+
+  test("is another member's at once where that one can", async () => {
+    const { clock } = begin();
+    const [b] = (await started("b")) as [VirtualMember];
+    const a = fleet.member("a");
+    a.does.startFails = new Error("no way");
+    await a.start();
+    await clock.advance(30_000);
+    expect([a.holding(), b.holding().length]).toEqual([[], 9]);
+    expect(reasons()["could-not-start"]?.every(([, , to]) => to === "b")).toBe(true);
+    await b.stop();
+    await a.stop();
+  });
+
+  test("and is slow to start may end with its lease: then it is stopped as soon as it is there", async () => {
+    const { clock } = begin(["one"]);
+    const a = fleet.member("a");
+    a.does.startMs = 60_000;
+    await a.start();
+    await clock.advance(500);
+    expect(a.leases).toHaveLength(1);
+    a.link.state = "stalls";
+    await clock.advance(20_000);
+    expect([a.leases[0]?.signal.aborted, a.stops]).toEqual([true, []]);
+    await clock.advance(60_000);
+    expect(a.stops).toEqual([["one", 0]]);
+    expect(a.holding()).toEqual([]);
+    a.link.state = "well";
+    a.does.startMs = 0;
+    await clock.advance(15_000);
+    expect(a.holding()).toEqual(["one"]);
+    await a.stop();
+  });
+
+  test("and still starts at a handover is told at once, and nobody begins it before it is over", async () => {
+    const { clock } = begin(["one", "two"]);
+    const a = fleet.member("a");
+    a.does.startMs = 3_000;
+    await a.start();
+    await clock.advance(100);
+    const b = fleet.member("b");
+    await b.start();
+    await clock.advance(100);
+    const handed = a.leases.find(({ signal }) => signal.aborted);
+    expect([a.leases.length, handed === undefined]).toEqual([2, false]);
+    expect(b.holding()).toEqual([]);
+    await clock.advance(3_000);
+    expect(b.holding()).toEqual([handed?.source]);
+    // The five seconds of the handover have begun with it.
+    expect(a.stops).toEqual([[handed?.source, 2_200]]);
+    await a.stop();
+    await b.stop();
+  });
+
+  test("and does not stop in time is given up half a second later, or stops uncleanly, and the next begins", async () => {
+    const { clock } = begin(["one", "two"]);
+    const [a] = (await started("a")) as [VirtualMember];
+    a.does.stopMs = 1e9;
+    const b = fleet.member("b");
+    await b.start();
+    await clock.advance(5_300);
+    expect(b.holding()).toEqual([]);
+    await clock.advance(300);
+    expect(b.holding()).toHaveLength(1);
+    a.does.stopMs = 0;
+    a.does.stopFails = new Error("unclean");
+    const warnings = a.warnings();
+    await a.stop();
+    expect(a.warnings()).toBeGreaterThan(warnings);
+    await clock.advance(100);
+    expect(b.holding()).toEqual(["one", "two"]);
+    await b.stop();
+  });
+
+  test("is ended by the stop of the member, also where the database says nothing", async () => {
+    const { clock } = begin();
+    const [a] = (await started("a")) as [VirtualMember];
+    a.link.state = "stalls";
+    const fromMs = clock.monotonic();
+    await a.stop(1_000);
+    const tookMs = clock.monotonic() - fromMs;
+    // A second for the goodbye, and three for the answer to the renewal that is under way.
+    expect(tookMs).toBeGreaterThan(2_900);
+    expect(tookMs).toBeLessThan(6_100);
+    expect([a.stops.length, a.holding()]).toEqual([9, []]);
+    await clock.advance(600_000);
+    expect(clock.sleepers()).toBe(0);
+  });
+});

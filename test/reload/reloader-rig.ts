@@ -1,0 +1,110 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import { onTestFinished } from "vitest";
+import { Config } from "#src/config/config.ts";
+import type { Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createReloader, type Prepared, type Reconfigurable } from "#src/reload/reloader.ts";
+import type { ConfigurationChanged } from "#src/reload-facts.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+export const NOW = Date.UTC(2026, 10, 2, 6);
+
+export interface Written {
+  readonly every?: string;
+  readonly port?: number;
+  readonly folder?: string;
+}
+
+/** A configuration with one class of reads and a status page. */
+export function configured({
+  every = "10m",
+  port = 9850,
+  folder: stateFolder = "state",
+}: Written = {}): Config {
+  return Config.parse({
+    state: { folder: stateFolder },
+    status: { port },
+    sources: {
+      main: {
+        base_url: "https://monitoring.example.com",
+        token: { file: "token.txt" },
+        time_zone: "Europe/Oslo",
+        read: [{ name: "all", every }],
+      },
+    },
+  });
+}
+
+/** A part that notes what is asked of it, and does what the test says. */
+export function part(name: string, notes: string[]) {
+  const does = {
+    prepare: async (): Promise<void> => undefined,
+    takeOver: async (): Promise<void> => undefined,
+  };
+  const reconfigurable: Reconfigurable = {
+    name,
+    async prepare(next): Promise<Prepared> {
+      await does.prepare();
+      const every = next.sources.main?.read[0]?.every;
+      notes.push(`${name} prepares ${every}`);
+      return {
+        async takeOver() {
+          await does.takeOver();
+          notes.push(`${name} takes ${every} over`);
+        },
+        async discard() {
+          notes.push(`${name} discards ${every}`);
+        },
+      };
+    },
+  };
+  return { does, reconfigurable };
+}
+
+/** A reloader that is started, in a world that the test moves. */
+export async function reloading(isWatched = false) {
+  const folder = temporaryFolder("reloader");
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "plenum.yaml");
+  writeFileSync(file, "first");
+  const clock = createVirtualClock(NOW);
+  const notes: string[] = [];
+  const [first, second] = [part("first", notes), part("second", notes)];
+  const store = createMemoryStore(() => clock.now());
+  const metrics = createMetrics();
+  const lines: { readonly msg: string }[] = [];
+  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
+  const world = {
+    written: {} as Written,
+    wrong: null as Error | null,
+    commit: store.commit,
+  };
+  const reloader = createReloader({
+    file,
+    load() {
+      if (world.wrong !== null) throw world.wrong;
+      return configured(world.written);
+    },
+    config: configured(),
+    parts: [first.reconfigurable, second.reconfigurable],
+    store: { commit: (change) => world.commit(change) },
+    ...{ clock, log, metrics, isWatched },
+  });
+  await reloader.start(new AbortController().signal);
+  return {
+    ...{ reloader, world, notes, clock, store, metrics, lines, file },
+    ...{ first: first.does, second: second.does },
+    told: () => store.events.map(({ data }: Event) => data as ConfigurationChanged),
+    counts: async () => ({
+      pending: (await metrics.configPending.get()).values[0]?.value,
+      isRefused: (await metrics.configRefused.get()).values[0]?.value,
+      ...Object.fromEntries(
+        (await metrics.reloads.get()).values.map(({ labels, value }) => [String(labels.outcome), value]),
+      ),
+    }),
+  };
+}
