@@ -1,0 +1,37 @@
+import { Config } from "#src/config/config.ts";
+
+export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+
+/** A configuration in which every section says something; `change` is merged into its sections. */
+export function configured(change: (whole: Parts) => void = () => undefined): Config {
+  const whole: Parts = {
+    state: { folder: "state" },
+    status: { port: 9850 },
+    sources: {
+      main: {
+        base_url: "https://monitoring.example.com",
+        token: { file: "token.txt" },
+        time_zone: "Europe/Oslo",
+        read: [
+          { name: "rooms", select: { units: ["°C"] }, every: "10m" },
+          { name: "rest", every: "1h" },
+        ],
+        history: [{ name: "all", resolution: "1h" }],
+      },
+    },
+    sinks: {
+      lake: {
+        influxdb: { url: "http://127.0.0.1:8086", org: "o", bucket: "b", token: { env: "T" } },
+      },
+      chat: {
+        webhook: { url: "https://hooks.example.com/T000/B000/XXXX", unsigned: true },
+        filter: { kinds: ["alarm-*"] },
+      },
+    },
+    commands: { enabled: true, allow: [{ type: "number", site_id: 1, tag_id: "10", min: 18, max: 24 }] },
+  };
+  change(whole);
+  return Config.parse(whole);
+}
+// biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
+export type Parts = Record<string, any>;

@@ -1,0 +1,83 @@
+import { isDeepStrictEqual } from "node:util";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { changesBetween, inForceAfter } from "#src/config/changes.ts";
+import { Config } from "#src/config/config.ts";
+import { configured, type Parts } from "./configured.ts";
+
+interface Schema {
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly additionalProperties?: Schema;
+}
+
+/** The configuration with something else at a path, whether it may stand there or not. */
+function withAnother(path: readonly string[]): Config {
+  const whole = structuredClone(configured()) as Parts;
+  const last = path.at(-1) ?? "";
+  const place = path.slice(0, -1).reduce<Parts>((at, key) => at[key], whole);
+  place[last] = "another";
+  return whole as Config;
+}
+
+/** The path of every option, but for those of sinks, which are the connectors' own. */
+function everyOption(): readonly (readonly string[])[] {
+  const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
+  const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
+    Object.keys(schema?.properties ?? {}).map((key) => [...at, key]);
+  const source = properties?.sources?.additionalProperties;
+  expect(Object.keys(properties ?? {}).toSorted()).toEqual([
+    ...["commands", "log", "sinks", "sources", "state", "status"],
+  ]);
+  return [
+    ...["state", "log", "status", "commands"].flatMap((section) =>
+      optionsOf([section], properties?.[section]),
+    ),
+    ...optionsOf(["sources", "main"], source),
+    ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
+  ];
+}
+
+/** Options that a running worker cannot take over. */
+const RESTART: readonly string[] = [
+  "commands.rehearsal",
+  "sources.main.allow_plain_http",
+  "sources.main.base_url",
+  "sources.main.ca_file",
+  "sources.main.deadlines",
+  "sources.main.max_body_bytes",
+  "sources.main.page_size",
+  "sources.main.proxy",
+  "sources.main.quota.list_requests_per_minute",
+  "sources.main.quota.separate_endpoints",
+  "sources.main.time_zone",
+  "sources.main.token",
+  "state.folder",
+  "state.plots",
+  "state.postgres",
+  "status.behind_tls_proxy",
+  "status.host",
+  "status.port",
+  "status.trusted_proxy",
+];
+
+describe("a change of an option", () => {
+  test("is said of every option there is: what nobody has thought of would change in the file and nowhere else", () => {
+    const paths = everyOption();
+    expect(paths.length).toBeGreaterThan(45);
+    for (const path of paths) {
+      const changes = changesBetween(configured(), withAnother(path));
+      expect(changes.map((each) => each.path)).toEqual([path.join(".")]);
+    }
+  });
+
+  test("waits for a restart exactly where this list says so, and then keeps the old value", () => {
+    const waiting = everyOption().filter((path) => {
+      const [change] = changesBetween(configured(), withAnother(path));
+      const isKept = isDeepStrictEqual(inForceAfter(configured(), withAnother(path)), configured());
+      expect(isKept, path.join(".")).toBe(change?.effect === "restart");
+      expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
+      return change?.effect === "restart";
+    });
+    expect(waiting.map((path) => path.join(".")).toSorted()).toEqual(RESTART);
+  });
+});
