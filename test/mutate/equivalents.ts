@@ -863,4 +863,12 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "looks: false,",
     reason: "At another moment of the second.",
   },
+  {
+    file: "src/store/postgres/redeliveries.ts",
+    before:
+      "for (let from = Math.max(after, Number(rows[0]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
+    after:
+      "for (let from = Math.max(after, Number(rows[1]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
+    reason: "Spares slices of what has left the log.",
+  },
 ];

@@ -11,7 +11,7 @@ import { openDatabase } from "#src/store/sqlite.ts";
 import type { Settlement, Store } from "#src/store/store.ts";
 import { createTail } from "#src/store/tail.ts";
 import { valueEvent } from "../sample-events.ts";
-import { describeDeferredCursors } from "../suites/deferred-cursors-suite.ts";
+import { describeDurableStore } from "../suites/durable-store-suite.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let folder: string;
@@ -46,7 +46,7 @@ async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
 }
 const comesAgain = () => afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
-describeDeferredCursors("SQLite", async (virtual) => {
+describeDurableStore("SQLite", async (virtual) => {
   const place = mkdtempSync(join(tmpdir(), "plenum-cursors-"));
   let opened = await openStore({ folder: place, clock: virtual });
   return {

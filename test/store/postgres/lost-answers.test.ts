@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Retryable } from "#src/errors.ts";
+import { Retryable, sentence } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
+import { Unanswered } from "#src/postgres/transact.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
 import { Conflict, type Store } from "#src/store/store.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
@@ -114,6 +115,18 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(questions).toBe(3);
     await store.commit(change(3));
     expect(await recorded()).toEqual([1, 2, 3]);
+  });
+
+  test("a commit that did not happen is told with what there is to do about it", async () => {
+    const away: StateDatabase = {
+      ...database,
+      transact: () => Promise.reject(new Unanswered("It is away.", { hint: "Look at its disk." })),
+    };
+    const error = await (await rig.shard(away)).commit(change(1)).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(Retryable);
+    expect(sentence(error)).toBe("It is away. Look at its disk.");
+    store = await rig.shard(database);
+    expect(await recorded()).toEqual([]);
   });
 
   test("what was settled with a lost answer is settled once", async () => {

@@ -35,6 +35,18 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     await rig.close();
   });
 
+  /** From now on limits of real time end when the test says so. */
+  function timeLimits(): readonly AbortController[] {
+    const limits: AbortController[] = [];
+    const spy = vi.spyOn(AbortSignal, "timeout").mockImplementation(() => {
+      const limit = new AbortController();
+      limits.push(limit);
+      return limit.signal;
+    });
+    onTestFinished(() => spy.mockRestore());
+    return limits;
+  }
+
   /** The one sentence of what is wrong, and whether it may pass. */
   async function refused(config: Readonly<Record<string, unknown>> = {}, migrate = true) {
     const error: unknown = await rig.open({ config, migrate }).then(
@@ -79,19 +91,28 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
   });
 
   test("a connection stays after the time that opening it may take", async () => {
-    const limits: AbortController[] = [];
-    const spy = vi.spyOn(AbortSignal, "timeout").mockImplementation(() => {
-      const limit = new AbortController();
-      limits.push(limit);
-      return limit.signal;
-    });
-    onTestFinished(() => spy.mockRestore());
+    const limits = timeLimits();
     const database = await rig.open();
     const pid = async () => (await database.query("select pg_backend_pid()")).rows;
     const before = await pid();
     expect(limits.length).toBeGreaterThan(0);
     for (const limit of limits) limit.abort(new Error("late"));
     expect(await pid()).toEqual(before);
+  });
+
+  test("a server that says nothing while the schema is looked at is given up when the time is over", async () => {
+    await rig.open();
+    const limits = timeLimits();
+    const owner = await connectTo(server);
+    await owner.query(`begin; lock table ${rig.schema}.meta`);
+    const opening = rig.open().catch((error: unknown) => error);
+    await expect
+      .poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .toHaveLength(1);
+    for (const limit of limits) limit.abort(new Retryable("late"));
+    expect(await opening).toMatchObject({ message: "late" });
+    await owner.query("rollback");
+    await owner.end();
   });
 
   test("a newer schema, an older one without leave to change it, and a foreign one are refused", async () => {
@@ -193,7 +214,16 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
             timeout: 5_000,
           },
         )
-        .toMatch(/has become a replica|None of the database servers/);
+        .toMatch(/^The server of \S+, schema \S+ has become a replica; the next one is looked for/);
+      // Its connection is used no more.
+      await expect
+        .poll(() =>
+          database.query("select 1").then(
+            () => "answered",
+            (error: unknown) => sentence(error),
+          ),
+        )
+        .toMatch(/^None of the database servers/);
     } finally {
       const owner = await connectTo(server);
       await owner.query("set default_transaction_read_only = off");

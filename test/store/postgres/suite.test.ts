@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
-import { describeDeferredCursors } from "../../suites/deferred-cursors-suite.ts";
+import { describeDurableStore } from "../../suites/durable-store-suite.ts";
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { createRig, placeOn } from "./rig.ts";
@@ -34,7 +34,7 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
     };
   });
 
-  describeDeferredCursors("PostgreSQL", async (clock) => {
+  describeDurableStore("PostgreSQL", async (clock) => {
     const rig = createRig(server);
     const database = await rig.open();
     await rig.hold(1);

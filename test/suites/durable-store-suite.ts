@@ -12,8 +12,8 @@ export interface DurableStore {
   dispose(): Promise<void>;
 }
 
-/** Deferred cursor writes, which every durable store has to bound: a crash delivers at most 100 events again. */
-export function describeDeferredCursors(
+/** The contract of a store that outlives its process: deferred cursor writes, of which a crash loses 100 events at most, and numbers. */
+export function describeDurableStore(
   name: string,
   make: (clock: VirtualClock) => Promise<DurableStore>,
 ): void {
@@ -53,6 +53,7 @@ export function describeDeferredCursors(
     test("takes its number along", async () => {
       await commit(0, 20);
       const { counted } = await store.outbox.next("sink", 10);
+      expect(counted).toEqual({ epoch: expect.stringMatching(/./), number: 0 });
       const later = counted && { ...counted, number: counted.number + 10 };
       await settle(10, { counted: later });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
@@ -114,5 +115,21 @@ export function describeDeferredCursors(
       await settle(events.at(-1)?.position ?? 0, { again });
       expect(await subject.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
     });
+  });
+
+  test(`${name}: a letter that is sent again keeps its number, and one without has none`, async () => {
+    await commit(0, 2);
+    const { counted } = await store.outbox.next("sink", 10);
+    const sequence = counted && { ...counted, number: 1 };
+    const rejected = [
+      { position: 1, reason: "no", sequence },
+      { position: 2, reason: "no" },
+    ];
+    await settle(2, { rejected, counted: sequence });
+    const numbers = (some: readonly { readonly sequence?: unknown }[]) => some.map((each) => each.sequence);
+    expect(numbers(await store.outbox.deadLetters("sink"))).toEqual([undefined, sequence]);
+    await store.outbox.resendDeadLetters("sink", "all");
+    expect(numbers((await store.outbox.next("sink", 10)).events)).toEqual([sequence, undefined]);
+    expect(sequence).toBeDefined();
   });
 }
