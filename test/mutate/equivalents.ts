@@ -871,4 +871,16 @@ export const EQUIVALENTS: readonly Equivalent[] = [
       "for (let from = Math.max(after, Number(rows[1]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
     reason: "Spares slices of what has left the log.",
   },
+  {
+    file: "src/store/postgres/open.ts",
+    before: "const LIMIT_MS = 10_000;",
+    after: "const LIMIT_MS = (10_000 * 2);",
+    reason: "A guard against a server that says nothing; any number of that size is one.",
+  },
+  {
+    file: "src/store/postgres/outbox.ts",
+    before: "const [bytes = 0, pendingBytes = 0, oldestMs = null] = rows[0] ?? [];",
+    after: "const [bytes = 0, pendingBytes = 1, oldestMs = null] = rows[0] ?? [];",
+    reason: "For the type checker: the statement always returns one row.",
+  },
 ];

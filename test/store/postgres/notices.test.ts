@@ -72,6 +72,33 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     expect(await operator.version("a")).not.toBe(before);
   });
 
+  test("reads cursors anew each time, and the holder knows them: a sink that follows asks nothing", async () => {
+    await holder.commit({ events: [valueEvent(4)] });
+    expect((await operator.outbox.next("sink", 9)).events).toHaveLength(1);
+    await holder.outbox.settle("sink", { again: false, through: 4, rejected: [] });
+    expect((await operator.outbox.next("sink", 9)).events).toEqual([]);
+
+    let questions = 0;
+    const counting: StateDatabase = {
+      ...database,
+      query(...asked) {
+        questions += 1;
+        return database.query(...asked);
+      },
+    };
+    const following = await rig.shard(counting);
+    expect((await following.outbox.next("sink", 9)).events).toEqual([]);
+    const before = questions;
+    for (const n of [5, 6, 7]) {
+      await following.commit({ events: [valueEvent(n)] });
+      expect((await following.outbox.next("sink", 9)).events).toHaveLength(1);
+      await following.outbox.settle("sink", { again: false, through: n, rejected: [], soon: n === 6 });
+      expect((await following.outbox.next("sink", 9)).events).toEqual([]);
+    }
+    expect(questions).toBe(before);
+    await following.close();
+  });
+
   test("who has stopped listening is not called, and topics are told apart", async () => {
     const called: string[] = [];
     const stop = database.onNotified("one", () => called.push("one"));
