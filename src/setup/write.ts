@@ -10,7 +10,8 @@ export function refuseExisting(file: string, option: string | null): void {
 /** False also for a path that cannot lead to a file, such as one below a file: writing it says why. */
 function isThere(file: string): boolean {
   try {
-    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+    lstatSync(file);
+    return true;
   } catch {
     return false;
   }

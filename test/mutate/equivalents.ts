@@ -883,4 +883,18 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "const [bytes = 0, pendingBytes = 1, oldestMs = null] = rows[0] ?? [];",
     reason: "For the type checker: the statement always returns one row.",
   },
+  {
+    file: "src/setup/page-setup.ts",
+    before: "change: fits ? null : (changes[0]?.text ?? null),",
+    after: "change: fits ? null : (changes[0]?.text),",
+    reason: "For the type checker: a plan that does not fit has a change.",
+  },
+  {
+    file: "src/setup/plan.ts",
+    before:
+      'if (name === undefined || entry === undefined) throw new Error("a configuration without a source");',
+    after:
+      'if (name === undefined && entry === undefined) throw new Error("a configuration without a source");',
+    reason: "For the type checker: a name has an entry.",
+  },
 ];

@@ -72,6 +72,65 @@ test("a token that may not read tags is not asked for them", async () => {
   expect(asked).toEqual(["alarms"]);
 });
 
+test("a token with which nothing can be followed is refused: no site, or neither alarms nor tags", async () => {
+  const refusal = async (sites: number, abilities: readonly string[]) =>
+    sentence(await look(serviceWith(sites, () => [], { abilities }).source, never()).catch((error) => error));
+  expect(await refusal(0, ["read:tags"])).toMatch(
+    /^The token "Plenum" sees no site, so there is nothing to follow\./,
+  );
+  expect(await refusal(1, ["read:hosts", "write:tags"])).toMatch(
+    /^The token "Plenum" may read neither alarms nor tags; it may: read:hosts, write:tags\./,
+  );
+  expect(await refusal(1, [])).toContain("it may: nothing.");
+  for (const ability of ["read:alarms", "read:tags"]) {
+    const seen = await look(
+      serviceWith(1, () => tagsOf({ "°C": 3 }), { abilities: [ability] }).source,
+      never(),
+    );
+    expect([seen.tags, seen.alarms]).toEqual(ability === "read:tags" ? [3, null] : [0, 0]);
+  }
+});
+
+test.each([
+  new ConfigError("tags: 401, Unauthenticated.", { reason: "unauthenticated" }),
+  new ConfigError("tags: 422, no such thing."),
+  new Retryable("tags: 500."),
+])("another fault than a missing permission ends the look: %s", async (fault) => {
+  const { source } = serviceWith(3, (site) => (site === 2 ? fault : tagsOf({ "°C": 10 })));
+  await expect(look(source, never())).rejects.toBe(fault);
+});
+
+test("systems are listed of three sites, as far as lists are left, and every step is told", async () => {
+  const systemsOf = (id: number): System =>
+    ({ id: String(id), code: `S${id}`, displayName: "Air", datapointsCount: id }) as System;
+  const listed: number[] = [];
+  const withSystems = (sites: number) => {
+    const { source } = serviceWith(sites, () => tagsOf({ "°C": 1 }));
+    async function* systems({ siteId }: { readonly siteId: number }): AsyncGenerator<Page<System>> {
+      listed.push(siteId);
+      yield { items: [systemsOf(siteId)], number: 1, lastPage: 1, total: 1, more: false };
+    }
+    return { ...source, systems } as unknown as Source;
+  };
+  const told: string[] = [];
+  const seen = await look(withSystems(5), never(), (text) => told.push(text));
+  expect(seen.systems.map(({ code, tags }) => [code, tags])).toEqual([
+    ["S3", 3],
+    ["S2", 2],
+    ["S1", 1],
+  ]);
+  expect(told).toEqual([
+    "Looking at alarms",
+    ...[1, 2, 3, 4, 5].map((n) => `Looking at tags: ${n} of 5 sites`),
+  ]);
+  listed.length = 0;
+  await look(withSystems(17), never());
+  expect(listed).toEqual([1]);
+  listed.length = 0;
+  await look(withSystems(18), never());
+  expect(listed).toEqual([]);
+});
+
 const URL_OF = "https://bms.example.com";
 test.each([
   [

@@ -107,8 +107,10 @@ describe("the wishes that are proposed", () => {
     const { planOf, tried } = costing(1_440_000);
     proposedWishes(seenWith(units), HISTORY, planOf);
     expect(tried.length).toBeLessThanOrEqual(4);
-    expect(STEPS_MS).toHaveLength(15);
-    expect([STEPS_MS[0], STEPS_MS[3], STEPS_MS.at(-1)]).toEqual([10_000, 60_000, 24 * HOUR_MS]);
+    expect(STEPS_MS.map((ms) => ms / 60_000)).toEqual([
+      ...[1 / 6, 1 / 4, 1 / 2, 1, 2, 5, 10, 15, 30],
+      ...[60, 120, 180, 360, 720, 1_440],
+    ]);
   });
 
   test("give what has no unit the place of readings only where it is all there is", () => {
@@ -162,6 +164,11 @@ describe("what a plan says", () => {
     expect(lines(planned({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
     const slow = planned({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
     expect(lines(slow)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);
+    const [everything] = slow.classes;
+    if (everything === undefined) throw new Error("There is one class.");
+    const stretched = (stretch: number) => lines({ ...slow, classes: [{ ...everything, stretch }] })[0];
+    expect(stretched(1)).not.toContain("more than wished");
+    expect(stretched(1.01)).toContain("more than wished");
     const plan = planned({ history: HISTORY });
     expect(lines(plan)[1]).toMatch(/^history log: 200 tags at 1h, its past fetched in /);
     const backfill = plan.backfill;

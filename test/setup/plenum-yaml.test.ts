@@ -52,6 +52,36 @@ describe("the configuration that is proposed", () => {
     expect(text).not.toContain("schedules");
   });
 
+  test("says whose token it was made with, until when, and which sites that sees", () => {
+    const headOf = (expiresAt: string | null, names: readonly string[]) => {
+      const sites = names.map((displayName, n) => ({ id: n + 1, displayName }));
+      return made(seenWith(USUAL, { expiresAt, sites })).lines.slice(1, 3);
+    };
+    expect(headOf(null, ["A"])).toEqual([
+      '# Token "Plenum" of Kari Nordmann, never expires.',
+      "# It sees A:",
+    ]);
+    expect(headOf("2027-11-02T12:00:00Z", ["A", "B", "C"])).toEqual([
+      '# Token "Plenum" of Kari Nordmann, expires 2027-11-02.',
+      "# It sees A, B, C:",
+    ]);
+    expect(headOf(null, ["A", "B", "C", "D", "E"])[1]).toBe("# It sees A, B, C and 2 more sites:");
+  });
+
+  test("fetches the history of many tags seldom, and says so only there", () => {
+    const everyOf = (tags: number) =>
+      /every: (\w+)\s+backfill/.exec(made(seenWith({ "°C": tags })).text)?.[1];
+    expect([everyOf(10), everyOf(1_500), everyOf(4_500)]).toEqual([undefined, "6h", "1d"]);
+    const none = made(seenWith(USUAL), (wishes) => ({
+      ...wishes,
+      history: { resolution: "1d", backfillDays: 0 },
+      polite: 0.5,
+    }));
+    expect([none.source.history[0]?.backfill, none.source.quota.polite]).toEqual([0, 0.5]);
+    expect(none.text).not.toContain("backfill:");
+    expect(made(seenWith(USUAL)).text).not.toContain("polite");
+  });
+
   test.each([10, 300, 3_000, 30_000])("leaves a fifth of the quota with %i tags", (tags) => {
     const { plan, wishes } = made(seenWith({ "°C": tags * 0.6, kWh: tags * 0.2, "": tags * 0.2 }));
     expect(plan.load).toBeLessThanOrEqual(0.8);

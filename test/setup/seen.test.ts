@@ -27,6 +27,24 @@ test("tags that were not listed are assumed to be like those that were", () => {
   expect(tagsForPlan(seen)).toHaveLength(750);
 });
 
+test("units are told the most frequent first, and none with fewer than one tag", () => {
+  expect(seenWith({ "%": 1, "°C": 3, kWh: 2 }).units.map(({ unit }) => unit)).toEqual(["°C", "kWh", "%"]);
+  const rare = seenBuilding({
+    ...{ token: TOKEN, systems: [], alarms: null },
+    tagsOf: new Map([[1, { total: 2, listed: tagsOf({ "°C": 9, kWh: 1 }) }]]),
+  });
+  expect(rare.units).toEqual([
+    { unit: "°C", tags: 2 },
+    { unit: "kWh", tags: 1 },
+  ]);
+});
+
+test("tags for a plan are placed in the first site", () => {
+  const sites = [7, 8].map((id) => ({ id, displayName: `Site ${id}` }));
+  const [tag] = tagsForPlan(seenWith({ "°C": 1, "": 1 }, { sites }));
+  expect(tag).toMatchObject({ siteId: 7, tag: { unit: "°C" } });
+});
+
 test.each([
   ["Kvarnholmen 4", "kvarnholmen_4"],
   ["Østre Ænes – Skole", "ostre_aenes_skole"],
