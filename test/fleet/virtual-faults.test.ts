@@ -53,6 +53,19 @@ describe("a member that is not heard of", () => {
     await b.stop();
   });
 
+  test("says once that a source is lost, also while what runs for it takes its time to end", async () => {
+    const { clock } = begin(["one"]);
+    const [a] = (await started("a")) as [VirtualMember];
+    a.does.stopMs = 4_500;
+    a.link.state = "stalls";
+    await clock.advance(8_600);
+    expect(a.stops).toEqual([["one", 5_000]]);
+    const lines = a.warnings();
+    await clock.advance(3_000);
+    expect(a.warnings()).toBe(lines);
+    await a.stop();
+  });
+
   test("for a moment keeps what it has, and says that it cannot ask", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
@@ -241,6 +254,8 @@ describe("what runs for a source", () => {
     a.link.state = "stalls";
     const fromMs = clock.monotonic();
     await a.stop(1_000);
+    // Nothing waits any more once the stop is done.
+    expect(clock.sleepers()).toBe(0);
     const tookMs = clock.monotonic() - fromMs;
     // A second for the goodbye, and three for the answer to the renewal that is under way.
     expect(tookMs).toBeGreaterThan(2_900);

