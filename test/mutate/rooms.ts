@@ -209,6 +209,20 @@ export const ROOMS: readonly Room[] = [
     tests: ["test/silence.test.ts", "test/status/server.test.ts"],
   },
   {
+    name: "completeness",
+    files: [
+      "src/sync/completeness/*.ts",
+      "src/sync/history/complete-days.ts",
+      "src/sync/history/day-book.ts",
+    ],
+    tests: [
+      "test/sync/day-account.test.ts",
+      "test/sync/site-day.test.ts",
+      "test/sync/day-counts.test.ts",
+      "test/sync/complete-days.test.ts",
+    ],
+  },
+  {
     name: "setup",
     files: ["src/setup/*.ts"],
     tests: [

@@ -1,0 +1,216 @@
+import { describe, expect, test } from "vitest";
+import { dayOfDate } from "#src/sync/completeness/days.ts";
+import {
+  commonReach,
+  isCountedOn,
+  REMEMBERED_DAYS,
+  type Reach,
+  reachOf,
+} from "#src/sync/completeness/reach.ts";
+import { createSiteDay, daySealed, type SiteSeries } from "#src/sync/completeness/site-day.ts";
+import { firstSight } from "#src/sync/history/ledger.ts";
+import type { HeldHistory, HeldSpan } from "#src/sync/snapshot.ts";
+import { tagNamed } from "./trial-building.ts";
+
+const NOW = Date.parse("2026-11-05T12:01:00Z");
+const DAY_MS = 86_400_000;
+const day = (date: string) => dayOfDate(`2026-11-${date}`);
+const at = (text: string) => `2026-11-${text}:00.000Z`;
+
+function series(
+  id: string,
+  held: Partial<HeldHistory> = {},
+  more: { readonly total?: boolean; readonly lookBackMs?: number; readonly everyMs?: number } = {},
+): SiteSeries {
+  const rules = {
+    ...{ resolution: held.resolution ?? "5m", timeZone: held.timeZone ?? "UTC" },
+    ...{ everyMs: more.everyMs ?? 3_600_000, backfillMs: 0, graceMs: 60_000 },
+    lookBackMs: more.lookBackMs ?? DAY_MS,
+  };
+  return {
+    total: more.total ?? false,
+    placed: { tag: tagNamed(id), siteId: 1 },
+    rules,
+    held: {
+      ...firstSight(rules, NOW),
+      ...{ state: "following", since: at("01T00:00"), wished: at("01T00:00"), watermark: at("05T12:00") },
+      spans: [span("01T00:00", "05T12:00")],
+      ...held,
+    },
+  };
+}
+
+function span(from: string, to: string, more: Partial<HeldSpan> = {}): HeldSpan {
+  return { from: at(from), to: at(to), why: "points", ...more };
+}
+
+describe("a day of a site", () => {
+  test("is the sum of its series, in all and by resolution, zone and kind; those that want nothing are left out", () => {
+    const book = createSiteDay(day("04"));
+    const full = { had: 288, null: 0 };
+    expect(book.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
+    book.add(series("2"), { had: 280, null: 4 }, NOW);
+    book.add(series("3", {}, { total: true }), full, NOW);
+    book.add(series("4", { resolution: "1h", timeZone: "Europe/Oslo" }), { had: 24, null: 0 }, NOW);
+    const later = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
+    expect(book.add(series("5", later), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
+    const done = book.done();
+    expect(done.account).toMatchObject({
+      expected: 3 * 288 + 24,
+      had: 288 + 280 + 288 + 24,
+      null: 4,
+      absent: 4,
+    });
+    expect(done.series).toBe(4);
+    expect(
+      done.byResolution.map((part) => [
+        part.resolution,
+        part.timeZone,
+        part.total,
+        part.series,
+        part.expected,
+      ]),
+    ).toEqual([
+      ["5m", "UTC", false, 2, 576],
+      ["5m", "UTC", true, 1, 288],
+      ["1h", "Europe/Oslo", false, 1, 24],
+    ]);
+    expect([done.withoutLog, done.refused]).toEqual([[], []]);
+    const fact = daySealed({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
+    expect(fact).toMatchObject({
+      ...{ site: { id: 1 }, date: "2026-11-04", revision: 2, revised: 7, series: 4, expected: 888 },
+      ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },
+    });
+  });
+
+  test("names the series without a log and those that were refused, 200 of each at most", () => {
+    const book = createSiteDay(day("04"));
+    const word = { said: "no", at: at("05T00:00") };
+    const part = (why: "no-log" | "refused") => ({
+      spans: [span("01T00:00", "04T06:00"), span("04T06:00", "05T12:00", { why, ...word })],
+    });
+    for (let n = 0; n < 201; n += 1) book.add(series(`n${n}`, part("no-log")), undefined, NOW);
+    for (let n = 0; n < 202; n += 1)
+      book.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
+    const fact = daySealed({ id: 1, displayName: "Site" }, day("04"), book.done(), 1, 0);
+    expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
+    expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
+    expect(fact.seriesWithoutLog[0]).toEqual({
+      ...{ tagId: "n0", resolution: "5m", total: false, buckets: 216, ...word },
+    });
+    expect(fact.seriesRefused[0]).toMatchObject({ tagId: "r0", total: true, buckets: 216, ...word });
+  });
+});
+
+describe("how far a series is known", () => {
+  const NEVER = Number.NEGATIVE_INFINITY;
+  const EVER = Number.POSITIVE_INFINITY;
+  const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
+
+  test("is from where it is wanted to the last whole day; sealed once a look-back has passed and was read", () => {
+    expect(reachOf(series("1", reads))).toEqual({
+      ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
+    });
+    // The last day was read again late enough, the whole look-back of three days was not.
+    const old = { dailyAt: at("05T12:00"), weeklyAt: at("02T12:00") };
+    expect(reachOf(series("1", old)).sealUntil).toBe(day("04"));
+    expect(reachOf(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
+    const weekly = { dailyAt: at("02T12:00"), weeklyAt: at("05T12:00") };
+    expect(reachOf(series("1", weekly)).sealUntil).toBe(day("04"));
+    // Reading again is under way, and has come to the 2nd.
+    expect(reachOf(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
+    // Of a total nothing is read again.
+    expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(
+      day("05"),
+    );
+  });
+
+  test("begins after the hole before it, or with the day that follows", () => {
+    const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
+    expect(reachOf(series("1", hole))).toMatchObject({
+      from: day("03"),
+      until: day("05"),
+      sealFrom: day("03"),
+    });
+    const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
+    expect(reachOf(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
+    // Nothing at the watermark: nothing is known.
+    const none = { ...reads, spans: [span("01T00:00", "04T00:00")] };
+    expect(reachOf(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
+  });
+
+  test("passes what was refused three times, and not what was refused twice", () => {
+    const refused = (times: number) => ({
+      ...reads,
+      spans: [
+        span("01T00:00", "02T00:00"),
+        span("02T00:00", "03T00:00", { why: "refused", said: "no", at: at("05T00:00"), times }),
+        span("03T00:00", "05T12:00"),
+      ],
+    });
+    expect(reachOf(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
+    expect(reachOf(series("1", refused(3)))).toMatchObject({
+      from: day("03"),
+      sealFrom: NEVER,
+      sealUntil: day("04"),
+    });
+  });
+
+  test("ends nowhere where following was refused three times; the clock alone says when it can be sealed", () => {
+    const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
+    const held = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
+    const sealUntil = (times: number) =>
+      reachOf(series("1", { ...held, refusal: { ...refusal, times } })).sealUntil;
+    expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
+    const unproven = { ...held, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
+    expect(reachOf(series("1", unproven))).toMatchObject({
+      begin: day("01"),
+      sealFrom: day("01"),
+      sealUntil: EVER,
+    });
+  });
+
+  test("is everything where there is no log, and where nothing is wanted", () => {
+    const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
+    expect(reachOf(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
+    const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
+    expect(reachOf(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
+    const ordered = series("1", {}, { everyMs: EVER });
+    expect(reachOf(ordered)).toEqual({ begin: EVER, ...everything });
+  });
+
+  test("of several is what all of them reach, wherever each one ends", () => {
+    const wide: Reach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
+    for (const [name, value, wanted] of [
+      ["begin", 4, 4],
+      ["begin", 6, 5],
+      ["from", 2, 2],
+      ["from", 0, 1],
+      ["until", 8, 8],
+      ["until", 10, 9],
+      ["sealFrom", 3, 3],
+      ["sealFrom", 1, 2],
+      ["sealUntil", 7, 7],
+      ["sealUntil", 9, 8],
+    ] as const) {
+      const other = { ...wide, [name]: value };
+      expect(commonReach(wide, other), name).toEqual({ ...wide, [name]: wanted });
+      expect(commonReach(other, wide), name).toEqual({ ...wide, [name]: wanted });
+    }
+    // What is within the others stays the same object, as most are.
+    expect(commonReach(wide, { ...wide })).toBe(wide);
+  });
+});
+
+test("a day is counted from the first day that was counted whole, for three years", () => {
+  const { held } = series("1", { countedFrom: at("02T00:00") });
+  const last = dayOfDate("2026-11-05");
+  expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([
+    false,
+    true,
+    true,
+  ]);
+  const always = series("1").held;
+  const oldest = last - REMEMBERED_DAYS;
+  expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
+});
