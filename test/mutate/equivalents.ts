@@ -983,4 +983,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "if (++counted % AT_ONCE === 1) await breath();",
     reason: "Others have their turn a series later.",
   },
+  {
+    file: "src/fleet/share.ts",
+    before: "return a < b ? -1 : a > b ? 1 : 0;",
+    after: "return a < b ? -1 : a > b ? 1 : 1;",
+    reason: "No two names are the same.",
+  },
 ];
