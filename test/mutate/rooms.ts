@@ -201,7 +201,12 @@ export const ROOMS: readonly Room[] = [
   {
     name: "reload",
     files: ["src/reload/*.ts", "src/config/changes.ts"],
-    tests: ["test/config/changes.test.ts", "test/reload/file-watch.test.ts", "test/reload/reloader.test.ts"],
+    tests: [
+      "test/config/changes.test.ts",
+      "test/config/option-changes.test.ts",
+      "test/reload/file-watch.test.ts",
+      "test/reload/reloader.test.ts",
+    ],
   },
   {
     name: "silence",

@@ -198,6 +198,17 @@ describe("a day of a site", () => {
     expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
   });
 
+  test("is sealed for a site without any log too, of which no series is ever complete", async () => {
+    const here = stage(START, "UTC");
+    await here.tags(["101"]);
+    here.service.withoutLog.add("101");
+    await here.work([FIVE], 3 * DAY_MS, 3 * HOUR_MS);
+    expect(faultsOf(here.events())).toEqual([]);
+    expect([here.bySite(), here.bySeries()]).toEqual([[], []]);
+    const second = here.sealed().find(({ date }) => date === "2026-11-02");
+    expect(second).toMatchObject({ expected: 288, withoutLog: 288, series: 1 });
+  });
+
   test("that changes after it was sealed is sealed again once, an hour later, with what changed", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);
