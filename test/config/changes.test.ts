@@ -120,7 +120,7 @@ describe("what a change of the file would do", () => {
 
   test("a source that comes or goes waits for a restart, and one that goes stays until then", () => {
     const both = configured((whole) => {
-      whole.sources.other = { ...whole.sources.main };
+      whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow[0].source = "main";
     });
     for (const [before, after] of [

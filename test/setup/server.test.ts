@@ -22,7 +22,7 @@ describe("the setup page's server", () => {
     const onStart = () => {
       starts += 1;
     };
-    server = await startSetupServer({ setup: made.setup, entry, clock, onStart }, 0);
+    server = await startSetupServer({ setup: made.setup, entry, onStart }, 0);
   });
   afterEach(() => server.close());
 
@@ -215,7 +215,7 @@ describe("the setup page's server", () => {
 
   test("says so where its port is taken", async () => {
     const { port } = new URL(server.url);
-    const second = startSetupServer({ setup: world().setup, entry, clock, onStart: () => {} }, Number(port));
+    const second = startSetupServer({ setup: world().setup, entry, onStart: () => {} }, Number(port));
     await expect(second).rejects.toThrow(`The port ${port} of 127.0.0.1 cannot be used (EADDRINUSE).`);
   });
 
