@@ -7,6 +7,7 @@ import {
   throwFleetKillSwitch,
 } from "#src/fleet/kill-switch.ts";
 import { createLog } from "#src/log.ts";
+import { countingLog } from "../broken-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryDocuments } from "./memory-documents.ts";
@@ -60,6 +61,24 @@ describe("the kill switch of a fleet", () => {
     await throwFleetKillSwitch(connections[1].database, { by: "the command line", at: AT });
     await clock.advance(1_000);
     expect(first.thrown()).toBe(true);
+  });
+
+  test("a database that is away is said once, after two seconds, and that it is back", async () => {
+    const clock = createVirtualClock(0, { turns: 3 });
+    const connection = createMemoryDocuments().connect();
+    const { log: counting, lines } = countingLog(100);
+    const killSwitch = createFleetKillSwitch({ database: connection.database, clock, log: counting });
+    await killSwitch.start(new AbortController().signal);
+    await clock.advance(10_000);
+    connection.state = "fails";
+    await clock.advance(1_900);
+    expect(lines()).toBe(0);
+    await clock.advance(60_000);
+    expect(lines()).toBe(1);
+    connection.state = "well";
+    await clock.advance(5_000);
+    expect(lines()).toBe(2);
+    await killSwitch.stop(1_000);
   });
 
   test.each(["fails", "stalls"] as const)(

@@ -13,6 +13,8 @@ export interface MemoryTables {
   readonly members: Map<string, Member>;
   readonly sources: Map<string, SourceOfFleet>;
   readonly takeovers: Takeover[];
+  /** How many listen for what others do. */
+  listeners(): number;
   /** The digest of the configuration that members run. */
   digest(): string;
 }
@@ -211,6 +213,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
     members,
     sources,
     takeovers,
+    listeners: () => listeners.size,
     digest: () => digest,
     connect() {
       async function reached<T>(work: () => T | Promise<T>): Promise<T> {

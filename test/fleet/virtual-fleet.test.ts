@@ -51,7 +51,7 @@ describe("members that come and go", () => {
     await c.stop();
     expect([...tables.sources.values()].filter(({ holder }) => holder !== null)).toEqual([]);
     await clock.advance(600_000);
-    expect(clock.sleepers()).toBe(0);
+    expect([clock.sleepers(), tables.listeners()]).toEqual([0, 0]);
   });
 
   test("give one source at a time, and the next when somebody has it", async () => {
@@ -61,7 +61,10 @@ describe("members that come and go", () => {
     const b = fleet.member("b");
     await b.start();
     for (const given of [1, 2, 3, 4]) {
-      await clock.advance(1_000);
+      await clock.advance(500);
+      // A look meanwhile, for whatever reason, gives no second one.
+      await b.link.database.transact([b.link.database.notify("fleet")]);
+      await clock.advance(500);
       expect([a.stops.length, b.holding().length]).toEqual([given, given - 1]);
       await clock.advance(1_000);
     }
@@ -141,6 +144,8 @@ describe("who may take part", () => {
       /^Another member with the name a runs in this fleet already, on /,
     );
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
+    // One look a second, of four questions.
+    expect(second.link.asked).toBeLessThanOrEqual(20);
     expect(a.holding()).toHaveLength(9);
     await a.stop();
     await second.stop();
@@ -223,6 +228,16 @@ describe("who may take part", () => {
     expect(a.holding()).toEqual([]);
     await a.stop();
   });
+});
+
+test("the last renewal is a metric, in seconds of the wall clock", async () => {
+  const { clock } = begin();
+  const [a] = (await started("a")) as [VirtualMember];
+  await clock.advance(60_000);
+  const renewed = (await a.metrics.fleetRenewed.get()).values[0]?.value ?? 0;
+  expect(clock.now() / 1_000 - renewed).toBeLessThan(3.1);
+  expect(renewed).toBeLessThanOrEqual(clock.now() / 1_000);
+  await a.stop();
 });
 
 test("the status says who holds what, and who is leaving, draining or not noticed to be lost", async () => {

