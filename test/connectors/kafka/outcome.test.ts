@@ -1,5 +1,8 @@
+import { GenericError } from "@platformatic/kafka";
 import { describe, expect, test } from "vitest";
-import { nameOfCode, refusal } from "#connectors/kafka/outcome.ts";
+import { connectionFailure, nameOfCode, refusal } from "#connectors/kafka/outcome.ts";
+import { recordOf } from "#connectors/kafka/records.ts";
+import { valueEvent } from "../../sample-events.ts";
 
 describe("a broker's code", () => {
   test("that the library does not know is named by its number", () => {
@@ -20,4 +23,18 @@ describe("a broker's code", () => {
   test("about anything but the record rejects no record", () => {
     for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(refusal(code, "t", null)).toBeNull();
   });
+});
+
+test("a failure that only the library knows is retried and named by its code", () => {
+  const failure = connectionFailure(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
+  expect(failure).toMatchObject({
+    kind: "retryable",
+    message: "The Kafka broker at a:1 could not do it at the moment (PLT_KFK_USER).",
+  });
+});
+
+test("a record counts 36 bytes, 10 for each header, and its texts", () => {
+  const { bytes, headers, key, value } = recordOf(valueEvent(1), "plenum.tag");
+  const texts = [key, value, ...[...headers].flat()].reduce((sum, { length }) => sum + length, 0);
+  expect(bytes).toBe(36 + 10 * headers.size + texts);
 });
