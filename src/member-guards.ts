@@ -23,7 +23,7 @@ export const PIN = "approvers";
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** Of this machine: what throws the kill switch here, and which database it is armed for. */
+  /** This machine's state folder: holds its kill switch file and the database it is armed for. */
   readonly stateFolder: string;
   /** Where this machine has the approvals; null without a two-person rule. */
   readonly approvals: string | null;

@@ -16,7 +16,7 @@ export interface InterpolationProblem {
 
 export interface Interpolated {
   readonly problems: readonly InterpolationProblem[];
-  /** Each variable that stands in the file, and where. */
+  /** Each variable that the file names, and its location. */
   readonly used: readonly (Pick<InterpolationProblem, "node" | "path"> & { readonly name: string })[];
 }
 

@@ -10,7 +10,7 @@ interface Schema {
   readonly additionalProperties?: Schema;
 }
 
-/** The configuration with something else at a path, whether it may stand there or not. */
+/** Returns the configuration with another value at a path, valid or not. */
 function withAnother(path: readonly string[]): Config {
   const whole = structuredClone(configured()) as Parts;
   const last = path.at(-1) ?? "";

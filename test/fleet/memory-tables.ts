@@ -23,7 +23,7 @@ export interface MemoryLink {
   readonly database: StateDatabase;
   /** `fails`: each call is refused at once. `stalls`: none is answered. */
   state: "well" | "fails" | "stalls";
-  /** Whether it is told what others do. */
+  /** True where it is notified of changes by others. */
   hears: boolean;
   asked: number;
 }

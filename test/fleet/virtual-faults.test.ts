@@ -100,7 +100,7 @@ describe("a member that is not heard of", () => {
     expect([lease?.leftMs(), a.holding().length]).toEqual([0, 8]);
     await clock.advance(100);
     expect(a.stops).toEqual([["s0", 5_000]]);
-    // Nobody is called x, so it is free: taken again with a higher epoch.
+    // No member is named x, so the source is free and is taken again with a higher epoch.
     await clock.advance(100);
     expect(a.leases.at(-1)).toMatchObject({ source: "s0", epoch: 8 });
     lease?.fenced();

@@ -79,8 +79,8 @@ export function createInventoryPoll<N extends SiteNoun>(
   async function visit(siteId: number, signal: AbortSignal): Promise<Listing<InventoryNouns[N]>> {
     const list = await readList(() => read(siteId, signal, shown));
     polledSince.delete(siteId);
-    // What a list shows is told at once, because the lists of many sites take minutes at their pace. What it
-    // does not show is missing only where the scope says so, after all of them.
+    // Emit what this list shows now: the lists of all sites take minutes. What it does not show is missing only
+    // when the token's scope confirms it, after all lists.
     if (list.complete) await commitShown(parts, job, noun, siteId, list.items, signal);
     return list;
   }
