@@ -15,18 +15,20 @@ test("eight sources with a request under way are stopped within 3 s of 8", async
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
   const asked = new Set<string>();
-  const source = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "Europe/Oslo" };
   const names = Array.from({ length: SOURCES }, (_, n) => `building${n}`);
   const worker = await createWorker({
     config: Config.parse({
       state: { folder },
       status: { port: 0 },
       sources: Object.fromEntries(
-        names.map((name) => [name, { ...source, base_url: `http://127.0.0.1/${name}` }]),
+        names.map((name) => [
+          name,
+          { base_url: `http://127.0.0.1/${name}`, token: { env: `TOKEN_${name}` }, time_zone: "Europe/Oslo" },
+        ]),
       ),
       sinks: {},
     }),
-    environment: { TOKEN: "simulator-token" },
+    environment: Object.fromEntries(names.map((name) => [`TOKEN_${name}`, "simulator-token"])),
     clock,
     log: createLog({ level: "silent" }),
     // A service that never answers: every source has something under way that only an abort ends.

@@ -146,7 +146,7 @@ describe("what is not to be had", () => {
     writeFileSync(place.path("token"), "wrong-token-0815\n");
     const check = await place.plenum("check", "--json");
     expect(check.code).toBe(78);
-    expect(onlyLine(check.stderr)).toBe("1 of 5 checks did not pass.");
+    expect(onlyLine(check.stderr)).toBe("1 of 6 checks did not pass.");
     expect(JSON.parse(check.stdout)).toContainEqual(
       expect.objectContaining({
         what: "source main",
@@ -175,6 +175,7 @@ describe("what is not to be had", () => {
     const check = await place.plenum("check", "--json");
     expect(check.code).toBe(75);
     expect((JSON.parse(check.stdout) as { result: string }[]).map(({ result }) => result)).toEqual([
+      "ok",
       "ok",
       "ok",
       "ok",

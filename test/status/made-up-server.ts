@@ -89,6 +89,6 @@ export function madeUpPages(): (
         }),
     );
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-    return { ...building, ...(await view(url, width)), url, asked, ordered };
+    return { ...building, ...(await view(url, width, false)), url, asked, ordered };
   };
 }
