@@ -327,10 +327,10 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
   note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
   note("nothing is invented", nothingIsInvented(stage, far));
-  note("absence is true", absenceIsTrue(stage, events));
   // Without the ledger or the tag, history is requested and delivered again.
   if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
     note("no point is told twice", noPointIsToldTwice(far));
+    note("absence is true", absenceIsTrue(stage, events));
     const holes = await namedHoles(stage);
     note(
       "unreadable history is fetched or named",
