@@ -163,6 +163,13 @@ describe("an alarm that is not listed", () => {
     expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
   });
 
+  test("is not over by an end before its known start while the alarm may still be listed", () => {
+    const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
+    const found = [{ ...OVER, ...times }];
+    expect(poll(held(), { found, coverage: () => "moving" }).told).toEqual([]);
+    expect(poll(held(), { found }).told).toEqual(["resolved"]);
+  });
+
   test("stands for a later episode that is over, too: both are told, the later one late", () => {
     const { told: kinds, events } = poll(held(), { found: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);

@@ -21,7 +21,16 @@ import {
 import { believed, type LedgerBefore } from "#src/sync/history/ledger-before.ts";
 import { lengthOfAll, merged, type Range, subtract } from "#src/sync/history/ranges.ts";
 import { isResting, refusedNow, refusedPast, takenBack, withoutLog } from "#src/sync/history/refusals.ts";
-import { answeredSpans, hadIn, isHad, SPANS_MAX, spansIn, withSpans } from "#src/sync/history/spans.ts";
+import {
+  answeredIn,
+  answeredSpans,
+  hadIn,
+  heldSpans,
+  isHad,
+  SPANS_MAX,
+  spansIn,
+  withSpans,
+} from "#src/sync/history/spans.ts";
 import { type HeldHistory, isWhole } from "#src/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -359,6 +368,19 @@ describe("why a span is had", () => {
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
+  });
+
+  test("what is unreadable is answered, and requested again as such", () => {
+    const spans = heldSpans([
+      { ...hours(-20, -3), why: "points" },
+      { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
+    ]);
+    const held: HeldHistory = { ...firstSight(RULES, START), spans, state: "following" };
+    expect(openParts(held, hours(-20, 0), START)).toEqual([
+      { ...hours(-3, 0), alone: true, unreadable: true },
+    ]);
+    expect(answeredIn(spans)).toEqual([hours(-20, 0)]);
+    expect(answeredIn(spans)).toBe(answeredIn(spans));
   });
 
   test("a tag that had a log is asked for soon, one that never had one after days", () => {

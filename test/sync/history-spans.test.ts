@@ -230,6 +230,29 @@ describe("a ledger has a bound", () => {
     expect(told(kept).filter(([, , why]) => why === "refused")[0]).toEqual([300, 305, "refused"]);
   });
 
+  const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
+
+  test("above which the two nearest unreadable stretches become one, with the points between them", () => {
+    // Two hours of points between any two, but one hour between the 10th and the 11th.
+    const spans = Array.from({ length: 25 }, (_, n) => [
+      unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
+      span(n < 10 ? 3 * n + 1 : 3 * n, n < 9 ? 3 * n + 3 : 3 * n + 2, "points"),
+    ]).flat();
+    const kept = withSpans([], spans, "5m");
+    expect(kept).toHaveLength(SPANS_MAX);
+    expect(told(kept).slice(17, 20)).toEqual([
+      [25, 27, "points"],
+      [27, 30, "refused"],
+      [30, 32, "points"],
+    ]);
+    expect(kept[18]).toMatchObject({ reason: "unreadable", emitted: true });
+  });
+
+  test("that unreadable stretches on both sides of a hole keep, because its points were not emitted", () => {
+    const spans = Array.from({ length: SPANS_MAX + 2 }, (_, n) => unreadable(2 * n, 2 * n + 1));
+    expect(withSpans([], spans, "5m")).toHaveLength(SPANS_MAX + 2);
+  });
+
   test("that what is had apart from everything else does not keep", () => {
     const apart = Array.from({ length: SPANS_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     expect(withSpans([], apart, "5m")).toHaveLength(SPANS_MAX + 3);

@@ -268,7 +268,8 @@ function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
 /** Returns the resolved record with this relation to the held episode that ended last. */
 function lastWord(known: HeldAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
   const words = (evidence.get(known.alarm.id) ?? []).filter((alarm) => relationOf(known, alarm) === relation);
-  return words.sort((one, other) => (endOf(other) ?? 0) - (endOf(one) ?? 0))[0];
+  // An unreadable end is null, which counts as 0 and so as the earliest.
+  return words.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
 }
 
 /** A record, completed with what is known of its alarm where it says nothing; `counts`: its start does as it is. */

@@ -241,22 +241,23 @@ function bounded(all: readonly Span[]): readonly Span[] {
   return spans;
 }
 
-/** The two unreadable stretches that are nearest to each other become one, with the points between them, which were emitted. */
+/** Joins the two unreadable stretches that are nearest to each other, and the points between them, which were emitted. */
 function withNearestJoined(spans: readonly Span[]): readonly Span[] {
-  let nearest: { readonly from: number; readonly to: number; readonly gapMs: number } | null = null;
-  let from = -1;
-  for (const [to, span] of spans.entries()) {
+  const pairs: { readonly first: Span; readonly from: number; readonly last: Span; readonly to: number }[] =
+    [];
+  let before: { readonly span: Span; readonly at: number } | null = null;
+  for (const [at, span] of spans.entries()) {
     // The points of a hole between them were not emitted.
-    if (spans[to - 1]?.toMs !== span.fromMs) from = -1;
+    if (spans[at - 1]?.toMs !== span.fromMs) before = null;
     if (!isUnreadable(span)) continue;
-    const gapMs = span.fromMs - (spans[from]?.toMs ?? Number.NEGATIVE_INFINITY);
-    if (from >= 0 && gapMs < (nearest?.gapMs ?? Number.POSITIVE_INFINITY)) nearest = { from, to, gapMs };
-    from = to;
+    if (before !== null) pairs.push({ first: before.span, from: before.at, last: span, to: at });
+    before = { span, at };
   }
-  const [first, last] = [spans[nearest?.from ?? -1], spans[nearest?.to ?? -1]];
-  if (nearest === null || first === undefined || last === undefined) return spans;
-  const one: Span = { ...first, toMs: last.toMs, emitted: true };
-  return [...spans.slice(0, nearest.from), one, ...spans.slice(nearest.to + 1)];
+  const gapMs = ({ first, last }: (typeof pairs)[number]) => last.fromMs - first.toMs;
+  const [nearest] = pairs.sort((a, b) => gapMs(a) - gapMs(b));
+  if (nearest === undefined) return spans;
+  const { first, from, last, to } = nearest;
+  return [...spans.slice(0, from), { ...first, toMs: last.toMs, emitted: true }, ...spans.slice(to + 1)];
 }
 
 function pointsOf({ fromMs, toMs }: Span): Span {
