@@ -143,7 +143,14 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
   });
 
   test("points older than the database keeps are left out there, told once, and no dead letters", async () => {
-    await query("", "POST", `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`);
+    const create = `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`;
+    // The server answers before every part of it knows the database.
+    await expect
+      .poll(async () => {
+        await query("", "POST", create);
+        return databases();
+      })
+      .toContain("short");
     const said: { points?: number; total?: number; msg: string }[] = [];
     const log = pino({ level: "warn" }, { write: (line: string) => void said.push(JSON.parse(line)) });
     const config = InfluxConfig.parse({ url: server.url, api: "v1", database: "short" });
