@@ -105,9 +105,14 @@ function matchersOf({ kinds }: Filter): readonly Matcher[] {
   return made;
 }
 
+/** Only `*` is special in a pattern of kinds. Each kind is compared once: a filter is asked about every event. */
 function matcher(pattern: string): Matcher {
-  if (!pattern.includes("*")) return (kind) => kind === pattern;
   // A kind has small letters and hyphens only.
   const isPossible = /^[a-z*-]+$/.test(pattern);
-  return (kind) => isPossible && globMatches(pattern, kind);
+  const known = new Map<Kind, boolean>();
+  return (kind) => {
+    const isMeant = known.get(kind) ?? (isPossible && globMatches(pattern, kind));
+    known.set(kind, isMeant);
+    return isMeant;
+  };
 }

@@ -157,4 +157,18 @@ describe("the worker of a broken file", () => {
     leavePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
+
+  test("may be a member that does not run: its own folder has a kill switch next to the database's", async () => {
+    const { at, state } = place();
+    const folder = state("one");
+    const url = "postgresql://plenum@127.0.0.1/plenum";
+    writeFileSync(
+      at("plenum.yaml"),
+      `state: { folder: ${folder}, postgres: { url: "${url}" } }
+sources: [
+`,
+    );
+    const { fleetState } = await findState(at("plenum.yaml"), {}, AbortSignal.timeout(20_000));
+    expect(fleetState).toMatchObject({ folder, postgres: { url } });
+  });
 });

@@ -1,27 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { createVirtualFleet, type VirtualFleet, type VirtualMember } from "./virtual-fleet.ts";
+import type { VirtualMember } from "./virtual-fleet.ts";
+import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage.ts";
 
-const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
-let fleet: VirtualFleet;
 afterEach(() => expect(fleet.faults).toEqual([]));
-
-function begin(sources: readonly string[] = SOURCES) {
-  fleet = createVirtualFleet(sources);
-  return fleet;
-}
-
-/** Members that have come one after the other, a moment apart. */
-async function started(...names: readonly string[]): Promise<readonly VirtualMember[]> {
-  const members = names.map((name) => fleet.member(name));
-  for (const member of members) {
-    await member.start();
-    await fleet.clock.advance(500);
-  }
-  return members;
-}
-
-const counts = (...members: readonly VirtualMember[]) => members.map((each) => each.holding().length);
-const reasons = () => Object.groupBy(fleet.tables.takeovers, ([, , , , , reason]) => reason);
 
 describe("a member that is not heard of", () => {
   test("is replaced as soon as its lease has run out, and has ended a second before", async () => {

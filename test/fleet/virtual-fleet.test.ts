@@ -2,29 +2,10 @@ import { hostname } from "node:os";
 import { afterEach, describe, expect, test } from "vitest";
 import { sentence } from "#src/errors.ts";
 import { readFleet, setDraining } from "#src/fleet/report.ts";
-import { createVirtualFleet, type VirtualFleet, type VirtualMember } from "./virtual-fleet.ts";
+import type { VirtualMember } from "./virtual-fleet.ts";
+import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage.ts";
 
-const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
-let fleet: VirtualFleet;
 afterEach(() => expect(fleet.faults).toEqual([]));
-
-function begin(sources: readonly string[] = SOURCES) {
-  fleet = createVirtualFleet(sources);
-  return fleet;
-}
-
-/** Members that have come one after the other, a moment apart. */
-async function started(...names: readonly string[]): Promise<readonly VirtualMember[]> {
-  const members = names.map((name) => fleet.member(name));
-  for (const member of members) {
-    await member.start();
-    await fleet.clock.advance(500);
-  }
-  return members;
-}
-
-const counts = (...members: readonly VirtualMember[]) => members.map((each) => each.holding().length);
-const reasons = () => Object.groupBy(fleet.tables.takeovers, ([, , , , , reason]) => reason);
 
 describe("members that come and go", () => {
   test("share evenly, hand over one after the other, and leave nothing behind", async () => {

@@ -5,7 +5,7 @@ import { type LenientState, lenientState } from "../../config/lenient-state.ts";
 import { ConfigError, Retryable } from "../../errors.ts";
 import type { OperatorDoor } from "../../operator/call.ts";
 import { askConfiguration, type FoundWorker, findWorker } from "../../operator/remote.ts";
-import type { PostgresState } from "../../store/config.ts";
+import { StateConfig } from "../../store/config.ts";
 import { lockFile } from "../../store/folder.ts";
 import { complaint } from "./exit.ts";
 import { membersHere } from "./find-worker.ts";
@@ -29,8 +29,8 @@ export interface FoundState {
   readonly running: readonly RunningWorker[];
   /** State folders of a lone worker, also of one that does not run or does not answer. */
   readonly folders: readonly string[];
-  /** The database of a fleet, where the file says it; null otherwise. */
-  readonly postgres: PostgresState | null;
+  /** The state of a fleet, where the file says its database; null otherwise. */
+  readonly fleetState: StateConfig | null;
   /** Why a worker that may be there cannot be asked; null otherwise. */
   readonly trouble: ConfigError | Retryable | null;
 }
@@ -83,9 +83,9 @@ export async function findState(
     said.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   const places = [
     ...pointers,
-    ...foldersOf(said.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => ({
-      ...{ stateFolder, isFleet: isFleets(stateFolder), isSaid: said.folder !== null },
-    })),
+    ...foldersOf(said.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+      return { stateFolder, isFleet: isFleets(stateFolder), isSaid: said.folder !== null };
+    }),
   ];
   const running: RunningWorker[] = [];
   const folders = new Set<string>();
@@ -108,7 +108,7 @@ export async function findState(
   }
   for (const { config } of running)
     if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running, folders: [...folders], postgres: said.postgres, trouble };
+  return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
 
   async function configurationOf(door: OperatorDoor): Promise<Answer | null> {
     try {
@@ -131,6 +131,11 @@ export async function findState(
       return [];
     }
   }
+}
+
+function fleetStateOf({ folder, postgres }: LenientState): StateConfig | null {
+  if (postgres === null) return null;
+  return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
 }
 
 export function lenientStateOf(file: string, environment: Environment): LenientState {

@@ -6,7 +6,7 @@ import type { Config } from "../../config/config.ts";
 import { ConfigError, Retryable, sentence } from "../../errors.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../fleet/kill-switch.ts";
 import { askFleetWrites } from "../../operator/remote.ts";
-import { StateConfig } from "../../store/config.ts";
+import type { StateConfig } from "../../store/config.ts";
 import { findState, type RunningWorker, rejectedLine } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
 import { complaint } from "../shell/exit.ts";
@@ -55,14 +55,12 @@ function ofFile(context: CliContext, file: string, folder: string): KillControls
 
 async function withoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
   const { signal } = context;
-  const { folders, postgres, running, trouble } = await findState(file, process.env, signal);
+  const { fleetState, folders, running, trouble } = await findState(file, process.env, signal);
   const member = running.find(({ config }) => config.state.postgres !== undefined);
   const all = [
     ...folders.map(ofFolder),
     ...(member === undefined ? [] : [ofMember(member, signal)]),
-    ...(member === undefined && postgres !== null
-      ? [ofDatabase({ state: { ...StateConfig.parse({}), postgres } })]
-      : []),
+    ...(member === undefined && fleetState !== null ? [ofDatabase({ state: fleetState })] : []),
   ];
   if (all.length === 0) {
     context.terminal().say(NOT_FOUND, ...(trouble === null ? [] : [sentence(trouble)]));
