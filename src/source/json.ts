@@ -33,7 +33,7 @@ export function parseJson(bytes: Uint8Array): ParsedJson {
   }
 }
 
-/** Where the digits of a number are in a text. */
+/** Range of a number's digits in a text. */
 interface Digits {
   readonly from: number;
   readonly to: number;
@@ -41,13 +41,13 @@ interface Digits {
 
 /** A number with fewer digits is exact. */
 const LONG_DIGITS = 16;
-/** Nothing but an id, and its name in front of it, has to be exact. */
+/** Matches an `id` member up to its number: only ids must be exact. */
 const ID_BEFORE = /"id"\s*:\s*$/;
 const NAME_LENGTH = 40;
 
 /**
- * Ids beyond 2^53 as texts of their digits: as numbers, two of them could become the same. Whatever is a number otherwise
- * stays a number.
+ * Quotes ids above 2^53, so that they keep every digit: as numbers, two of them could become equal. All other numbers stay
+ * numbers.
  */
 function withTextIds(text: string, ids: readonly Digits[]): string {
   if (ids.length === 0) return text;

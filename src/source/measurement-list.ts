@@ -11,7 +11,7 @@ export class LoggedSeries {
   readonly unreadableMs: number[] = [];
   /** A sentence about the first unreadable measurement, with the service's own words; null where there is none. */
   said: string | null = null;
-  /** Whether a measurement has no readable time. Nothing is known of the others then: any bucket may be the one. */
+  /** True where a measurement has no readable time: it may be of any bucket, so the complete log is unreadable. */
   isBroken = false;
   /** Measurements whose number is written as a text. */
   texts = 0;

@@ -21,7 +21,7 @@ export interface ListRequest<T> {
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: Reader<T>;
-  /** Whether a record is left out, so that it does not cost the others of its page; the list is incomplete then. */
+  /** Decides whether a record is left out instead of rejecting its page. The list is incomplete then. */
   readonly leavesOut?: (record: unknown) => boolean;
   /** True where a record without a usable id is left out and reported; otherwise its page is `Malformed`. */
   readonly leavesOutUnreadable?: boolean;

@@ -140,7 +140,7 @@ export interface Page<T> {
   readonly total: number | null;
   /** True when another page follows. */
   readonly more: boolean;
-  /** Records without a usable id, each as the service sent it, cut; only a page of alarms does without them. */
+  /** Records without a usable id, quoted and shortened. Any other page than one of alarms is rejected for them. */
   readonly unreadable?: readonly string[];
 }
 
@@ -155,7 +155,7 @@ export interface ReadReply {
 
 export interface LeftOut {
   readonly id: string;
-  /** `unreadable`: the reply has a value that is none of the interface. `unanswered`: the reply does not list the tag. */
+  /** `unreadable`: the reply has a value that the interface does not allow. `unanswered`: the reply does not list the tag. */
   readonly kind: "unreadable" | "unanswered";
   /** One sentence. */
   readonly reason: string;

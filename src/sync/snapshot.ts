@@ -197,7 +197,7 @@ export interface HeldLeftOut {
   /** Time of the first such reply in a row, UTC. */
   readonly since: string;
   /**
-   * `unreadable`: the reply has a value that is none of the interface. `unanswered`: the reply does not list the tag. Absent
+   * `unreadable`: the reply has a value that the interface does not allow. `unanswered`: the reply does not list the tag. Absent
    * in what an older version stored.
    */
   readonly kind?: "unreadable" | "unanswered";

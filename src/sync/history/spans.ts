@@ -38,7 +38,7 @@ export function isHad({ why }: Pick<Span, "why">): boolean {
   return why !== "refused";
 }
 
-/** It was answered, and the answer could not be read: requested again as the past, and following goes on behind it. */
+/** True for a range that was answered with unreadable data. It is requested again as the past; following continues after it. */
 export function isUnreadable({ reason }: Pick<Span, "reason">): boolean {
   return reason === "unreadable";
 }
