@@ -98,6 +98,7 @@ export async function buildSync(options: {
     demand,
     mayFetchPast: backPressure.mayFetchPast,
     onLogged,
+    knowsTagsOf: sync.knowsTagsOf,
   });
   const live = createLiveReads({
     source,
@@ -109,6 +110,7 @@ export async function buildSync(options: {
     classes: entry.read,
     scope,
     demand,
+    isFirstInventory: () => !sync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
     onSuddenNulls: (siteId) => sync.recheckGateways(siteId),

@@ -10,10 +10,12 @@ export interface Job {
   /** Cron expression of 5 or 6 fields in UTC; false switches the job off. */
   readonly schedule: string | false;
   /**
-   * True: runs once at the start, in the order of the list of jobs, one after the other, and takes its ticks only
-   * after that. False: waits for its first tick and starts with it, whatever the others are doing.
+   * True: runs once at the start, in the order of the list of jobs, one after the other (but see `isLong`), and takes its
+   * ticks only after that. False: waits for its first tick and starts with it, whatever the others are doing.
    */
   readonly firstRun: boolean;
+  /** True: its first run may take minutes, so the first runs of the jobs after it do not wait for its end. */
+  readonly isLong?: boolean;
   /** The ability of the token that the job needs (interface, Authentication 3), for a clear sentence after a 403. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;

@@ -4,6 +4,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { Change } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
+import type { FirstInventoryProgress } from "./first-inventory.ts";
 import type { Holding } from "./holding.ts";
 import type { TokenScope } from "./scope.ts";
 
@@ -16,6 +17,9 @@ export interface PollParts {
   readonly metrics: Metrics;
   readonly scope: TokenScope;
   readonly holding: Holding;
+  readonly firstInventory: Pick<FirstInventoryProgress, "page">;
+  /** Sites whose list of tags was read to its end since the start, whatever came of it. */
+  readonly listedSites: Set<number>;
   /** Commits what a job found, as src/sync/availability.ts says; `returning` marks the pass after an outage. */
   commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }

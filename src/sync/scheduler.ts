@@ -296,7 +296,10 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     postponed.resolve();
   }
 
-  /** First runs, and after an outage what was missed: one after the other, in order, whatever comes of each. */
+  /**
+   * First runs, and after an outage what was missed: in order, whatever comes of each; one after the other, but for long
+   * ones, which the next ones do not wait for.
+   */
   async function catchUp(): Promise<void> {
     for (;;) {
       await outage.over(end.signal);
@@ -307,8 +310,15 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
         continue;
       }
       pending.delete(runner.name);
-      await run(runner);
+      if (runner.job().isLong === true) beside(runNext(runner));
+      else await run(runner);
     }
+  }
+
+  /** A run that begins after the one that is under way: that one may have begun before there was something new. */
+  async function runNext(runner: Runner): Promise<void> {
+    await runningNow.get(runner.name);
+    await run(runner);
   }
 
   function onTick(runner: Runner, offsetMs: number): void {

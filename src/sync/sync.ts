@@ -12,6 +12,7 @@ import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import type { Follower } from "./follower.ts";
+import { createFirstInventory, type FirstInventory } from "./first-inventory.ts";
 import { createHolding, withHeld } from "./holding.ts";
 import { hasOffline } from "./inventory/behind-gateway.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
@@ -25,7 +26,7 @@ import type { PollParts } from "./poll-parts.ts";
 import { matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
-import { type Held, type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
+import { type Held, type HeldPoll, type HeldTagSeen, type HeldToken, syncSet } from "./snapshot.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
@@ -52,6 +53,10 @@ export interface Sync {
   offlineGatewayOf(siteId: number): string | null;
   /** Many values of this site turned null at once: reads its list of gateways soon, unless that would say nothing new. */
   recheckGateways(siteId: number): void;
+  /** How far the first reading of the building's lists is; costs the same for every size. */
+  firstInventory(): FirstInventory;
+  /** False while only a part of a site's tags may be known, because its first list is not read to its end. */
+  knowsTagsOf(siteId: number): boolean;
   /** The polls at their times, and beside them what goes on all the time: live reads, history. Called once. */
   service(followers: readonly Follower[]): Service;
   /**
@@ -86,7 +91,11 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     scope.recall({ ...lastToken.lost, ...Object.fromEntries(down) });
   }
 
-  const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
+  const firstInventory = createFirstInventory(
+    (job) => (holding.get<HeldPoll>(pollSet).get(job)?.lastSuccess ?? null) !== null,
+  );
+  const listedSites = new Set<number>();
+  const systemsRead = Promise.withResolvers<void>();
   const partsFor = (settings: SyncConfig): PollParts => ({
     source,
     config: settings,
@@ -95,6 +104,8 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     metrics,
     scope,
     holding,
+    firstInventory,
+    listedSites,
     commit: availability.commit,
   });
   const alone = oneAtATime();
@@ -132,9 +143,11 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   });
   const jobs = () => {
     gateways = gatewayPollOf(partsFor(config), offline);
-    return ownJobs(partsFor(config), { ...polls, gateways, tags: tagPoll() }, knowsTags);
+    const own = ownJobs(partsFor(config), { ...polls, gateways, tags: tagPoll() }, systemsRead.resolve);
+    firstInventory.only(own);
+    return own.map(firstInventory.watched);
   };
-  const tagPoll = () => followedBy(createTagPoll(partsFor(config)), options.tagsListed);
+  const tagPoll = () => followedBy(createTagPoll(partsFor(config), systemsRead.promise), options.tagsListed);
   let scheduler: Scheduler | null = null;
 
   /** What the polls of alarms remember beyond the store; made anew only where their own settings change. */
@@ -191,6 +204,11 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     },
     offlineGatewayOf: offline.of,
     recheckGateways: gatewayRecheck.request,
+    firstInventory: firstInventory.now,
+    knowsTagsOf: (siteId) =>
+      config.schedules.tags === false ||
+      listedSites.has(siteId) ||
+      holding.get<HeldTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId)),
   };
 }
 
@@ -229,11 +247,16 @@ function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPol
   );
 }
 
-/** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
+/**
+ * In the order of their first runs: what decides the scope first, then what matters most. The list of tags goes beside all
+ * that follow it, request by request in turn with the short lists: its first page comes within a second, so values do too,
+ * and the gateways of a building with 60 pages of tags are known within seconds. After a restart the stored tags are read
+ * at once, and a gateway that went away meanwhile is noticed before hosts and systems are listed.
+ */
 function ownJobs(
   parts: PollParts,
   { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", Runs>,
-  knowsTags: boolean,
+  systemsRead: () => void,
 ): readonly Job[] {
   const { source } = parts;
   const { schedules } = parts.config;
@@ -250,22 +273,24 @@ function ownJobs(
   const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal, held) =>
     source.systems({ siteId }, signal, held),
   );
-  const gatewayList = job("gateways", gateways, "read:gateways");
-  const tagList = job("tags", tags, "read:tags");
-  const systemList = job("systems", systems, "read:systems");
-  const needsSystems = parts.config.inventory.tags_of_systems;
+  const tagList = { ...job("tags", tags, "read:tags"), isLong: true };
+  const hostList = job("hosts", hosts, "read:hosts");
+  const systemList = job("systems", endedBy(systems, systemsRead), "read:systems");
+  if (schedules.systems === false) systemsRead();
   return [
     job("token", createTokenPoll(parts)),
     job("sites", createSitePoll(parts)),
-    job("alarms", alarms, "read:alarms"),
-    // Nothing can be read before the tags are known; where they are, a gateway that went away is the news.
-    ...(knowsTags ? [gatewayList] : []),
-    ...(needsSystems ? [systemList] : []),
     tagList,
-    ...(knowsTags ? [] : [gatewayList]),
-    ...(needsSystems ? [] : [systemList]),
-    job("hosts", hosts, "read:hosts"),
+    job("alarms", alarms, "read:alarms"),
+    job("gateways", gateways, "read:gateways"),
+    // Which tags a system has is learned after the list of tags.
+    ...(parts.config.inventory.tags_of_systems ? [systemList, hostList] : [hostList, systemList]),
     // It may take many pages, and tells only what is over.
     job("resolved_sweep", sweep, "read:alarms"),
   ];
+}
+
+/** The same work, and something after each run of it, whatever came of it. */
+function endedBy({ run }: Runs, then: () => void): Runs {
+  return { run: (signal) => run(signal).finally(then) };
 }

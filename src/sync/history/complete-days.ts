@@ -53,8 +53,10 @@ export function createCompleteDays(options: {
   readonly clock: Clock;
   readonly source: string;
   readonly book: Pick<HistoryBook, "series">;
+  /** A site of which only a part of the tags may be known has no complete day. */
+  readonly knowsTagsOf: (siteId: number) => boolean;
 }): CompleteDays {
-  const { store, clock, source, book } = options;
+  const { store, clock, source, book, knowsTagsOf } = options;
   const completeSet = syncSet("history-complete", source);
   const sealedSet = syncSet("day-sealed", source);
   const changedSet = syncSet("day-changed", source);
@@ -276,7 +278,7 @@ export function createCompleteDays(options: {
       isMoved = false;
       comparedAtMs = clock.monotonic();
       const nowMs = clock.now();
-      const sites = reachOfSites(book.series());
+      const sites = reachOfSites(book.series(), knowsTagsOf);
       await tellComplete(sites, nowMs);
       // Counted at the next look: until then whatever is settled notes that they are about to be sealed.
       due = sealable(sites, nowMs);
@@ -305,7 +307,10 @@ function groupName({ rules, total }: Series): string {
 }
 
 /** Series with the same rules share them, and mostly reach the same: what they add is looked up, not made anew. */
-function reachOfSites(all: readonly Series[]): ReadonlyMap<number, SiteReach> {
+function reachOfSites(
+  all: readonly Series[],
+  knowsTagsOf: (siteId: number) => boolean,
+): ReadonlyMap<number, SiteReach> {
   const sites = new Map<number, SiteReach>();
   for (const series of all) {
     const { siteId } = series.placed;
@@ -320,5 +325,6 @@ function reachOfSites(all: readonly Series[]): ReadonlyMap<number, SiteReach> {
     if (group.size === 1) site.groups.set(name, group);
     if (!sites.has(siteId)) sites.set(siteId, site);
   }
+  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
   return sites;
 }

@@ -54,6 +54,8 @@ export interface HistoryPullOptions {
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
   readonly valuesMax: number;
   readonly onLogged?: OnLogged;
+  /** False while only a part of a site's tags may be known, so that no day of it can be complete; always true by default. */
+  readonly knowsTagsOf?: (siteId: number) => boolean;
 }
 
 const REFRESH_MS = 60_000;
@@ -85,7 +87,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
   const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
   const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
-  const days = createCompleteDays({ store, clock, source: source.name, book });
+  const { knowsTagsOf = () => true } = options;
+  const days = createCompleteDays({ store, clock, source: source.name, book, knowsTagsOf });
   const { onLogged } = options;
   const settle = createHistorySettle({
     store,
@@ -118,6 +121,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let dueSinceMs: number | null = null;
   let notedDueMs = Number.NEGATIVE_INFINITY;
   let probing = false;
+  /** When it was last asked which tags have a log, on the monotonic clock. */
+  let learnedAtMs = Number.NEGATIVE_INFINITY;
   let failures = 0;
   let isHeld = false;
 
@@ -154,8 +159,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     scope.changes.rings() !== scopeChanges ||
     (await orders.haveChanged());
 
-  /** `past`: also what lies before the first sight, and learning who has a log. */
-  function nextTask(kind: "series" | "totals", past: boolean): Task | null {
+  /** `past`: also what lies before the first sight. `learn`: also which tags have a log. */
+  function nextTask(kind: "series" | "totals", { past, learn }: { past: boolean; learn: boolean }): Task | null {
     const nowMs = clock.now();
     const free = book
       .series()
@@ -181,8 +186,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         nowMs,
         limit,
       );
-    // Learning waits for a slot that live reads leave over: some always do, because no plan counts on all of them.
-    const toLearn = probing || !past ? null : probe.next(nowMs);
+    const toLearn = probing || !learn ? null : probe.next(nowMs);
     const isDue = first !== null || (!probing && probe.waiting() > 0);
     if (isDue) dueSinceMs ??= clock.monotonic();
     else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
@@ -195,6 +199,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const isFull = ask === null || ask.alone || ask.series.length === TAGS_PER_REQUEST;
     return ask === null || (probing && !isFull) ? null : { ask };
   }
+
+  /** Without a slot that live reads leave over, learning still has what the plan says. */
+  const isLearningDue = () => clock.monotonic() - learnedAtMs >= 60_000 / Math.max(0.01, learningRate());
 
   const learningRate = () =>
     learningPerMinute(probe.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
@@ -221,11 +228,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     let task: Task | null = null;
     const decide = ({ own }: SlotOffer): Task | null => {
       // A slot that the live reads did not let pass is for what happens now, not for the past.
-      task = nextTask(kind, !own && !isHeld);
+      task = nextTask(kind, { past: !own && !isHeld, learn: !isHeld && (!own || isLearningDue()) });
       if (task === null) return null;
       for (const each of seriesIn(task)) each.busy = true;
-      if ("probe" in task) probing = true;
-      else wasAlone = task.ask.alone;
+      if ("probe" in task) {
+        probing = true;
+        learnedAtMs = clock.monotonic();
+      } else wasAlone = task.ask.alone;
       begun();
       return task;
     };
@@ -307,7 +316,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
     notedDueMs = clock.monotonic();
     // Also while no slot is offered it is noted since when something is due.
-    nextTask("series", false);
+    nextTask("series", { past: false, learn: false });
     await days.look();
   }
 }

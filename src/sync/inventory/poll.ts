@@ -76,12 +76,32 @@ export function createInventoryPoll<N extends SiteNoun>(
   /** Sites that `pollSite` read after the poll that is running: the older list must not revert what it found. */
   const polledSince = new Set<number>();
 
-  async function visit(siteId: number, signal: AbortSignal): Promise<Listing<InventoryNouns[N]>> {
-    const list = await readList(() => read(siteId, signal, shown));
+  /**
+   * The pages of one list, each after it was committed where it is a list of tags: the pages take minutes, and tags are read
+   * as soon as they are known. A page says nothing of what it does not show.
+   */
+  async function* pagesOf(
+    siteId: number,
+    signal: AbortSignal,
+    at: { readonly site: number; readonly sites: number } | null,
+  ): AsyncGenerator<Page<InventoryNouns[N]>, void> {
+    for await (const page of read(siteId, signal, shown)) {
+      if (noun === "tag") await commitShown(parts, job, noun, siteId, page.items, signal);
+      if (at !== null) parts.firstInventory.page(job, at, page);
+      yield page;
+    }
+  }
+
+  async function visit(
+    siteId: number,
+    signal: AbortSignal,
+    at: Parameters<typeof pagesOf>[2] = null,
+  ): Promise<Listing<InventoryNouns[N]>> {
+    const list = await readList(() => pagesOf(siteId, signal, at));
     polledSince.delete(siteId);
     // Emit what this list shows now: the lists of all sites take minutes. What it does not show is missing only
     // when the token's scope confirms it, after all lists.
-    if (list.complete) await commitShown(parts, job, noun, siteId, list.items, signal);
+    if (list.complete && noun !== "tag") await commitShown(parts, job, noun, siteId, list.items, signal);
     return list;
   }
 
@@ -114,7 +134,13 @@ export function createInventoryPoll<N extends SiteNoun>(
         sites,
         async (siteId) => {
           begunAt.set(siteId, isoUtc(clock.now()));
-          return visit(siteId, signal);
+          const list = await visit(siteId, signal, { site: begunAt.size, sites: sites.length });
+          if (noun !== "tag") return list;
+          parts.listedSites.add(siteId);
+          const seen = holding.get<HeldTagSeen>(syncSet("tag-seen", source.name)).get(String(siteId));
+          // After a crash in the midst of the first lists it is known which sites were listed.
+          if (seen == null) await rememberSight(new Map([[siteId, list]]), begunAt);
+          return list;
         },
         signal,
       );

@@ -2,7 +2,7 @@ import type { System, Tag } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { sourceUri } from "../../event.ts";
 import { documentSet } from "../../store/store.ts";
-import { othersTurn } from "../../waiting.ts";
+import { abortable, othersTurn } from "../../waiting.ts";
 import type { JobOutcome } from "../job.ts";
 import { type Listing, shownBy } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
@@ -13,8 +13,11 @@ import { createInventoryPoll, followedSites, type Poll, readList, SLICE, shownAs
 import { commitSeen } from "./sight.ts";
 import { type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
 
-/** As the list of tags, and after it, where wanted, which tags each system has: one list for each system. */
-export function createTagPoll(parts: PollParts): Poll {
+/**
+ * As the list of tags, and after it, where wanted, which tags each system has: one list for each system. `systemsRead`
+ * resolves when the first run of the list of systems has ended.
+ */
+export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
   const { source, config, holding, clock, scope } = parts;
   const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, held) =>
     source.tags({ siteId }, signal, held),
@@ -107,6 +110,7 @@ export function createTagPoll(parts: PollParts): Poll {
     async run(signal) {
       const outcome = await tags.run(signal);
       if (!config.inventory.tags_of_systems) return outcome;
+      await abortable(systemsRead, signal);
       const places = await learnPlaces(signal);
       return outcome.kind === "ok" ? places : outcome;
     },

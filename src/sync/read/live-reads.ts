@@ -64,13 +64,21 @@ export interface LiveReadOptions extends ReadCommitOptions {
   readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
   /** What following history takes of the same quota. */
   readonly demand: Demand;
+  /** Whether the lists are being read for the first time, so that most tags may be unknown; never unless given. */
+  readonly isFirstInventory?: () => boolean;
 }
 
 /** The ability that it takes (interface, GET tags/read). */
 const ABILITY = "read:tags";
-/** How often the choice of tags is made anew from the inventory, in milliseconds; more often while there are none. */
+/** How often the choice of tags is made again from the inventory, in milliseconds. */
 const REFRESH_MS = 60_000;
-const FIRST_LOOK_MS = 1_000;
+/** How often it is looked whether more tags are known, while there are none or more come, in milliseconds. */
+const GROWTH_LOOK_MS = 1_000;
+/**
+ * So many times the tags that are on the board must be known before the choice is made again within the minute. 50,000 tags
+ * that come page by page are then chosen from about 30 times, and not 500 times.
+ */
+const GROWTH = 1.25;
 const UNDER_WAY_MAX = 6;
 /** The same after a failure that concerned all, until something is read: the next request only tries. */
 const TRYING_MAX = 1;
@@ -103,7 +111,17 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const controls = createControls((tried) => board.control(tried));
   /** Of the inventory that the board was made from. */
   let watchedVersions: string | null = null;
+  /** Of the inventory at the last look. */
+  let seenVersions: string | null = null;
+  /** Tags that were stored when the board was made, also those that no class selects. */
+  let storedTags = 0;
+  /** When the choice of tags was last made, on the monotonic clock. */
+  let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let lastStretch: Stretch | null = null;
+  /** The largest factor that the log knows of. */
+  let loggedFactor = 1;
+  /** Slots that first readings of tags took of the share that the plan leaves to history. */
+  let owedToHistory = 0;
   let shownClasses: readonly string[] = [];
 
   const bucket = () => {
@@ -128,16 +146,37 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   async function refresh(): Promise<void> {
     await watchTags();
     await breathAmong(board.size());
-    board.turnPage();
+    const isMinute = clock.monotonic() - refreshedAtMs >= REFRESH_MS - GROWTH_LOOK_MS;
+    if (isMinute) board.turnPage();
+    if (isMinute) refreshedAtMs = clock.monotonic();
     tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
     await breathAmong(board.size());
     showFreshness();
   }
 
+  /** Refreshes when it is time, or when so many more tags are known; after how many milliseconds to look again. */
+  async function look(): Promise<number> {
+    const versions = await inventoryVersions();
+    const isGrowing = versions !== seenVersions;
+    seenVersions = versions;
+    const leftMs = () => refreshedAtMs + REFRESH_MS - clock.monotonic();
+    // Turns that look may come a second early.
+    if (board.size() === 0 || watchedVersions === null || leftMs() <= GROWTH_LOOK_MS) await refresh();
+    else if (versions !== watchedVersions) {
+      const { size } = await store.documents<unknown>(documentSet("tag", source.name));
+      if (size >= GROWTH * storedTags) await refresh();
+    }
+    return board.size() === 0 || isGrowing ? GROWTH_LOOK_MS : Math.max(GROWTH_LOOK_MS, leftMs());
+  }
+
+  async function inventoryVersions(): Promise<string> {
+    const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
+    return (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
+  }
+
   /** Takes the tags on the board as the inventory has them; where that is as it was, nothing is read. */
   async function watchTags(): Promise<void> {
-    const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
-    const versions = (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
+    const versions = await inventoryVersions();
     if (versions === watchedVersions) return;
     const asOf = classOf;
     // Tags of a site that the token does not see stay on the board, so that they are due when it does, not a minute later.
@@ -158,6 +197,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, aside, nowMs, toMonotonic });
+    storedTags = tags.length;
     // While it was read, other classes may have come.
     watchedVersions = asOf === classOf ? versions : null;
   }
@@ -180,11 +220,14 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     shownClasses = classes.map(({ name }) => name);
   }
 
-  /** Once when it begins or changes much, and once when it is over. */
+  /** Logs it once when it begins or changes much, and once when it is over; not while the building is being listed. */
   function tellStretch(next: Stretch): void {
-    const before = worstFactor(lastStretch);
+    lastStretch = next;
+    if (options.isFirstInventory?.() === true) return;
+    const before = loggedFactor;
     const now = worstFactor(next);
     const changed = before === 1 ? now > 1 : now === 1 || Math.abs(now / before - 1) > 0.2;
+    if (changed) loggedFactor = now;
     if (changed && now > 1) {
       log.warn(
         { demand: next.demand, factors: Object.fromEntries(next.factors) },
@@ -193,7 +236,19 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     } else if (changed) {
       log.info({ demand: next.demand }, "the live reads fit into the quota again");
     }
-    lastStretch = next;
+  }
+
+  /**
+   * Whether a slot is left to history though tags wait for their first reading. No promise needs it: of 6,000 tags the first
+   * readings take 15 minutes, and in each of them history gets the share that the plan leaves it.
+   */
+  function leavesToHistory(group: readonly string[]): boolean {
+    if (!group.every((id) => board.known(id)?.lastMs === null)) return false;
+    const left = 1 - share();
+    owedToHistory += left / (1 - left);
+    if (owedToHistory < 1) return false;
+    owedToHistory -= 1;
+    return true;
   }
 
   /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
@@ -214,7 +269,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       giveBack();
       const spacingMs = slotMs();
       group = nextGroup(lane === "spare", spacingMs);
-      if (group.length === 0) return { passMs: spacingMs };
+      if (group.length > 0 && lane === "live" && leavesToHistory(group)) group = [];
+      if (group.length === 0) {
+        const isEmpty = board.size() === 0;
+        return { passMs: isEmpty ? Math.min(spacingMs, GROWTH_LOOK_MS) : spacingMs };
+      }
       startedAtMs = clock.monotonic();
       board.sent(group, startedAtMs);
       begun();
@@ -307,10 +366,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         signal: AbortSignal.any([leaving, forced, over.signal]),
         bell: changed,
         looks: true,
-        async turn() {
-          await refresh();
-          return board.size() === 0 ? FIRST_LOOK_MS : REFRESH_MS;
-        },
+        turn: look,
         fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
       });
       try {

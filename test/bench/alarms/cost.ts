@@ -70,6 +70,8 @@ export async function costOf(alarms: number): Promise<PollCost> {
       metrics: createMetrics(),
       scope,
       holding,
+      firstInventory: { page() {} },
+      listedSites: new Set(),
       async commit(_job, change) {
         events += change.events?.length ?? 0;
         // The events go to the store; what a poll keeps is the snapshot.

@@ -1,0 +1,137 @@
+import type { Transport } from "#src/source/transport.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+
+/** A service with as many sites and tags as a test wants; the simulator's world is too small for 50,000 tags. */
+export interface LargeBuilding {
+  readonly transport: (transport: Transport, clock: VirtualClock) => Transport;
+  /** Every request in the order of its arrival; `atMs` on the monotonic clock. */
+  readonly requests: readonly Asked[];
+  /** Changes what a request is answered with; undefined leaves it as it is. */
+  fail: ((asked: Asked) => { readonly status: number; readonly body: object } | undefined) | null;
+}
+
+export interface Asked {
+  readonly endpoint: string;
+  readonly query: URLSearchParams;
+  readonly atMs: number;
+}
+
+export interface LargeBuildingOptions {
+  readonly sites: number;
+  /** Of each site. */
+  readonly tags: number;
+  readonly hosts?: number;
+  readonly latencyMs?: number;
+}
+
+const LATENCY_MS = 50;
+
+export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
+  const { sites, tags, hosts = 20, latencyMs = LATENCY_MS } = options;
+  const requests: Asked[] = [];
+  const building: { -readonly [key in keyof LargeBuilding]: LargeBuilding[key] } = {
+    requests,
+    fail: null,
+    transport: (_simulator, clock) => async (request, signal) => {
+      await clock.sleep(latencyMs, signal);
+      const [path = "", search = ""] = request.path.split("?");
+      const query = new URLSearchParams(search);
+      const asked = { endpoint: path.replace("/api/v1/", ""), query, atMs: clock.monotonic() };
+      requests.push(asked);
+      const failed = building.fail?.(asked);
+      const { status, body } = failed ?? { status: 200, body: answer(asked, clock) };
+      return { status, headers: {}, body: new TextEncoder().encode(JSON.stringify(body)) };
+    },
+  };
+
+  function answer({ endpoint, query }: Asked, clock: VirtualClock): object {
+    const siteId = Number(query.get("site_id"));
+    const ids = (query.get("tags") ?? "").split(",");
+    switch (endpoint) {
+      case "me":
+        return {
+          data: {
+            user: { id: 1, name: "Test", email: "test@example.com" },
+            token: {
+              name: "test",
+              abilities: ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"],
+              expires_at: "2030-01-01T00:00:00Z",
+              sites: Array.from({ length: sites }, (_, n) => siteRecord(n + 1)),
+            },
+          },
+        };
+      case "sites":
+        return page(query, sites, (n) => siteRecord(n + 1));
+      case "alarms":
+        return page(query, 0, () => ({}));
+      case "tags":
+        return page(query, tags, (n) => tagRecord(String(siteId * 1_000_000 + n)));
+      case "gateways":
+        return page(query, 1, () => ({
+          type: "gateways",
+          id: String(siteId),
+          attributes: {
+            display_name: `Gateway ${siteId}`,
+            online: true,
+            version: "1",
+            hardware: "1",
+            ip_address: "192.0.2.1",
+            location: "",
+          },
+        }));
+      case "hosts":
+        return page(query, hosts, (n) => ({
+          type: "hosts",
+          id: String(siteId * 1_000_000 + n),
+          attributes: {
+            display_name: `Host ${n}`,
+            description: null,
+            type: "device",
+            model_name: "M",
+            ip: "192.0.2.2",
+            mac_address: null,
+            gateway: { id: siteId, display_name: `Gateway ${siteId}` },
+          },
+        }));
+      case "systems":
+        return page(query, 0, () => ({}));
+      case "tags/read":
+        return { data: ids.map((id) => ({ ...tagRecord(id), value: 21.5 })) };
+      case "tags/history":
+        return {
+          data: ids.map((id) => ({ ...tagRecord(id), type: "logs", measurements: measurements(query, clock) })),
+        };
+      default:
+        throw new Error(`This building does not answer ${endpoint}.`);
+    }
+  }
+
+  return building;
+}
+
+function measurements(query: URLSearchParams, clock: VirtualClock): readonly object[] {
+  if (query.get("resolution") === "1mo") return [{ timestamp: "2026-01-01T00:00:00Z", value: 1 }];
+  const toMs = Math.min(Date.parse(query.get("to") ?? ""), clock.now());
+  return [{ timestamp: new Date(Math.floor(toMs / 300_000) * 300_000 - 300_000).toISOString(), value: 1 }];
+}
+
+function siteRecord(id: number) {
+  return { id, display_name: `Site ${id}` };
+}
+
+function tagRecord(id: string) {
+  return { type: "tags", id, attributes: { display_name: `Tag ${id}`, description: null, unit: "°C" } };
+}
+
+function page(query: URLSearchParams, total: number, record: (n: number) => object): object {
+  const size = Number(query.get("per_page") ?? "100");
+  const number = Number(query.get("page") ?? "1");
+  const last = Math.max(1, Math.ceil(total / size));
+  const from = (number - 1) * size;
+  const data = Array.from({ length: Math.max(0, Math.min(size, total - from)) }, (_, n) => record(from + n));
+  return {
+    data,
+    links: { first: null, last: null, prev: null, next: number < last ? `http://127.0.0.1/?page=${number + 1}` : null },
+    meta: { current_page: number, from: from + 1, last_page: last, path: "", per_page: size, to: from + data.length, total },
+  };
+}
