@@ -143,6 +143,7 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined, me
     plan: work.plan,
     historyStarvesSince: work.historyStarvesSince,
     suddenChanges: work.suddenChanges,
+    firstInventory: work.firstInventory,
     lastPolls: () => lastPolls(metrics, source.name),
   };
 }

@@ -15,6 +15,7 @@ import { serviceClock } from "./source/clock-skew.ts";
 import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
+import { inventoryMessage } from "./sync/first-inventory.ts";
 import { createHistoryPull } from "./sync/history/pull.ts";
 import { valuesIn } from "./sync/history/window.ts";
 import { createDemand } from "./sync/plan/demand.ts";
@@ -136,6 +137,12 @@ export async function buildSync(options: {
     requests: () => built.trace.latest(),
     suddenChanges: () => live.status().suddenChanges,
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
+    firstInventory() {
+      const first = sync.firstInventory();
+      const { pagesRead, pagesTotal, done } = first;
+      const message = inventoryMessage(first, entry.quota.list_requests_per_minute);
+      return { pagesRead, pagesTotal, done, message };
+    },
   };
   return {
     service,

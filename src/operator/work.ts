@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
-import type { LiveTag, SuddenChange, TagReading } from "../sync/work.ts";
+import type { FirstInventoryReport, LiveTag, SuddenChange, TagReading } from "../sync/work.ts";
 import { call, type OperatorDoor } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
@@ -15,6 +15,7 @@ export interface SourceWork {
   suddenChanges(): readonly SuddenChange[];
   /** Since when history has been due and got no turn, UTC; null while it gets its share. */
   historyStarvesSince(): string | null;
+  firstInventory(): FirstInventoryReport;
 }
 
 export interface TagWork {

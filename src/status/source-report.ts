@@ -10,6 +10,7 @@ import {
   type HeldLeftOut,
   type HeldPoll,
   type HeldQuarantine,
+  type HeldTagSeen,
   type HeldToken,
   type HeldUnavailability,
   type HeldValue,
@@ -17,7 +18,7 @@ import {
   syncSet,
   type TypeDoubt,
 } from "../sync/snapshot.ts";
-import type { SuddenChange } from "../sync/work.ts";
+import type { FirstInventoryReport, SuddenChange } from "../sync/work.ts";
 import { type JobReport, jobReports, type Paces } from "./job-report.ts";
 import { knownCount, lastCount, type Reading, readingOf } from "./reading.ts";
 import { oncePer, type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
@@ -70,6 +71,8 @@ export interface SourceReport {
   readonly typeDoubts: readonly TypeDoubted[];
   /** Values that changed at once and are not settled yet; empty when no worker is running. */
   readonly suddenChanges: readonly SuddenChange[];
+  /** How far the first reading of the building's lists is; null when no worker is running. */
+  readonly firstInventory: FirstInventoryReport | null;
   /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
   readonly plan: PlanReport | null;
 }
@@ -98,6 +101,7 @@ export interface LiveSource {
   historyStarvesSince?(): string | null;
   /** Values that changed at once and are not settled yet. */
   suddenChanges?(): readonly SuddenChange[];
+  firstInventory?(): FirstInventoryReport;
   /** Last good polls by job, UTC; what is written in the state can be a minute old. */
   lastPolls?(): Promise<ReadonlyMap<string, string>>;
 }
@@ -185,6 +189,7 @@ export async function sourceReport(
   const [
     sites,
     tags,
+    tagsSeen,
     gateways,
     alarms,
     values,
@@ -199,6 +204,7 @@ export async function sourceReport(
   ] = await Promise.all([
     watched<Held<Site>>(documentSet("site", name)),
     steady<Held<Tag>>(documentSet("tag", name)),
+    watched<HeldTagSeen>(syncSet("tag-seen", name)),
     watched<Held<Gateway>>(documentSet("gateway", name)),
     watched<HeldAlarm>(documentSet("alarm", name)),
     watched<HeldValue>(documentSet("value", name)),
@@ -248,8 +254,9 @@ export async function sourceReport(
     return {
       id: site.id,
       displayName: site.displayName,
-      // Each site's list is told as it comes: what was seen of it is all of it.
-      tags: tagsOf.get(site.id) ?? (lastCount(readings.tags) === null ? null : 0),
+      // While the first lists come, page by page, the number is known of sites whose list was read to its end.
+      tags:
+        lastCount(readings.tags) === null && !tagsSeen.has(String(site.id)) ? null : (tagsOf.get(site.id) ?? 0),
       gateways: {
         online: gatewaysKnown ? isOnline(true) : null,
         all: lastCount(readings.gateways) === null ? null : own.length,
@@ -303,6 +310,7 @@ export async function sourceReport(
       return tag === undefined ? [] : [{ id, displayName: tag.displayName, unit: tag.unit, doubt }];
     }),
     suddenChanges: live?.suddenChanges?.() ?? [],
+    firstInventory: live?.firstInventory?.() ?? null,
     plan:
       live === null
         ? null

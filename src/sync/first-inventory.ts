@@ -1,4 +1,5 @@
 import { ConfigError } from "../errors.ts";
+import { counted } from "../plural.ts";
 import type { Page } from "../source/source.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
@@ -18,6 +19,11 @@ export interface FirstInventory {
   readonly done: boolean;
   /** The same pages for the lists of gateways, hosts and systems together. */
   readonly others: { readonly pagesRead: number; readonly pagesTotal: number };
+}
+
+/** The same for the status; `message` is for a person, null when it is done. */
+export interface FirstInventoryReport extends Pick<FirstInventory, "pagesRead" | "pagesTotal" | "done"> {
+  readonly message: string | null;
 }
 
 /** Follows the first runs of the lists. Each answer costs the same, however large the building is. */
@@ -57,9 +63,12 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
         if (job === "tags") continue;
         const list = lists.get(job);
         // One that has not begun has at least a page for each site.
-        const total = list === undefined ? (tags?.sites ?? 0) : totalOf(list);
-        if (pending.has(job)) pagesTotal += total;
-        if (pending.has(job) && list !== undefined) pagesRead += list.before + list.number;
+        if (list === undefined) pagesTotal += pending.has(job) ? (tags?.sites ?? 0) : 0;
+        else {
+          const read = list.before + list.number;
+          pagesRead += read;
+          pagesTotal += pending.has(job) ? totalOf(list) : read;
+        }
       }
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
@@ -103,4 +112,38 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
 function totalOf({ site, sites, before, lastPage }: ListPages): number {
   const known = before + lastPage;
   return known + Math.ceil((known / site) * (sites - site));
+}
+
+/**
+ * For a person, `Reading the building: 34 of 60 pages of tags, about 1 minute left.`; null when it is done. The lists of tags
+ * and the short ones take turns, so a page of tags takes two requests while short lists are left.
+ */
+export function inventoryMessage(
+  { done, pagesRead, pagesTotal, others }: FirstInventory,
+  listsPerMinute: number,
+): string | null {
+  if (done) return null;
+  const tagsLeft = pagesTotal === null ? 0 : pagesTotal - pagesRead;
+  const othersLeft = others.pagesTotal - others.pagesRead;
+  if (tagsLeft === 0 && othersLeft === 0) return "Reading the building.";
+  const requestsLeft = tagsLeft === 0 ? othersLeft : tagsLeft + Math.min(tagsLeft, othersLeft);
+  const minutes = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
+  const time = minutes < 1 ? "less than a minute" : `about ${counted(minutes, "minute")}`;
+  const pages =
+    tagsLeft === 0
+      ? `${others.pagesRead} of ${others.pagesTotal} pages of gateways, hosts and systems`
+      : `${pagesRead} of ${counted(pagesTotal ?? 0, "page")} of tags`;
+  return `Reading the building: ${pages}, ${time} left.`;
+}
+
+/** Of the rate of lists; a third is kept for alarms. */
+const SHARE_OF_INVENTORY = 2 / 3;
+
+/**
+ * Whole minutes until so many more pages have come, after those that have. As many pages leave at once as the rate of lists
+ * allows in a minute, and as many in each further minute: of 60 pages at 30 requests a minute the last 40 wait two minutes.
+ */
+export function minutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
+  const atOnce = Math.max(1, Math.ceil(listsPerMinute * SHARE_OF_INVENTORY));
+  return Math.floor((pages + pagesLeft - 1) / atOnce) - Math.floor((pages - 1) / atOnce);
 }

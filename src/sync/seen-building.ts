@@ -2,6 +2,7 @@ import type { Gateway, Site, System, Tag } from "../building.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { NamedThing, PlacedThing, SeenBuilding } from "./compare/building.ts";
+import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
 import { type Held, type HeldTagSeen, type HeldValue, syncSet } from "./snapshot.ts";
 
@@ -73,19 +74,12 @@ export interface ListProgress {
   readonly pagesLeft: number;
 }
 
-/** A third of the pace is kept for alarms. */
-const SHARE_OF_TAGS = 2 / 3;
-
-/**
- * `Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists`. So many pages leave at once as the pace allows in a
- * minute, and as many in each further minute: of 60 pages at 30 requests a minute the last 40 wait two minutes.
- */
+/** `Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists`. */
 export function listingText(
   { tags, site, sites, pages, pagesLeft }: ListProgress,
   { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
 ): string {
-  const atOnce = Math.max(1, Math.ceil(pace * SHARE_OF_TAGS));
-  const minutes = Math.floor((pages + pagesLeft - 1) / atOnce) - Math.floor((pages - 1) / atOnce);
+  const minutes = minutesLeft(pages, pagesLeft, pace);
   const more = minutes < 1 ? "" : `, about ${minutes} min more at the pace of lists`;
   return `Listing tags: ${tags}, site ${site} of ${sites}${more}`;
 }

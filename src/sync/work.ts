@@ -2,6 +2,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import { formatDuration } from "../duration.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
+export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { SuddenChange } from "./read/sudden-change.ts";
 
 /** Where one tag stands in the live reads of a running worker. Durations are seconds, times UTC. */

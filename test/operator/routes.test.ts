@@ -108,6 +108,7 @@ describe("what a worker knows of its work", () => {
             reading: () => null,
             historyStarvesSince: () => null,
             suddenChanges: () => [],
+            firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),
             requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
           },
         ],

@@ -20,7 +20,7 @@ export function statusLines(report: StatusReport, workerIsSilent: boolean): read
 }
 
 function sourceLines(source: SourceReport): readonly string[] {
-  const { name, counts, readings, token, health, history, quota, jobs } = source;
+  const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
   return [
     `source ${name}: ${[
       numberOf(readings.sites, counts.sites, "sites"),
@@ -29,6 +29,7 @@ function sourceLines(source: SourceReport): readonly string[] {
       gatewaysOf(source),
       numberOf(readings.alarms, counts.alarms, "active alarms"),
     ].join(", ")}`,
+    ...(firstInventory?.message == null ? [] : [`  ${firstInventory.message}`]),
     token === null
       ? "  token: not known yet"
       : `  token "${token.name}"${token.expiresAt === null ? "" : ` expires ${token.expiresAt}`}`,
@@ -62,7 +63,7 @@ function numberOf({ state, at, held }: Reading, count: number | null, noun: stri
     case "old":
       return `unknown ${noun} (${held} at ${at})`;
     default:
-      return `unknown ${noun} (never read)`;
+      return held === 0 ? `unknown ${noun} (never read)` : `${held} ${noun} so far`;
   }
 }
 

@@ -4,7 +4,7 @@ import { lostSince, useMoved, usePolled } from "/asking.mjs";
 import { AlarmDays } from "/bars.mjs";
 import { setClock } from "/clock.mjs";
 import { Configuration } from "/configuration.mjs";
-import { Header, Lost, Notices } from "/header.mjs";
+import { FirstInventory, Header, Lost, Notices } from "/header.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { preferred, remember, speak, spoken, t } from "/language.mjs";
 import { Overview } from "/overview.mjs";
@@ -151,6 +151,7 @@ function Page() {
     <main class=${lost === null ? "" : "old"}>
       <${Lost} lost=${lost} />
       <${Notices} notices=${report.notices} />
+      <${FirstInventory} sources=${report.sources} />
       <${Shown} key=${[language, view, ...parts].join("/")} address=${address} report=${report} said=${said} />
     </main>`;
 }

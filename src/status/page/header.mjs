@@ -78,3 +78,12 @@ export function Notices({ notices }) {
     <ul>${notices.map((text) => html`<li lang="en">${text}</li>`)}</ul>
   </section>`;
 }
+
+/** How far the first reading of each building's lists is, in the worker's own words. */
+export function FirstInventory({ sources }) {
+  const reading = sources.filter(({ firstInventory }) => firstInventory?.message != null);
+  return reading.map(
+    ({ name, firstInventory }) =>
+      html`<p class="of" role="status" lang="en" key=${name}>${sources.length > 1 ? `${name}: ` : ""}${firstInventory.message}</p>`,
+  );
+}

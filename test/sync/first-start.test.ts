@@ -1,0 +1,215 @@
+import pino from "pino";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { AnyEvent } from "#src/event.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { type LargeBuilding, type LargeBuildingOptions, largeBuilding } from "./large-building.ts";
+
+/** The first start with a building of any size, with default settings but for what is read. */
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+
+interface Started {
+  readonly building: LargeBuilding;
+  readonly virtual: VirtualWorker;
+  readonly warnings: readonly string[];
+}
+
+async function started(options: LargeBuildingOptions, source: object = {}): Promise<Started> {
+  const building = largeBuilding(options);
+  const warnings: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line: string) => void warnings.push(line) });
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [1], alarms: { recorded: false } },
+    source: { read: [{ name: "all", every: "10m" }], ...source },
+    eventsFolder: null,
+    around: building.transport,
+    log,
+  });
+  onTestFinished(() => virtual.clear());
+  return { building, virtual, warnings };
+}
+
+async function sourceOf({ worker }: VirtualWorker) {
+  const report = (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
+  const [source] = report.sources;
+  if (source === undefined) throw new Error("The status has no source.");
+  return { ...source, notices: report.notices };
+}
+
+const countOf = (events: readonly AnyEvent[], type: string) =>
+  events.filter((event) => event.type === type).length;
+const requestsOf = ({ requests }: LargeBuilding, endpoint: string) =>
+  requests.filter((asked) => asked.endpoint === endpoint);
+
+describe("a first start", () => {
+  test.each([1_000, 3_000, 50_000])("reads the first value of %d tags within 5 s", async (tags) => {
+    const { virtual } = await started({ sites: 1, tags });
+    await virtual.clock.advance(5 * SECOND);
+    const events = await virtual.events();
+    expect(countOf(events, "tag-value")).toBeGreaterThan(0);
+    const named = new Set<string>();
+    for (const event of events) {
+      if (event.type === "tag-added") named.add(event.subject);
+      if (event.type === "tag-value") expect(named.has(event.subject)).toBe(true);
+    }
+  });
+
+  test("reads the first value within 5 s where each reply takes 600 ms", async () => {
+    const { virtual } = await started({ sites: 1, tags: 3_000, latencyMs: 600 });
+    await virtual.clock.advance(5 * SECOND);
+    expect(countOf(await virtual.events(), "tag-value")).toBeGreaterThan(0);
+  });
+
+  test("reads tags of later pages while the list still comes, each tag once before any tag twice", async () => {
+    const { building, virtual } = await started({ sites: 1, tags: 50_000 });
+    await virtual.clock.advance(10 * MINUTE);
+    const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
+    expect(requestsOf(building, "tags").length).toBeLessThan(300);
+    expect(ids.length).toBeGreaterThan(3_000);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  test("lists gateways and hosts of 6,000 tags within the first minute, and history gets requests in it", async () => {
+    const { building, virtual } = await started(
+      { sites: 3, tags: 2_000 },
+      { history: [{ name: "past", resolution: "5m", every: "1h" }] },
+    );
+    await virtual.clock.advance(MINUTE);
+    const source = await sourceOf(virtual);
+    expect(source.readings.gateways).toMatchObject({ state: "whole", held: 3 });
+    expect(countOf(await virtual.events(), "host-added")).toBe(60);
+    expect(requestsOf(building, "tags/history").length).toBeGreaterThan(0);
+    await virtual.clock.advance(9 * MINUTE);
+    // The plan leaves it 28 % of 20 requests a minute; not all of it is due while the tags still come.
+    expect(requestsOf(building, "tags/history").length).toBeGreaterThan(20);
+    expect((await sourceOf(virtual)).historyStarvesSince).toBeNull();
+  });
+
+  test("lists gateways of 300 sites in turn with tags, so that neither waits for the end of the other", async () => {
+    const { building, virtual } = await started({ sites: 300, tags: 20 });
+    await virtual.clock.advance(MINUTE);
+    // The token, three pages of sites and the alarms took the rest of the 20.
+    expect(requestsOf(building, "gateways").length).toBeGreaterThanOrEqual(6);
+    expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(6);
+    await virtual.clock.advance(35 * MINUTE);
+    expect(requestsOf(building, "gateways").length).toBeGreaterThanOrEqual(300);
+    expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(300);
+  });
+});
+
+describe("while the first list comes", () => {
+  test("nothing is removed, no class is warned of, and no site's number of tags is known", async () => {
+    const { virtual, warnings } = await started(
+      { sites: 2, tags: 3_000 },
+      {
+        read: [
+          { name: "late", every: "1h", select: { ids: ["2002999"] } },
+          { name: "none", every: "1h", select: { ids: ["77"] } },
+          { name: "all", every: "10m" },
+        ],
+      },
+    );
+    await virtual.clock.advance(140 * SECOND);
+    const source = await sourceOf(virtual);
+    expect(source.sites.map(({ tags }) => tags)).toEqual([3_000, null]);
+    expect(source.counts.tags).toBeNull();
+    expect(warnings).toEqual([]);
+    await virtual.clock.advance(2 * MINUTE);
+    expect(countOf(await virtual.events(), "tag-added")).toBe(6_000);
+    expect(countOf(await virtual.events(), "tag-removed")).toBe(0);
+    expect((await sourceOf(virtual)).sites.map(({ tags }) => tags)).toEqual([3_000, 3_000]);
+    // Now it is known that the class selects nothing; and that the quota is too small for the classes.
+    expect(warnings.filter((line) => line.includes("a class selects no tag"))).toHaveLength(1);
+    expect(warnings.some((line) => line.includes('"none"'))).toBe(true);
+  });
+
+  test.each(["stop", "crash"] as const)("a %s in its midst goes on with what is known", async (how) => {
+    const { building, virtual, warnings } = await started({ sites: 1, tags: 6_000 });
+    await virtual.clock.advance(90 * SECOND);
+    const before = await virtual.events();
+    expect(countOf(before, "tag-added")).toBeGreaterThan(1_000);
+    expect(countOf(before, "tag-added")).toBeLessThan(6_000);
+    const asked = building.requests.length;
+    await virtual.restart(how);
+    await virtual.clock.advance(70 * SECOND);
+    // The stored tags are read as soon as the quota allows it.
+    const after = building.requests.slice(asked);
+    expect(after.some(({ endpoint }) => endpoint === "tags/read")).toBe(true);
+    await virtual.clock.advance(5 * MINUTE);
+    const events = await virtual.events();
+    const added = events.filter(({ type }) => type === "tag-added").map(({ subject }) => subject);
+    expect(added).toHaveLength(6_000);
+    expect(new Set(added).size).toBe(6_000);
+    expect(countOf(events, "tag-removed") + countOf(events, "tag-changed")).toBe(0);
+    expect(warnings.filter((line) => line.includes("gone at once"))).toEqual([]);
+  });
+
+  test("a page that fails leaves the pages before it, and the next try tells the rest once", async () => {
+    const { building, virtual } = await started({ sites: 1, tags: 1_000 });
+    let failures = 0;
+    building.fail = ({ endpoint, query }) => {
+      const isFailing = endpoint === "tags" && query.get("page") === "6" && ++failures === 1;
+      return isFailing ? { status: 500, body: { errors: [{ status: 500, message: "Try later." }] } } : undefined;
+    };
+    await virtual.clock.advance(5 * SECOND);
+    expect(countOf(await virtual.events(), "tag-added")).toBe(500);
+    await virtual.clock.advance(5 * MINUTE);
+    const events = await virtual.events();
+    expect(countOf(events, "tag-added")).toBe(1_000);
+    expect(countOf(events, "tag-removed")).toBe(0);
+  });
+
+  test("no day is sealed and no history called complete, though all that is known of it is", async () => {
+    const { virtual } = await started(
+      { sites: 1, tags: 10_000 },
+      { history: [{ name: "past", resolution: "1d", every: "1h", backfill: "10d", look_back: "1h" }] },
+    );
+    await virtual.clock.advance(5 * MINUTE);
+    const early = await virtual.events();
+    expect(countOf(early, "tag-added")).toBeLessThan(10_000);
+    expect(countOf(early, "history-complete") + countOf(early, "day-sealed")).toBe(0);
+  });
+});
+
+describe("the progress of the first inventory", () => {
+  test("says how many pages of tags have come and how long the rest takes, then nothing", async () => {
+    const { virtual } = await started({ sites: 1, tags: 6_000 });
+    await virtual.clock.advance(65 * SECOND);
+    const { firstInventory, notices } = await sourceOf(virtual);
+    expect(firstInventory).toMatchObject({ pagesTotal: 60, done: false });
+    const { pagesRead = 0, message } = firstInventory ?? {};
+    expect(pagesRead).toBeGreaterThan(20);
+    expect(message).toBe(`Reading the building: ${pagesRead} of 60 pages of tags, about 2 minutes left.`);
+    expect(notices).toEqual([]);
+    await virtual.clock.advance(150 * SECOND);
+    expect((await sourceOf(virtual)).firstInventory).toEqual({
+      ...{ pagesRead: 60, pagesTotal: 60 },
+      ...{ done: true, message: null },
+    });
+  });
+
+  test("is done from the start where an earlier start has read the building", async () => {
+    const { virtual } = await started({ sites: 1, tags: 200 });
+    await virtual.clock.advance(MINUTE);
+    await virtual.restart("stop");
+    expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
+  });
+
+  test("is done where a list is refused, and where one is switched off", async () => {
+    const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
+    building.fail = ({ endpoint }) =>
+      endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
+    await virtual.clock.advance(MINUTE);
+    expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
+  });
+
+  test("names the short lists once all pages of tags have come", async () => {
+    const { virtual } = await started({ sites: 60, tags: 1 });
+    await virtual.clock.advance(7 * MINUTE);
+    expect((await sourceOf(virtual)).firstInventory?.message).toMatch(
+      /^Reading the building: \d+ of \d+ pages of gateways, hosts and systems, about \d+ minutes? left\.$/,
+    );
+  });
+});
