@@ -40,6 +40,7 @@ async function sourceOf({ worker }: VirtualWorker) {
 
 const countOf = (events: readonly AnyEvent[], type: string) =>
   events.filter((event) => event.type === type).length;
+const tagIn = (data: object) => (data as { tag: { id: string } }).tag.id;
 const requestsOf = ({ requests }: LargeBuilding, endpoint: string) =>
   requests.filter((asked) => asked.endpoint === endpoint);
 
@@ -107,7 +108,7 @@ describe("while the first list comes", () => {
         read: [
           { name: "late", every: "1h", select: { ids: ["2002999"] } },
           { name: "none", every: "1h", select: { ids: ["77"] } },
-          { name: "all", every: "10m" },
+          { name: "all", every: "1m" },
         ],
       },
     );
@@ -120,9 +121,11 @@ describe("while the first list comes", () => {
     expect(countOf(await virtual.events(), "tag-added")).toBe(6_000);
     expect(countOf(await virtual.events(), "tag-removed")).toBe(0);
     expect((await sourceOf(virtual)).sites.map(({ tags }) => tags)).toEqual([3_000, 3_000]);
-    // Now it is known that the class selects nothing; and that the quota is too small for the classes.
+    // Now it is known that the class selects nothing, and that the quota is too small for the classes.
     expect(warnings.filter((line) => line.includes("a class selects no tag"))).toHaveLength(1);
     expect(warnings.some((line) => line.includes('"none"'))).toBe(true);
+    await virtual.clock.advance(2 * MINUTE);
+    expect(warnings.filter((line) => line.includes("the live reads ask for more"))).toHaveLength(1);
   });
 
   test.each(["stop", "crash"] as const)("a %s in its midst goes on with what is known", async (how) => {
@@ -161,15 +164,27 @@ describe("while the first list comes", () => {
     expect(countOf(events, "tag-removed")).toBe(0);
   });
 
-  test("no day is sealed and no history called complete, though all that is known of it is", async () => {
-    const { virtual } = await started(
-      { sites: 1, tags: 10_000 },
-      { history: [{ name: "past", resolution: "1d", every: "1h", backfill: "10d", look_back: "1h" }] },
+  test("no day is sealed and no history is complete before the last tag of the site is known", async () => {
+    const ids = [...Array.from({ length: 20 }, (_, n) => String(1_000_000 + n)), "1004999"];
+    const past = { name: "past", resolution: "1d", every: "1h", backfill: "10d", look_back: "1h" };
+    const { building, virtual } = await started(
+      { sites: 1, tags: 5_000 },
+      { time_zone: "UTC", history: [{ ...past, select: { ids } }] },
     );
-    await virtual.clock.advance(5 * MINUTE);
+    await virtual.clock.advance(2 * MINUTE);
     const early = await virtual.events();
-    expect(countOf(early, "tag-added")).toBeLessThan(10_000);
-    expect(countOf(early, "history-complete") + countOf(early, "day-sealed")).toBe(0);
+    expect(countOf(early, "tag-added")).toBeLessThan(5_000);
+    // Of the 20 tags of the first page all is fetched.
+    expect(countOf(early, "tag-history")).toBe(20);
+    expect(requestsOf(building, "tags/history").length).toBeGreaterThan(1);
+    const ofSite = (events: readonly AnyEvent[]) => events.filter(({ subject }) => subject === "site/1");
+    expect(countOf(early, "history-complete")).toBe(20);
+    expect(countOf(ofSite(early), "history-complete") + countOf(early, "day-sealed")).toBe(0);
+    await virtual.clock.advance(18 * MINUTE);
+    const late = await virtual.events();
+    const fetched = late.filter(({ type }) => type === "tag-history").map(({ data }) => tagIn(data));
+    expect(new Set(fetched).size).toBe(21);
+    expect(countOf(ofSite(late), "history-complete")).toBe(1);
   });
 });
 

@@ -109,10 +109,21 @@ export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
   return building;
 }
 
+const STEPS_MS: Readonly<Record<string, number>> = { "5m": 300_000, "1h": 3_600_000, "1d": 86_400_000 };
+const MEASUREMENTS_MAX = 50;
+
+/** The last closed buckets of the range, by UTC days. */
 function measurements(query: URLSearchParams, clock: VirtualClock): readonly object[] {
-  if (query.get("resolution") === "1mo") return [{ timestamp: "2026-01-01T00:00:00Z", value: 1 }];
-  const toMs = Math.min(Date.parse(query.get("to") ?? ""), clock.now());
-  return [{ timestamp: new Date(Math.floor(toMs / 300_000) * 300_000 - 300_000).toISOString(), value: 1 }];
+  const stepMs = STEPS_MS[query.get("resolution") ?? ""];
+  if (stepMs === undefined) return [{ timestamp: "2026-01-01T00:00:00Z", value: 1 }];
+  const fromMs = Date.parse(query.get("from") ?? "");
+  const lastMs = Math.min(Date.parse(query.get("to") ?? ""), clock.now()) - stepMs;
+  const found: object[] = [];
+  for (let atMs = Math.floor(lastMs / stepMs) * stepMs; atMs >= fromMs; atMs -= stepMs) {
+    found.unshift({ timestamp: new Date(atMs).toISOString(), value: 1 });
+    if (found.length === MEASUREMENTS_MAX) break;
+  }
+  return found;
 }
 
 function siteRecord(id: number) {
