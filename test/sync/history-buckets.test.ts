@@ -1,7 +1,7 @@
-import { IANAZone } from "luxon";
+import { DateTime, IANAZone } from "luxon";
 import { describe, expect, test } from "vitest";
 import { RESOLUTIONS } from "#src/building.ts";
-import { bucketBefore, bucketEnd, bucketStart, rangeTime } from "#src/sync/history/buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, localDay, rangeTime, timeBefore } from "#src/sync/history/buckets.ts";
 
 const ZONES = [
   "UTC",
@@ -29,6 +29,24 @@ function changes(zone: string, fromYear: number, toYear: number): readonly numbe
   }
   return found;
 }
+
+describe("days that are counted by the calendar", () => {
+  test.each(ZONES)("%s: dates and times before agree with luxon around every change of clocks", (zone) => {
+    for (const changeMs of changes(zone, 2024, 2028)) {
+      for (let ms = changeMs - 72 * HOUR_MS; ms < changeMs + 72 * HOUR_MS; ms += 47 * 60_000) {
+        const local = DateTime.fromMillis(ms, { zone });
+        const next = DateTime.utc(local.year, local.month, local.day).toMillis() / (24 * HOUR_MS);
+        expect(localDay(ms, zone)).toBe(next);
+        expect(timeBefore(ms, 24 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis());
+        expect(timeBefore(ms, 36 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis() - 12 * HOUR_MS);
+      }
+    }
+  });
+
+  test("a time infinitely long before is infinite", () => {
+    expect(timeBefore(0, Number.POSITIVE_INFINITY, "UTC")).toBe(Number.NEGATIVE_INFINITY);
+  });
+});
 
 describe("days by the rules of the zone", () => {
   test("Stockholm's day of 23 hours and the one of 25", () => {

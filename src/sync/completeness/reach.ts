@@ -1,5 +1,5 @@
 import { bucketStart } from "../history/buckets.ts";
-import type { SeriesRules } from "../history/ledger.ts";
+import { before, type SeriesRules } from "../history/ledger.ts";
 import { merged, type Range, subtract } from "../history/ranges.ts";
 import { hadIn, spansIn } from "../history/spans.ts";
 import type { HeldHistory } from "../snapshot.ts";
@@ -85,7 +85,7 @@ function around(ranges: readonly Range[], atMs: number): Range {
 function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: HeldHistory, rules: SeriesRules): number {
   const { lookBackMs, resolution, timeZone } = rules;
   const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
-  const read = (lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly) - lookBackMs;
+  const read = before(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
   const until = rereadFrom === null ? read : Math.min(read, Date.parse(rereadFrom));
   return dayOf(bucketStart(until, resolution, timeZone));
 }

@@ -10,6 +10,7 @@ import type { Resolution } from "../../building.ts";
 
 const FIVE_MINUTES_MS = 300_000;
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 
 /** The start of the bucket that holds a time. Weeks begin on Monday. */
 export function bucketStart(atMs: number, resolution: Resolution, zone: string): number {
@@ -50,6 +51,24 @@ export function bucketEnd(startMs: number, resolution: Resolution, zone: string)
 /** The start of the bucket before the one that holds a time. */
 export function bucketBefore(atMs: number, resolution: Resolution, zone: string): number {
   return bucketStart(bucketStart(atMs, resolution, zone) - 1, resolution, zone);
+}
+
+/** Number of the local date that holds a time: two times of one date have the same, and the next date has one more. */
+export function localDay(atMs: number, zone: string): number {
+  return Math.floor((atMs + offsetMs(atMs, zone)) / DAY_MS);
+}
+
+/**
+ * The time so long before another one; of the length, whole days are counted by the calendar. A day before Monday 00:30 is
+ * Sunday 00:30, also where that Sunday had 23 or 25 hours.
+ */
+export function timeBefore(atMs: number, lengthMs: number, zone: string): number {
+  const earlierMs = atMs - lengthMs;
+  if (!Number.isFinite(earlierMs)) return earlierMs;
+  if (offsetMs(earlierMs, zone) === offsetMs(atMs, zone)) return earlierMs;
+  const days = Math.floor(lengthMs / DAY_MS);
+  const date = DateTime.fromMillis(atMs, { zone }).minus({ days });
+  return date.toMillis() - (lengthMs - days * DAY_MS);
 }
 
 /**

@@ -2,7 +2,7 @@ import type { Resolution } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { Points } from "../../points.ts";
 import type { HeldHistory } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, localDay, timeBefore } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";
 import {
   answeredIn,
@@ -32,7 +32,6 @@ export interface SeriesRules {
  */
 
 const DAY_MS = 86_400_000;
-const WEEK_MS = 7 * DAY_MS;
 
 /** Thousands of ledgers share few moments and are looked through several times a second. */
 const parsed = new Map<string, number>();
@@ -94,7 +93,8 @@ export function followingRange(
   nowMs: number,
   toMs = closedUntil(rules, nowMs),
 ): Range | null {
-  if (held.rereadFrom === null && toMs - ms(held.watermark) < Math.max(1, rules.everyMs)) return null;
+  const isDue = before(toMs, Math.max(1, rules.everyMs), rules) >= ms(held.watermark);
+  if (held.rereadFrom === null && !isDue) return null;
   const fromMs = held.rereadFrom === null ? lookBackStart(held, rules, nowMs) : ms(held.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
@@ -106,6 +106,26 @@ export function hadSince(held: HeldHistory): number {
 }
 
 /**
+ * Whether days are counted by the calendar of the zone: where the buckets are days or longer, or are fetched once a day. A day
+ * of 24 hours would pass over a fetch that comes half a second earlier in the day than the one before, or after 23 hours.
+ */
+function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
+  return (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h");
+}
+
+/** The time so long before another one, as days are counted for this series. */
+export function before(atMs: number, lengthMs: number, rules: SeriesRules): number {
+  return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
+}
+
+/** Whether so many days have passed since the last reading that reached back so far. */
+function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
+  const { timeZone } = rules;
+  if (!isByCalendar(rules)) return nowMs - ms(at) >= days * DAY_MS;
+  return localDay(nowMs, timeZone) - localDay(ms(at), timeZone) >= days;
+}
+
+/**
  * Two buckets each time; the last day (from the last such reading on) once a day, the whole look-back once a week.
  * It reaches back before the last such reading by the full time that data may be late, so that nothing falls between.
  */
@@ -113,8 +133,9 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
   const { resolution, timeZone, lookBackMs } = rules;
   const twoBack = bucketBefore(bucketBefore(ms(held.watermark), resolution, timeZone), resolution, timeZone);
   const starts = [twoBack];
-  if (nowMs - ms(held.dailyAt) >= DAY_MS) starts.push(ms(held.dailyAt) - Math.min(lookBackMs, DAY_MS));
-  if (nowMs - ms(held.weeklyAt) >= WEEK_MS) starts.push(ms(held.weeklyAt) - lookBackMs);
+  if (isRereadDue(held.dailyAt, 1, rules, nowMs))
+    starts.push(before(ms(held.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
+  if (isRereadDue(held.weeklyAt, 7, rules, nowMs)) starts.push(before(ms(held.weeklyAt), lookBackMs, rules));
   // What is not had yet is the backfill's to tell.
   const floor = Math.max(Math.min(hadSince(held), ms(held.watermark)), ms(held.rememberedFrom));
   const least = firstBucketFrom(Math.min(floor, ms(held.watermark)), resolution, timeZone);
@@ -172,13 +193,15 @@ export function settleFollowing(
   }
   const isDone = range.toMs >= ms(held.watermark);
   const isBegun = held.rereadFrom === null;
-  const rereads = (at: string, afterMs: number) =>
-    isBegun && nowMs - ms(at) >= afterMs ? isoUtc(nowMs) : at;
+  // A request that left before a day began and is answered in it did not reach back for that day.
+  const reachesBack = isBegun && range.fromMs <= lookBackStart(held, rules, nowMs);
+  const rereads = (at: string, days: number) =>
+    reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const next: HeldHistory = {
     ...had(held, learn(answeredSpans(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
     rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereads(held.dailyAt, DAY_MS),
-    weeklyAt: rereads(held.weeklyAt, WEEK_MS),
+    dailyAt: rereads(held.dailyAt, 1),
+    weeklyAt: rereads(held.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
@@ -281,7 +304,7 @@ function rememberFrom(held: HeldHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
   let buckets = ms(held.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
-  const deep = Math.min(ms(held.weeklyAt), ms(held.dailyAt)) - rules.lookBackMs;
+  const deep = before(Math.min(ms(held.weeklyAt), ms(held.dailyAt)), rules.lookBackMs, rules);
   const underWay = held.rereadFrom === null ? Number.POSITIVE_INFINITY : ms(held.rereadFrom);
   return Math.max(ms(held.rememberedFrom), Math.min(buckets, deep, underWay));
 }
