@@ -352,6 +352,11 @@ describe("following", () => {
     });
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settled({ ...held, ...recent })).toMatchObject(recent);
+    // A request that left before the day was due did not reach back for it.
+    const late = { ...held, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
+    const spans = heldSpans([span(20, 47, "points")]);
+    const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
+    expect(short.held).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     // One that goes on with a reading that was begun does not begin another.
     expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));

@@ -125,6 +125,17 @@ describe("how far a series is known", () => {
     );
   });
 
+  test("counts the look-back of daily values by the calendar, so a reading at 00:30 after a day of 23 hours has looked back a day", () => {
+    const watermark = "2027-03-28T22:00:00.000Z";
+    const spans: HeldSpan[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
+    const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
+    const readAt = (time: string) =>
+      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
+    // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
+    expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dayOfDate("2027-03-27"));
+    expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));
+  });
+
   test("begins after the hole before it, or with the day that follows", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
     expect(reachOf(series("1", hole))).toMatchObject({
