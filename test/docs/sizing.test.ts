@@ -1,0 +1,89 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { largeBuilding } from "../sync/large-building.ts";
+import { startVirtualWorker } from "../virtual-worker.ts";
+
+/** The table of docs/sizing.md that says how long a first start takes, beside a worker in virtual time. */
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const UNITS: Readonly<Record<string, number>> = { s: SECOND, min: MINUTE, h: 60 * MINUTE };
+/** Beyond that a simulation takes too long: 50,000 tags are read once by arithmetic. */
+const SIMULATED_TAGS_MAX = 6_000;
+const TAGS_PER_REQUEST = 20;
+const READS_PER_MINUTE = 20;
+
+interface Row {
+  readonly name: string;
+  readonly sites: number;
+  readonly tags: number;
+  readonly firstValueMs: number;
+  readonly gatewaysMs: number;
+  readonly namedMs: number;
+  readonly readMs: number;
+}
+
+const rows: readonly Row[] = [
+  ...readFileSync("docs/sizing.md", "utf8").matchAll(
+    /^\| ([\d,]+) sites?, ([\d,]+) tags \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm,
+  ),
+].map(([, sites = "", tags = "", first = "", gateways = "", named = "", read = ""]) => ({
+  name: `${sites} sites, ${tags} tags`,
+  sites: Number(sites.replaceAll(",", "")),
+  tags: Number(tags.replaceAll(",", "")),
+  firstValueMs: msOf(first),
+  gatewaysMs: msOf(gateways),
+  namedMs: msOf(named),
+  readMs: msOf(read),
+}));
+
+function msOf(text: string): number {
+  const [, count = "", unit = ""] = /^(?:about )?([\d.]+) (s|min|h)$/.exec(text) ?? [];
+  return Number(count) * (UNITS[unit] ?? Number.NaN);
+}
+
+describe("how long a first start takes", () => {
+  test("is said for small and large buildings", () => {
+    expect(rows.map(({ tags }) => tags)).toEqual([1_000, 3_000, 6_000, 6_000, 50_000]);
+    for (const { firstValueMs } of rows) expect(firstValueMs).toBeLessThanOrEqual(5 * SECOND);
+  });
+
+  test.each(rows)("$name", { timeout: 60_000 }, async (row) => {
+    const { sites, tags } = row;
+    const building = largeBuilding({ sites, tags: tags / sites });
+    const virtual = await startVirtualWorker({
+      simulator: { sites: [1], alarms: { recorded: false } },
+      source: { read: [{ name: "all", every: "3h" }] },
+      eventsFolder: null,
+      around: building.transport,
+    });
+    onTestFinished(() => virtual.clear());
+    const isSimulated = tags <= SIMULATED_TAGS_MAX;
+    await virtual.clock.advance((isSimulated ? row.readMs : row.namedMs) * 1.3);
+    const startMs = virtual.clock.now() - virtual.clock.monotonic();
+    const events = await virtual.events();
+    const timesOf = (type: string) =>
+      events.filter((event) => event.type === type).map(({ time }) => Date.parse(time) - startMs);
+    const lastOf = (times: readonly number[]) => Math.max(...times);
+    const named = timesOf("tag-added");
+    expect(named).toHaveLength(tags);
+    const gateways = timesOf("gateway-added");
+    expect(gateways).toHaveLength(sites);
+    expectAbout(timesOf("tag-value")[0] ?? Number.NaN, row.firstValueMs);
+    expectAbout(lastOf(gateways), row.gatewaysMs);
+    expectAbout(lastOf(named), row.namedMs);
+    if (isSimulated) {
+      const read = new Map<string, number>();
+      for (const { type, subject, time } of events)
+        if (type === "tag-value" && !read.has(subject)) read.set(subject, Date.parse(time) - startMs);
+      expect(read.size).toBe(tags);
+      expectAbout(lastOf([...read.values()]), row.readMs);
+    } else expectAbout((tags / TAGS_PER_REQUEST / READS_PER_MINUTE) * MINUTE, row.readMs);
+  });
+});
+
+/** At most a tenth more than the page says, and at least 85 % of it or a second less. */
+function expectAbout(ms: number, saidMs: number): void {
+  expect(ms).toBeLessThanOrEqual(saidMs * 1.1);
+  expect(ms).toBeGreaterThanOrEqual(Math.min(saidMs * 0.85, saidMs - SECOND));
+}
