@@ -256,7 +256,9 @@ export async function sourceReport(
       displayName: site.displayName,
       // While the first lists come, page by page, the number is known of sites whose list was read to its end.
       tags:
-        lastCount(readings.tags) === null && !tagsSeen.has(String(site.id)) ? null : (tagsOf.get(site.id) ?? 0),
+        lastCount(readings.tags) === null && !tagsSeen.has(String(site.id))
+          ? null
+          : (tagsOf.get(site.id) ?? 0),
       gateways: {
         online: gatewaysKnown ? isOnline(true) : null,
         all: lastCount(readings.gateways) === null ? null : own.length,

@@ -213,27 +213,35 @@ describe("a day of a site", () => {
     ["of 24 hours", "2026-11-01T12:00:00Z"],
     ["among which one has 25 hours", "2026-10-20T12:00:00Z"],
     ["among which one has 23 hours", "2027-03-23T12:00:00Z"],
-  ])("is sealed as many days later as the one before, for daily values %s that are fetched earlier each day", async (_days, start) => {
-    const zone = "Europe/Oslo";
-    const here = stage(Date.parse(start), zone);
-    await here.tags(["101"]);
-    here.log("101", "1d", Date.parse(start) - DAY_MS, Date.parse(start) + 14 * DAY_MS, () => 1);
-    const daily = { name: "daily", resolution: "1d", every: "1d", backfill: "1d", look_back: "1d" };
-    const fetchedAt: string[] = [];
-    const lags: number[] = [];
-    for (let n = 0; n < 12; n += 1) {
-      const before = here.sealed().length;
-      // One fetch of half a minute a day, half a second earlier than the day before.
-      await here.work([daily], 30_000, DAY_MS - 30_500);
-      fetchedAt.push(...here.sealed().slice(before).map(({ date }) => date));
-      const last = here.sealed().at(-1)?.date;
-      if (last !== undefined) lags.push(Math.round((here.clock.now() - Date.parse(last)) / DAY_MS));
-    }
-    expect(faultsOf(here.events())).toEqual([]);
-    expect(lags.length).toBeGreaterThan(6);
-    expect(new Set(lags).size).toBe(1);
-    expect(new Set(fetchedAt).size).toBe(fetchedAt.length);
-  });
+  ])(
+    "is sealed as many days later as the one before, for daily values %s that are fetched earlier each day",
+    async (_days, start) => {
+      const zone = "Europe/Oslo";
+      const here = stage(Date.parse(start), zone);
+      await here.tags(["101"]);
+      here.log("101", "1d", Date.parse(start) - DAY_MS, Date.parse(start) + 14 * DAY_MS, () => 1);
+      const daily = { name: "daily", resolution: "1d", every: "1d", backfill: "1d", look_back: "1d" };
+      const fetchedAt: string[] = [];
+      const lags: number[] = [];
+      for (let n = 0; n < 12; n += 1) {
+        const before = here.sealed().length;
+        // One fetch of half a minute a day, half a second earlier than the day before.
+        await here.work([daily], 30_000, DAY_MS - 30_500);
+        fetchedAt.push(
+          ...here
+            .sealed()
+            .slice(before)
+            .map(({ date }) => date),
+        );
+        const last = here.sealed().at(-1)?.date;
+        if (last !== undefined) lags.push(Math.round((here.clock.now() - Date.parse(last)) / DAY_MS));
+      }
+      expect(faultsOf(here.events())).toEqual([]);
+      expect(lags.length).toBeGreaterThan(6);
+      expect(new Set(lags).size).toBe(1);
+      expect(new Set(fetchedAt).size).toBe(fetchedAt.length);
+    },
+  );
 
   test("that changes after it was sealed is sealed again once, an hour later, with what changed", async () => {
     const here = stage(START, "UTC");

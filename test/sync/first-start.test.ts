@@ -66,7 +66,9 @@ describe("a first start", () => {
   test("reads tags of later pages while the list still comes, each tag once before any tag twice", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 50_000 });
     await virtual.clock.advance(10 * MINUTE);
-    const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
+    const ids = requestsOf(building, "tags/read").flatMap(({ query }) =>
+      (query.get("tags") ?? "").split(","),
+    );
     expect(requestsOf(building, "tags").length).toBeLessThan(300);
     expect(ids.length).toBeGreaterThan(3_000);
     expect(new Set(ids).size).toBe(ids.length);
@@ -154,7 +156,9 @@ describe("while the first list comes", () => {
     let failures = 0;
     building.fail = ({ endpoint, query }) => {
       const isFailing = endpoint === "tags" && query.get("page") === "6" && ++failures === 1;
-      return isFailing ? { status: 500, body: { errors: [{ status: 500, message: "Try later." }] } } : undefined;
+      return isFailing
+        ? { status: 500, body: { errors: [{ status: 500, message: "Try later." }] } }
+        : undefined;
     };
     await virtual.clock.advance(5 * SECOND);
     expect(countOf(await virtual.events(), "tag-added")).toBe(500);
@@ -215,7 +219,9 @@ describe("the progress of the first inventory", () => {
   test("is done where a list is refused, and where one is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>
-      endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
+      endpoint === "hosts"
+        ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } }
+        : undefined;
     await virtual.clock.advance(MINUTE);
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });

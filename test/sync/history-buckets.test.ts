@@ -1,7 +1,14 @@
 import { DateTime, IANAZone } from "luxon";
 import { describe, expect, test } from "vitest";
 import { RESOLUTIONS } from "#src/building.ts";
-import { bucketBefore, bucketEnd, bucketStart, localDay, rangeTime, timeBefore } from "#src/sync/history/buckets.ts";
+import {
+  bucketBefore,
+  bucketEnd,
+  bucketStart,
+  localDay,
+  rangeTime,
+  timeBefore,
+} from "#src/sync/history/buckets.ts";
 
 const ZONES = [
   "UTC",

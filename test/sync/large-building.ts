@@ -99,7 +99,11 @@ export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
         return { data: ids.map((id) => ({ ...tagRecord(id), value: 21.5 })) };
       case "tags/history":
         return {
-          data: ids.map((id) => ({ ...tagRecord(id), type: "logs", measurements: measurements(query, clock) })),
+          data: ids.map((id) => ({
+            ...tagRecord(id),
+            type: "logs",
+            measurements: measurements(query, clock),
+          })),
         };
       default:
         throw new Error(`This building does not answer ${endpoint}.`);
@@ -142,7 +146,20 @@ function page(query: URLSearchParams, total: number, record: (n: number) => obje
   const data = Array.from({ length: Math.max(0, Math.min(size, total - from)) }, (_, n) => record(from + n));
   return {
     data,
-    links: { first: null, last: null, prev: null, next: number < last ? `http://127.0.0.1/?page=${number + 1}` : null },
-    meta: { current_page: number, from: from + 1, last_page: last, path: "", per_page: size, to: from + data.length, total },
+    links: {
+      first: null,
+      last: null,
+      prev: null,
+      next: number < last ? `http://127.0.0.1/?page=${number + 1}` : null,
+    },
+    meta: {
+      current_page: number,
+      from: from + 1,
+      last_page: last,
+      path: "",
+      per_page: size,
+      to: from + data.length,
+      total,
+    },
   };
 }

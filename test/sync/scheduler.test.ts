@@ -96,6 +96,48 @@ describe("jobs", () => {
     expect(runs).toEqual(["token 0", "sites 3", "alarms 6"]);
   });
 
+  test("the first run of a long job goes beside those that follow it, and one that is wanted meanwhile comes after it", async () => {
+    const runs: string[] = [];
+    const { clock, scheduler } = await schedule((time) => [
+      job(
+        "tags",
+        async (signal) => {
+          runs.push(`tags ${seconds(time)}`);
+          await time.sleep(20_000, signal);
+          return { kind: "ok" };
+        },
+        { firstRun: true, isLong: true, schedule: "0 * * * *" },
+      ),
+      ...["alarms", "gateways"].map((name) =>
+        job(
+          name,
+          async (signal) => {
+            runs.push(`${name} ${seconds(time)}`);
+            await time.sleep(3_000, signal);
+            return { kind: "ok" };
+          },
+          { firstRun: true, schedule: "0 * * * *" },
+        ),
+      ),
+    ]);
+    await clock.advance(10_000);
+    expect(runs).toEqual(["tags 0", "alarms 0", "gateways 3"]);
+    // A site that came into sight meanwhile: the list that is under way may not show it.
+    scheduler.change({
+      jobs: [
+        job("tags", async () => (runs.push(`again ${seconds(clock)}`), { kind: "ok" }), {
+          firstRun: true,
+          isLong: true,
+        }),
+      ],
+      spreadMs: 0,
+      again: new Set(["tags"]),
+    });
+    await clock.advance(15_000);
+    expect(runs.slice(3)).toEqual(["again 20"]);
+    await scheduler.stop(0);
+  });
+
   test("a run that takes longer than its interval is not doubled, and the skipped ticks are counted", async () => {
     let atOnce = 0;
     let most = 0;

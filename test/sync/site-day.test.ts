@@ -130,7 +130,8 @@ describe("how far a series is known", () => {
     const spans: HeldSpan[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const readAt = (time: string) =>
-      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
+      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time }))
+        .sealUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
     expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dayOfDate("2027-03-27"));
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));

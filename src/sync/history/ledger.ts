@@ -110,7 +110,9 @@ export function hadSince(held: HeldHistory): number {
  * of 24 hours would pass over a fetch that comes half a second earlier in the day than the one before, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
-  return (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h");
+  return (
+    (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h")
+  );
 }
 
 /** The time so long before another one, as days are counted for this series. */

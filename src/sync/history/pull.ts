@@ -160,7 +160,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     (await orders.haveChanged());
 
   /** `past`: also what lies before the first sight. `learn`: also which tags have a log. */
-  function nextTask(kind: "series" | "totals", { past, learn }: { past: boolean; learn: boolean }): Task | null {
+  function nextTask(
+    kind: "series" | "totals",
+    { past, learn }: { past: boolean; learn: boolean },
+  ): Task | null {
     const nowMs = clock.now();
     const free = book
       .series()
