@@ -136,7 +136,7 @@ export function inventoryMessage(
   return `Reading the building: ${pages}, ${time} left.`;
 }
 
-/** Of the rate of lists; a third is kept for alarms. */
+/** Share of the rate of lists that inventories get; a third is kept for alarms. */
 const SHARE_OF_INVENTORY = 2 / 3;
 
 /**

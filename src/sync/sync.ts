@@ -248,10 +248,10 @@ function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPol
 }
 
 /**
- * In the order of their first runs: what decides the scope first, then what matters most. The list of tags goes beside all
- * that follow it, request by request in turn with the short lists: its first page comes within a second, so values do too,
- * and the gateways of a building with 60 pages of tags are known within seconds. After a restart the stored tags are read
- * at once, and a gateway that went away meanwhile is noticed before hosts and systems are listed.
+ * In the order of their first runs: what decides the scope first, then what matters most. The list of tags runs at the same
+ * time as all that follow it, request by request in turn with the short lists: its first page comes within a second, so
+ * values do too, and the gateways of a building with 60 pages of tags are known within seconds. After a restart the stored
+ * tags are read at once, and a gateway that went away meanwhile is noticed before hosts and systems are listed.
  */
 function ownJobs(
   parts: PollParts,

@@ -3,7 +3,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { largeBuilding } from "../sync/large-building.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
-/** The table of docs/sizing.md that says how long a first start takes, beside a worker in virtual time. */
+/** The table of docs/sizing.md that says how long a first start takes, compared with a worker in virtual time. */
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

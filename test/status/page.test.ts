@@ -87,6 +87,17 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
+  test("says how far the first reading of a building is, without asking for attention", async () => {
+    const message = "Reading the building: 34 of 60 pages of tags, about 1 minute left.";
+    const firstInventory = () => ({ pagesRead: 34, pagesTotal: 60, done: false, message });
+    const source = () => ({ ...LIVE_SOURCE, firstInventory });
+    const { page, open, complaints } = await opened(1280, { ...LIVE, source });
+    await open();
+    await page.getByText(`north: ${message}`).waitFor();
+    expect(await page.locator(".notices").getByText(message).count()).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
   test("shows what the configuration file changed, what waits for a restart, and what is wrong with it", async () => {
     const change = (path: string, effect: "alone" | "restart") =>
       ({ path, before: "1m", after: HOSTILE[0] ?? "", effect, how: "as it says" }) as const;

@@ -1,5 +1,6 @@
 import pino from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { statusLines } from "#src/cli/watching/status-lines.ts";
 import type { AnyEvent } from "#src/event.ts";
 import type { StatusReport } from "#src/status/report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
@@ -31,8 +32,12 @@ async function started(options: LargeBuildingOptions, source: object = {}): Prom
   return { building, virtual, warnings };
 }
 
-async function sourceOf({ worker }: VirtualWorker) {
-  const report = (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
+async function statusOf({ worker }: VirtualWorker): Promise<StatusReport> {
+  return (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
+}
+
+async function sourceOf(virtual: VirtualWorker) {
+  const report = await statusOf(virtual);
   const [source] = report.sources;
   if (source === undefined) throw new Error("The status has no source.");
   return { ...source, notices: report.notices };
@@ -178,7 +183,7 @@ describe("while the first list comes", () => {
     await virtual.clock.advance(2 * MINUTE);
     const early = await virtual.events();
     expect(countOf(early, "tag-added")).toBeLessThan(5_000);
-    // Of the 20 tags of the first page all is fetched.
+    // All history of the 20 tags of the first page is fetched.
     expect(countOf(early, "tag-history")).toBe(20);
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(1);
     const ofSite = (events: readonly AnyEvent[]) => events.filter(({ subject }) => subject === "site/1");
@@ -202,6 +207,11 @@ describe("the progress of the first inventory", () => {
     expect(pagesRead).toBeGreaterThan(20);
     expect(message).toBe(`Reading the building: ${pagesRead} of 60 pages of tags, about 2 minutes left.`);
     expect(notices).toEqual([]);
+    const lines = statusLines(await statusOf(virtual), false);
+    expect(lines).toContain(`  ${message}`);
+    expect(lines.find((line) => line.startsWith("source main:"))).toContain(
+      `, ${pagesRead * 100} tags so far,`,
+    );
     await virtual.clock.advance(150 * SECOND);
     expect((await sourceOf(virtual)).firstInventory).toEqual({
       ...{ pagesRead: 60, pagesTotal: 60 },

@@ -18,7 +18,7 @@ export interface Asked {
 
 export interface LargeBuildingOptions {
   readonly sites: number;
-  /** Of each site. */
+  /** Tags of each site. */
   readonly tags: number;
   readonly hosts?: number;
   readonly latencyMs?: number;
