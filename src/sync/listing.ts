@@ -26,6 +26,11 @@ export type Listing<T> =
       readonly brokenBy?: "pages" | "trouble";
       /** What was thrown, where that broke it. */
       readonly failure?: Failure;
+      /**
+       * Why a list that was read to its end does not add up. `total`: the stated number of records changed from page to
+       * page. `records`: it did not, and yet records are on two pages, or on none.
+       */
+      readonly unsteady?: "total" | "records";
       /** Records that cannot be read, each as the service sent it, cut; absent where there are none. */
       readonly unreadable?: readonly string[];
     };
@@ -36,6 +41,8 @@ export interface CollectOptions<T> {
   readonly maxPages?: number;
   /** True for records that count one by one: a list that breaks off after its first page shows what it showed. */
   readonly keepsShown?: boolean;
+  /** Called with the records of each page before the next page is requested. */
+  readonly onPage?: ((items: readonly T[]) => Promise<void>) | undefined;
 }
 
 const MAX_PAGES = 1_000;
@@ -45,7 +52,7 @@ export async function collect<T>(
   answers: AsyncIterable<Page<T>>,
   options: CollectOptions<T>,
 ): Promise<Listing<T>> {
-  const { idOf, maxPages = MAX_PAGES, keepsShown = false } = options;
+  const { idOf, maxPages = MAX_PAGES, keepsShown = false, onPage } = options;
   const byId = new Map<string, T>();
   let total: number | null = null;
   let pages = 0;
@@ -75,11 +82,16 @@ export async function collect<T>(
         byId.set(id, item);
       }
       unreadable.push(...(page.unreadable ?? []));
+      await onPage?.(page.items);
       ended = !page.more;
       if (ended) break;
       // A pager that ignores the number of the page shows the same page until the last of a thousand.
       if (pages > 1 && byId.size === before) {
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
+      }
+      // 30 records where 9 are stated: such a list may go on for as long as somebody asks for its next page.
+      if (keepsShown && total !== null && byId.size > 2 * total + page.items.length) {
+        return incomplete(`The list says ${total} records and goes on after ${byId.size}.`, true, "pages");
       }
       if (pages >= maxPages) {
         return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
@@ -93,10 +105,12 @@ export async function collect<T>(
     return { ...incomplete(sentence(error), true, brokenBy), failure: error };
   }
   if (!ended) return incomplete("The list ended before its last page.", false);
-  if (moved) return incomplete("The list changed while it was read.", true);
+  if (moved) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
   if (total === null) return incomplete("The list does not say how many records there are.", true);
   if (repeated || unreadable.length > 0 || total !== byId.size) {
-    return incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
+    const differs = incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
+    const isOfRecords = repeated || total !== byId.size + unreadable.length;
+    return isOfRecords ? { ...differs, unsteady: "records" } : differs;
   }
   return { complete: true, items: [...byId.values()], pages };
 }

@@ -71,8 +71,8 @@ export interface AlarmDiffOptions extends AlarmContext {
   /** What to do with a site at its first listing after the start of the worker, and when that start was, UTC. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
-  /** Whether a site had its first listing after the start. */
-  readonly isTakenOver: (siteId: number) => boolean;
+  /** Whether the site of an alarm, or a page with the alarm, was listed after the start. */
+  readonly isTakenOver: (alarm: Alarm) => boolean;
 }
 
 export interface AlarmDiff {
@@ -117,7 +117,7 @@ export function* diffAlarms(
     for (const { held: next, events: news } of steps) {
       const before = put.get(next.alarm.id) ?? held.get(next.alarm.id);
       if (!isDeepStrictEqual(before, next)) put.set(next.alarm.id, next);
-      const silent = options.startup === "silent" && !options.isTakenOver(next.alarm.site.id);
+      const silent = options.startup === "silent" && !options.isTakenOver(next.alarm);
       if (!silent) told.push(...news);
     }
     events.push(...inOrderOfLife(told));
@@ -134,7 +134,7 @@ export function* diffAlarms(
     if (shown.has(alarm.id)) continue;
     shown.add(alarm.id);
     const known = held.get(alarm.id);
-    if (known !== undefined && isAsHeld(known, alarm) && !isAnnouncing(alarm.site.id, options)) continue;
+    if (known !== undefined && isAsHeld(known, alarm) && !isAnnouncing(alarm, options)) continue;
     take(observe(known, alarm, seen, evidence, options));
     yield;
   }
@@ -146,9 +146,9 @@ export function* diffAlarms(
   return { put, events };
 }
 
-/** Whether every alarm of the site is told again, because it is the first look after a start. */
-function isAnnouncing(siteId: number, { startup, isTakenOver }: AlarmDiffOptions): boolean {
-  return startup === "announce" && !isTakenOver(siteId);
+/** Whether the alarm is emitted again, because it is the first look at it after a start. */
+function isAnnouncing(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
+  return startup === "announce" && !isTakenOver(alarm);
 }
 
 /** Listed as active by the very record that is held, and held as active: nothing is new. So it is with nearly all. */
@@ -165,7 +165,7 @@ function* observe(
   options: AlarmDiffOptions,
 ): Generator<Step> {
   const siteId = alarm.site.id;
-  const announcing = isAnnouncing(siteId, options);
+  const announcing = isAnnouncing(alarm, options);
   const initial = !options.isKnownSite(siteId) || announcing;
   if (known === undefined) {
     yield begin(alarm, initial, options);

@@ -1,14 +1,17 @@
 import type { Alarm } from "../../building.ts";
 import type { HeldAlarm } from "../snapshot.ts";
+import { isOpen } from "./diff-alarm.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { asKnown } from "./diff-alarms.ts";
 import {
+  completed,
   contradictsItself,
   episodeOf,
   hasOtherStart,
   isOvertaken,
   isResolved,
   isToldEnd,
+  relationOf,
   saysNothing,
 } from "./episode.ts";
 
@@ -111,4 +114,19 @@ export function createDoubts(): Doubts {
       said = saying;
     },
   };
+}
+
+/**
+ * Whether a record of the list of active alarms can be emitted before the rest of the list is known: a new alarm, an alarm
+ * that is active again, or a change of an active one. Not what may turn out to be a mistake of the service: a record that
+ * contradicts itself or what is known, another start, or another episode of an open alarm.
+ */
+export function isUndisputed(known: HeldAlarm | undefined, record: Alarm): boolean {
+  const alarm = known === undefined ? record : completed(known, record);
+  if (alarm.site.id === 0 || saysNothing(record) || isResolved(alarm) || contradictsItself(alarm))
+    return false;
+  if (known === undefined) return true;
+  if (isOvertaken(known, alarm) || hasOtherStart(known, record)) return false;
+  if (!isOpen(known)) return true;
+  return relationOf(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }

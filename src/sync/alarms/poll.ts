@@ -1,4 +1,4 @@
-import type { Gateway, Host } from "../../building.ts";
+import type { Alarm, Gateway, Host } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
@@ -11,12 +11,12 @@ import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { createActiveCounts } from "./active-counts.ts";
 import { isOpen } from "./diff-alarm.ts";
-import { type AlarmDiff, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
+import { type AlarmDiff, type AlarmDiffOptions, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { inParts } from "./diff-parts.ts";
 import { createDoubtfulRecords } from "./doubtful-records.ts";
-import { createDoubts } from "./doubts.ts";
-import { contradictsItself, isResolved } from "./episode.ts";
-import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
+import { createDoubts, isUndisputed } from "./doubts.ts";
+import { contradictsItself, isOverBefore, isResolved, isToldEnd } from "./episode.ts";
+import { type ActiveAlarms, bothReadings, createAlarmList, type ReadActive } from "./list.ts";
 import { createMassGuard, massEnds, massOf } from "./mass-change.ts";
 import { createOvertakenEnds } from "./overtaken.ts";
 import { createPatience } from "./patience.ts";
@@ -43,6 +43,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   const siteSet = syncSet("alarm-site", source.name);
   const startedAt = isoUtc(clock.now());
   const takenOver = new Set<number>();
+  /** Ids that pages showed since the start, of sites that were not listed completely since then. */
+  const shownSinceStart = new Set<string>();
   const held = () => holding.get<HeldAlarm>(alarmSet);
   const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
   const isHidden = (known: HeldAlarm) => scope.known() !== null && !isVisible(known.alarm.site.id);
@@ -97,44 +99,112 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     };
   }
 
-  /** Whether the list lacks so many of the known active alarms that it has to be read again. */
-  function isDrop(seen: ActiveAlarms): boolean {
+  /** Whether the list lacks so many of the alarms that were known as active that it has to be read again. */
+  function isDrop(before: Alarms, seen: ActiveAlarms): boolean {
     const shown = new Set(seen.listed.map((alarm) => alarm.id));
     const isObserved = (siteId: number) => seen.coverage(siteId) === "complete";
-    return massOf(held(), ({ alarm }) => !shown.has(alarm.id), isObserved) !== null;
+    return massOf(before, ({ alarm }) => !shown.has(alarm.id), isObserved) !== null;
   }
 
   /** Ids of the alarms whose end a second reading states again, where many ended at once. */
-  async function confirmedEnds(diff: AlarmDiff, signal: AbortSignal): Promise<ReadonlySet<string>> {
-    const ended = massEnds(held(), diff);
+  async function confirmedEnds(
+    before: Alarms,
+    diff: AlarmDiff,
+    signal: AbortSignal,
+  ): Promise<ReadonlySet<string>> {
+    const ended = massEnds(before, diff);
     if (ended.size === 0) return ended;
     const known = [...ended].flatMap((id) => held().get(id) ?? []);
     const again = await search(known, () => false, signal);
     return new Set(again.found.filter(isResolved).map(({ id }) => id));
   }
 
-  async function readList(careful: boolean, signal: AbortSignal): Promise<ActiveAlarms> {
-    const seen = await list.read(careful, signal);
-    if (careful || !isDrop(seen)) return seen;
-    return bothReadings(seen, await list.read(false, signal));
+  function diffOptions(at: string): AlarmDiffOptions {
+    const sites = holding.get<HeldAlarmSite>(siteSet);
+    return {
+      source: sourceUri(source.name),
+      at,
+      late: false,
+      behindGateway: behindGateway(
+        holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
+        holding.get<Held<Host>>(documentSet("host", source.name)),
+      ),
+      vanishAfterMisses: settings.vanish_after_misses,
+      isKnownSite: (siteId) => (sites.get(String(siteId))?.activeSince ?? null) !== null,
+      startup: settings.startup,
+      startedAt,
+      isTakenOver: ({ id, site }) => takenOver.has(site.id) || shownSinceStart.has(id),
+    };
+  }
+
+  /**
+   * Emits what a page shows before the next page arrives, as far as nothing else can change what it means. A page that
+   * cannot be committed is committed with the complete list, and so are the pages after it.
+   */
+  function pageEmitter(signal: AbortSignal): ReadActive["onPage"] {
+    let isFailing = false;
+    return async (records) => {
+      if (isFailing) return;
+      const listed = records.filter((record) => {
+        const known = held().get(record.id);
+        return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
+      });
+      if (listed.length === 0) return;
+      const known = new Map(listed.flatMap(({ id }) => [...entryOf(held(), id)]));
+      const shows = { listed, coverage: () => "moving" as const, found: [], searched: new Set<string>() };
+      const steps = diffAlarms(known, { ...shows, scope: null }, diffOptions(isoUtc(clock.now())));
+      try {
+        const diff = await withOthersTurns(steps, PART, clock, signal);
+        for (const part of inParts(diff, PART)) {
+          await parts.commit("alarms", {
+            documents: [{ set: alarmSet, put: part.put }],
+            events: part.events,
+          });
+          await othersTurn(clock, signal);
+        }
+        if (settings.startup === "reconcile") return;
+        for (const { id, site } of listed) if (!takenOver.has(site.id)) shownSinceStart.add(id);
+      } catch (error) {
+        isFailing = true;
+        log.debug({ err: error }, "a page of active alarms was not committed");
+      }
+    };
   }
 
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
     await lookForNewScope(signal);
-    const seen = await readList(careful, signal);
+    // A mass change is measured against what was known before this poll.
+    const before: Alarms = new Map(held());
+    const askedAtMs = clock.now();
+    const onPage = careful ? async () => {} : pageEmitter(signal);
+    const readAgain = async (seen: ActiveAlarms) =>
+      bothReadings(seen, await list.read({ careful: false, onPage, signal }));
+    let seen = await list.read({ careful, onPage, signal });
+    if (!careful && isDrop(before, seen)) seen = await readAgain(seen);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
-    const sifted = doubts.sift(held(), seen.listed, seen.coverage);
-    const { listed, doubted } = sifted;
-    const ends = await overtakenEnds.settle(held(), sifted.overtaken, signal);
-    const absent = absentees(held(), { listed, coverage: seen.coverage }, isVisible);
+    let sifted = doubts.sift(held(), seen.listed, seen.coverage);
+    const absentNow = () => absentees(held(), { listed: sifted.listed, coverage: seen.coverage }, isVisible);
+    let absent = absentNow();
     const worth = patience.worthAsking(absent);
     // An alarm with a doubtful record in the list is not about to vanish.
     const isLast = ({ alarm, misses }: HeldAlarm) =>
-      misses + 1 >= settings.vanish_after_misses && !doubted.has(alarm.id);
+      misses + 1 >= settings.vanish_after_misses && !sifted.doubted.has(alarm.id);
     const asked = await search(worth, isLast, signal);
     const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
-    const found = new Set(asked.found.map((alarm) => alarm.id));
+    const found = Map.groupBy(asked.found, (alarm) => alarm.id);
+    // The scope is looked at with each reading that is to confirm a drop, and else when an alarm is asked after: one that
+    // stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
+    const looked = [...worth, ...absent.filter((known) => guard.isOpen(known.alarm.site.id))];
+    const isExplained = (known: HeldAlarm) =>
+      (found.get(known.alarm.id) ?? []).some((word) => !isResolved(word) || isEndOf(known, word));
+    if (!seen.isConfirmed && looked.some((known) => !isExplained(known))) {
+      seen = await readAgain(seen);
+      sifted = doubts.sift(held(), seen.listed, seen.coverage);
+      absent = absentNow();
+    }
+    const { listed, doubted } = sifted;
+    const ends = await overtakenEnds.settle(held(), sifted.overtaken, signal);
     const refused = new Set(
       [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
     );
@@ -144,55 +214,41 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       .toArray();
     // What the list shows needs no explanation, though the token's word does not name its site.
     const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
-    // The scope is looked at with each reading that is to confirm a drop, and else when an alarm is asked after: one that
-    // stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
-    const dropped = absent.filter((known) => guard.isOpen(known.alarm.site.id));
     const unexplained =
-      [...worth, ...dropped].some((known) => !found.has(known.alarm.id)) ||
+      looked.some((known) => !found.has(known.alarm.id)) ||
       hidden.some((known) => !shownIds.has(known.alarm.id)) ||
       held()
         .values()
         .some((known) => isFollowed(known) && refused.has(known.alarm.site.id));
     const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
 
-    const sites = holding.get<HeldAlarmSite>(siteSet);
-    const at = isoUtc(clock.now());
+    // Of several pages that were read once, an absence that nothing explains says nothing yet.
+    const unconfirmed = seen.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
     const compared = diffAlarms(
       held(),
       {
         listed,
         insisted: sifted.insisted.difference(ends.stale).union(ends.believed),
         corrected: sifted.corrected,
-        doubted: new Set([...doubted, ...unclear.map((alarm) => alarm.id)]),
+        doubted: new Set([...doubted, ...idsOf(unclear), ...unconfirmed.map(({ alarm }) => alarm.id)]),
         coverage: seen.coverage,
         found: asked.found.filter((alarm) => !unclear.includes(alarm)),
         searched: asked.searched,
         scope: seenScope,
       },
-      {
-        source: sourceUri(source.name),
-        at,
-        late: false,
-        behindGateway: behindGateway(
-          holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
-          holding.get<Held<Host>>(documentSet("host", source.name)),
-        ),
-        vanishAfterMisses: settings.vanish_after_misses,
-        isKnownSite: (siteId) => (sites.get(String(siteId))?.activeSince ?? null) !== null,
-        startup: settings.startup,
-        startedAt,
-        isTakenOver: (siteId) => takenOver.has(siteId),
-      },
+      diffOptions(isoUtc(clock.now())),
     );
     const whole = await withOthersTurns(compared, PART, clock, signal);
-    const confirmed = await confirmedEnds(whole, signal);
-    const { diff, remarks: masses } = guard.judge(held(), whole, { coverage: seen.coverage, confirmed });
+    const confirmed = await confirmedEnds(before, whole, signal);
+    const { diff, remarks: masses } = guard.judge(before, whole, { coverage: seen.coverage, confirmed });
     const covered = [
       ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
     ].filter((siteId) => seen.coverage(siteId) === "complete");
+    // What began after this request, by the clock that states the times of alarms, is news.
+    const followedSince = isoUtc(askedAtMs - (source.clockSkewMs() ?? 0));
     const known: DocumentChange[] = [
       { set: alarmSet, remove: forgottenIds(diff.put) },
-      { set: siteSet, put: newlyKnown(covered, at) },
+      { set: siteSet, put: newlyKnown(covered, followedSince) },
     ];
     for (const part of inParts(diff, PART)) {
       const documents: DocumentChange[] = [{ set: alarmSet, put: part.put }, ...(part.isLast ? known : [])];
@@ -243,6 +299,22 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     run: (signal) => alone(() => poll(false, signal)),
     reconcile: (signal) => alone(() => poll(true, signal)),
   };
+}
+
+type Alarms = ReadonlyMap<string, HeldAlarm>;
+
+/** Whether a resolved record ends the known episode by itself, whatever the list of active alarms shows. */
+function isEndOf(known: HeldAlarm, word: Alarm): boolean {
+  return !isToldEnd(known, word) && !isOverBefore(known, word);
+}
+
+function entryOf(held: Alarms, id: string): readonly (readonly [string, HeldAlarm])[] {
+  const known = held.get(id);
+  return known === undefined ? [] : [[id, known]];
+}
+
+function idsOf(alarms: readonly Alarm[]): readonly string[] {
+  return alarms.map(({ id }) => id);
 }
 
 function isFollowed(known: HeldAlarm): boolean {

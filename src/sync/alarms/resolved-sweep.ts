@@ -172,7 +172,9 @@ export function createResolvedSweep(
     if (site === undefined) return true;
     if (sweptBefore && site.resolvedSince !== null) return false;
     const start = instant(alarm.triggeredAt);
-    return site.activeSince === null || start === null || start <= Date.parse(site.activeSince);
+    if (site.activeSince === null || start === null) return true;
+    // The service states whole seconds: what began at 10:00:00.7 is listed with 10:00:00.
+    return start < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
   /**

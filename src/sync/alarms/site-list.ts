@@ -13,6 +13,8 @@ type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
 export interface SiteListOptions {
   /** Reads one part of the active alarms of a site, at most so many pages; `twice`: until two readings agree. */
   readonly read: (siteId: number, part: Part, how: ReadHow) => Promise<Listing<Alarm>>;
+  /** Whether the pages of the uncut list are known to lead nowhere. */
+  readonly isBroken: () => boolean;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }
@@ -57,7 +59,7 @@ interface Trouble {
  * that no poll tries what failed before. The first page of the uncut list is read with the parts: it says how many
  * there are, and so whether the parts show all, those of an unknown priority too.
  */
-export function createSiteList({ read, clock, log }: SiteListOptions): SiteList {
+export function createSiteList({ read, isBroken, clock, log }: SiteListOptions): SiteList {
   const troubles = new Map<string, Trouble>();
   const lastIds = new Map<number, ReadonlySet<string>>();
 
@@ -75,7 +77,7 @@ export function createSiteList({ read, clock, log }: SiteListOptions): SiteList 
       splitMs: null,
     };
     const often = failures + 1 >= FAILURES && nowMs - sinceMs >= FAILING_MS;
-    const split = brokenBy === "pages" || isPart || often;
+    const split = brokenBy === "pages" || isPart || often || isBroken();
     troubles.set(key, { sinceMs, failures: failures + 1, splitMs: split ? nowMs : null });
     if (split && splitMs === null) {
       log.warn({ list: key, reason }, "a list of alarms cannot be read to its end: it is read in parts");
