@@ -49,18 +49,22 @@ export class Throttled extends Meaningful {
    * when the far end broke off after it had the request.
    */
   readonly isOwnWord: boolean;
+  /** True when the service said to wait 0 s. That is no evidence of a limit: a service that counts a minute names one. */
+  readonly saysNow: boolean;
   constructor(
     message: string,
     retryAfterMs: number | null,
     options: FailureOptions & {
       readonly scope?: "allowance" | "everything";
       readonly isOwnWord?: boolean;
+      readonly saysNow?: boolean;
     } = {},
   ) {
     super(message, options);
     this.retryAfterMs = retryAfterMs;
     this.scope = options.scope ?? "allowance";
     this.isOwnWord = options.isOwnWord ?? true;
+    this.saysNow = options.saysNow ?? false;
   }
 }
 

@@ -9,7 +9,7 @@ import { checkedGroup, checkedWrites, decided } from "./asked.ts";
 import { recallingTags } from "./at-sight.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
-import { createListPace } from "./list-pace.ts";
+import { createListPace, type ListLane } from "./list-pace.ts";
 import { createPageMemory } from "./page-memory.ts";
 import { createPaging, type ListRequest } from "./pages.ts";
 import { type Filters, filterQuery, historyQuery, readQuery } from "./query.ts";
@@ -72,17 +72,18 @@ export function createSource(options: SourceOptions): Source {
     metrics.clockSkewSeconds.set({ source: name }, skewMs / 1_000);
     tellSkew(skewMs);
   });
+  const lists = createListPace({
+    perMinute: config.quota.list_requests_per_minute,
+    clock,
+    ...(options.leaving === undefined ? { mark: monotonicMark(clock) } : {}),
+  });
   const send = createSend({
     name,
     baseUrl: config.base_url,
     transport: http.send,
     token: createToken(config.token, clock, options.environment),
     limiter,
-    lists: createListPace({
-      perMinute: config.quota.list_requests_per_minute,
-      clock,
-      ...(options.leaving === undefined ? { mark: monotonicMark(clock) } : {}),
-    }),
+    lists,
     clock,
     metrics,
     log,
@@ -99,7 +100,7 @@ export function createSource(options: SourceOptions): Source {
     filters: Filters,
     signal: AbortSignal,
     held: Held<T> | undefined,
-    leavesOut: (record: unknown) => boolean = () => false,
+    { leavesOut = () => false, lane }: ListOptions = {},
   ): AsyncIterable<Page<T>> {
     const listing: ListRequest<T> = {
       name: endpoint,
@@ -109,9 +110,10 @@ export function createSource(options: SourceOptions): Source {
       read: held === undefined ? read : (record) => asHeld(read(record), held),
       leavesOutUnreadable: endpoint === "alarms",
       async ask(query) {
-        if (held === undefined) return send.list({ endpoint, query }, signal);
+        const call = { endpoint, query, ...(lane === undefined ? {} : { lane }) };
+        if (held === undefined) return send.list(call, signal);
         const { recall, records } = memory.request(`${endpoint} ${query}`);
-        return { ...(await send.list({ endpoint, query, recall }, signal)), records };
+        return { ...(await send.list({ ...call, recall }, signal)), records };
       },
     };
     return paging.pages(listing);
@@ -152,7 +154,7 @@ export function createSource(options: SourceOptions): Source {
     name,
 
     sites: (filter, signal, held) =>
-      list("sites", readers.site, { search: filter.search }, signal, held, isLeftOutSite),
+      list("sites", readers.site, { search: filter.search }, signal, held, { leavesOut: isLeftOutSite }),
 
     alarms: (filter, signal, held) =>
       list(
@@ -167,6 +169,7 @@ export function createSource(options: SourceOptions): Source {
         },
         signal,
         held,
+        filter.status === "active" ? { lane: "alarms" } : {},
       ),
 
     tags: (filter, signal, held) =>
@@ -239,8 +242,17 @@ export function createSource(options: SourceOptions): Source {
     health: (signal) => send.health(signal),
     quota: () => limiter.status(),
     clockSkewMs: () => skew.ms(),
-    close: () => http.close(),
+    listRate: lists.rate,
+    async close() {
+      send.close();
+      await http.close();
+    },
   };
+}
+
+interface ListOptions {
+  readonly leavesOut?: (record: unknown) => boolean;
+  readonly lane?: ListLane;
 }
 
 /** Characters of an id that the log shows. */

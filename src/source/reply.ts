@@ -3,7 +3,7 @@ import { withoutCredentials } from "../log.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { type ParsedJson, parseJson } from "./json.ts";
 import type { TransportReply } from "./reception.ts";
-import { throttleMs } from "./throttle.ts";
+import { throttleWait } from "./throttle.ts";
 
 /**
  * The one place that decides whether a reply is an answer, because errors arrive with HTTP 200 (interface, Errors).
@@ -161,7 +161,8 @@ function failureOf(
     const header = reply.headers["retry-after"];
     const date = retryAfterMs(header, context.nowMs, reply.headers.date);
     const waits = [...told, retryAfterIn(topMeta), header, date === null ? null : date / 1000];
-    return new Throttled(text, throttleMs(waits));
+    const { waitMs, saysNow } = throttleWait(waits);
+    return new Throttled(text, waitMs, { saysNow });
   }
   if (status === 503) {
     const waitMs = retryAfterMs(reply.headers["retry-after"], context.nowMs, reply.headers.date);

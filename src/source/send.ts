@@ -8,8 +8,9 @@ import { USER_AGENT } from "../version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
-import type { ListPace } from "./list-pace.ts";
+import type { ListLane, ListPace } from "./list-pace.ts";
 import { parseLogged } from "./logged-series.ts";
+import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import { createMaintenance } from "./maintenance.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
 import type { TransportReply } from "./reception.ts";
@@ -31,6 +32,7 @@ export interface Send {
   list(call: ListCall, signal: AbortSignal): Promise<Sent>;
   /** Without token and limit, and without consequences: whatever goes wrong is `unhealthy`. */
   health(signal: AbortSignal): Promise<Health>;
+  close(): void;
 }
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
@@ -52,6 +54,8 @@ export interface TagCall {
 
 export interface ListCall {
   readonly endpoint: ListEndpoint | "me";
+  /** Only the list of active alarms is not of its endpoint's usual lane. */
+  readonly lane?: ListLane;
   /** As it stands in the address. */
   readonly query?: string;
   /** An answer that needs no decoding, because it is known from before; null for any other. */
@@ -116,17 +120,24 @@ const HEADERS = {
 
 /** What each endpoint's limit is told about a reply. */
 interface Limit {
+  /** What a refusal of this limit keeps back. */
+  readonly scope: () => PauseScope;
   observe(
     headers: { readonly limit: number | null; readonly remaining: number | null },
     sentMs: number,
   ): void;
-  refused(startedMs: number, forMs: number): void;
+  refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
+
+/** A result of the health check is returned again for so long while a long pause is watched, in milliseconds. */
+const HEALTH_VALID_MS = 59_000;
 
 export function createSend(options: SendOptions): Send {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenance({ clock, random: options.random });
+  const longWaits = createLongWaits({ clock, log, lists, limiter, health: askHealth });
+  let lastHealth: { readonly atMs: number; readonly health: Health } | null = null;
 
   /** What asks before a request leaves whose slot was taken since then. */
   function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
@@ -165,12 +176,15 @@ export function createSend(options: SendOptions): Send {
       const parsed = isLogged(call) ? await parseLogged(reply.body) : undefined;
       const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock), parsed);
       maintenance.over();
+      longWaits.answered(limit.scope(), startedMs);
       const latencyMs = measure(endpoint, "ok", startedMs);
       return { answer, latencyMs, startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = meaningOf(error);
       measure(endpoint, failure.kind, startedMs);
+      const answered = answeredBy(failure, limit.scope);
+      if (answered !== null) longWaits.answered(answered, startedMs);
       obey(failure, endpoint, limit, startedMs);
       if (!isPost(call) && wasExchanged(failure, secret)) throw new OldToken(failure.message);
       throw failure;
@@ -194,8 +208,10 @@ export function createSend(options: SendOptions): Send {
       waitMs = maintenance.seen(failure.retryAfterMs);
       limiter.hold(waitMs, "everything");
       lists.hold(waitMs);
+      longWaits.ordered("everything", waitMs);
     } else {
-      limit.refused(startedMs, waitMs);
+      limit.refused(startedMs, waitMs, failure.saysNow);
+      longWaits.ordered(limit.scope(), waitMs);
     }
     log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
@@ -232,14 +248,38 @@ export function createSend(options: SendOptions): Send {
   }
 
   const listLimit: Limit = {
+    scope: () => "lists",
     observe: (headers) => lists.observe(headers),
-    refused: (startedMs, forMs) => lists.refused(startedMs, forMs),
+    refused: lists.refused,
   };
+
+  async function askHealth(signal: AbortSignal): Promise<Health> {
+    const endpoint = "healthcheck";
+    const startedMs = clock.monotonic();
+    const path = `${prefix}${PATHS[endpoint]}`;
+    let health: Health = { status: "unhealthy", time: null };
+    try {
+      const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
+      const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
+      const body = parseJson(reply.body);
+      measure(endpoint, "ok", startedMs);
+      const told = healthIn(body.ok ? body.value : null, note);
+      // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
+      health = reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      measure(endpoint, meaningOf(error).kind, startedMs);
+    }
+    lastHealth = { atMs: startedMs, health };
+    return health;
+  }
 
   return {
     tags(call, lane, signal) {
       const { endpoint } = call;
+      longWaits.look();
       const limit: Limit = {
+        scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
@@ -249,27 +289,17 @@ export function createSend(options: SendOptions): Send {
       return sent(call, limit, turn, signal);
     },
 
-    list: (call, signal) =>
-      sent(call, listLimit, (task) => lists.run(task, signal, URGENT_LISTS.has(call.endpoint)), signal),
+    list(call, signal) {
+      longWaits.look();
+      const lane = call.lane ?? (URGENT_LISTS.has(call.endpoint) ? "urgent" : "other");
+      return sent(call, listLimit, (task) => lists.run(task, signal, lane), signal);
+    },
 
     async health(signal) {
-      const endpoint = "healthcheck";
-      const startedMs = clock.monotonic();
-      const path = `${prefix}${PATHS[endpoint]}`;
-      try {
-        const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
-        const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
-        const body = parseJson(reply.body);
-        measure(endpoint, "ok", startedMs);
-        const told = healthIn(body.ok ? body.value : null, note);
-        // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
-        return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
-      } catch (error) {
-        if (signal.aborted) throw signal.reason;
-        measure(endpoint, meaningOf(error).kind, startedMs);
-        return { status: "unhealthy", time: null };
-      }
+      const isFresh = lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS;
+      return longWaits.isOn() && isFresh && lastHealth !== null ? lastHealth.health : askHealth(signal);
     },
+    close: longWaits.close,
   };
 }
 
@@ -278,6 +308,12 @@ export function createSend(options: SendOptions): Send {
  * would else pass for a refused token that nobody has renewed, and nothing would be asked for a minute.
  */
 class OldToken extends Retryable {}
+
+/** Which pause a failure shows to be over, because the service itself answered; null for none. */
+function answeredBy(failure: Failure, own: () => PauseScope): PauseScope | null {
+  if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
+  return failure.kind === "retryable" || failure.kind === "malformed" ? null : own();
+}
 
 function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
   return "body" in call && call.body !== undefined;

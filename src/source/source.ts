@@ -13,6 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../building.ts";
+import type { ListRate } from "./list-pace.ts";
 import type { ForeignUse } from "./quota/foreign.ts";
 
 /**
@@ -59,6 +60,8 @@ export interface Source {
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
+  /** What may be sent to lists. */
+  listRate(): ListRate;
   /** Our clock minus the service's by the last replies' Date headers, milliseconds; null while none said. */
   clockSkewMs(): number | null;
   close(): Promise<void>;

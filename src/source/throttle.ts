@@ -9,16 +9,22 @@ const LONGEST_THROTTLE_SECONDS = 3_600;
  */
 const SHORTFALL_SECONDS = 1;
 
+/** What a 429 says: how long to wait, in milliseconds, and whether the service itself said 0 s. */
+export interface ThrottleWait {
+  readonly waitMs: number;
+  readonly saysNow: boolean;
+}
+
 /**
- * Milliseconds to wait after a 429. `told` are the candidates in order of trust: the body's `meta.retry_after`, then the header.
- * The first that is a number of seconds counts, rounded up and held within 1 s and 1 h.
+ * `told` are the candidates in order of trust: the body's `meta.retry_after`, then the header. The first that is a number
+ * of seconds counts, rounded up and held within 1 s and 1 h.
  */
-export function throttleMs(told: readonly unknown[]): number {
+export function throttleWait(told: readonly unknown[]): ThrottleWait {
   for (const candidate of told) {
     const seconds = secondsIn(candidate);
     if (seconds === null) continue;
     const waited = Math.min(Math.max(Math.ceil(seconds), 1), LONGEST_THROTTLE_SECONDS);
-    return (waited + SHORTFALL_SECONDS) * 1000;
+    return { waitMs: (waited + SHORTFALL_SECONDS) * 1000, saysNow: seconds === 0 };
   }
-  return UNSAID_SECONDS * 1000;
+  return { waitMs: UNSAID_SECONDS * 1000, saysNow: false };
 }

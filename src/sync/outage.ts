@@ -4,9 +4,10 @@ import { ConfigError, type Failure, meaningOf, OwnTrouble, sentence, Throttled }
 import type { Log } from "../log.ts";
 import { OWN_TROUBLE_MS } from "../own-trouble.ts";
 import type { Source } from "../source/source.ts";
-import { abortable, createBell } from "../waiting.ts";
+import { abortable, createBell, rest, WOKEN } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
+import { ORDERED_REST_MS } from "./runner.ts";
 import type { TokenScope } from "./scope.ts";
 import type { HeldHealth } from "./snapshot.ts";
 
@@ -155,7 +156,8 @@ export function createOutage(options: OutageOptions): Outage {
     if (cause instanceof OwnTrouble) return clock.sleep(OWN_TROUBLE_MS, signal);
     attempts += 1;
     if (!isForPerson(cause)) {
-      const told = cause instanceof Throttled ? (cause.retryAfterMs ?? MAINTENANCE_MS) : null;
+      const told =
+        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_REST_MS) : null;
       await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
       return;
     }
@@ -165,6 +167,21 @@ export function createOutage(options: OutageOptions): Outage {
     while (clock.monotonic() < untilMs) {
       await clock.sleep(tokenStamp === null ? waitMs : TOKEN_LOOK_MS, signal);
       if ((await tokenStamp?.()) !== before) return;
+    }
+  }
+
+  /** The probe of a service that ordered a long wait is itself kept back by the source: the health is asked meanwhile. */
+  async function probeNotingHealth(signal: AbortSignal): Promise<Failure | null> {
+    if (!(cause instanceof Throttled)) return probe(signal);
+    const over = new AbortController();
+    const noting = (async () => {
+      while (await rest(clock, HEALTH_EVERY_MS, over.signal, signal)) await askHealth(signal);
+    })().catch(() => undefined);
+    try {
+      return await probe(signal);
+    } finally {
+      over.abort(WOKEN);
+      await noting;
     }
   }
 
@@ -242,7 +259,7 @@ export function createOutage(options: OutageOptions): Outage {
           }
           const before = cause;
           try {
-            cause = await probe(signal);
+            cause = await probeNotingHealth(signal);
           } catch (error) {
             signal.throwIfAborted();
             cause = meaningOf(error);

@@ -47,8 +47,11 @@ const FOLLOWED_RETRY = { firstMs: 15_000, maxMs: 120_000 };
 const REFUSED_MS = 900_000;
 export const SECOND_LOOK_MS = 60_000;
 const SOON_LOOKS = 5;
-/** How long to wait when the service says to wait and not how long, in milliseconds. */
-const UNSTATED_WAIT_MS = 60_000;
+/**
+ * Longest time that a job rests because the service ordered it, in milliseconds. The source keeps back requests for as long
+ * as the order says, or until it turns out to be over (src/source/long-waits.ts): then a request has to be there.
+ */
+export const ORDERED_REST_MS = 60_000;
 
 export function createRunner(first: Job, options: RunnerOptions): Runner {
   const { source, clock, metrics, random } = options;
@@ -122,7 +125,8 @@ export function followedRestMs(failure: Failure, failures: number, random: () =>
 
 /** How long a failure says that is to be waited, in milliseconds; null when it does not. */
 function statedMs(failure: Failure): number | null {
-  if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
+  if (failure instanceof Throttled)
+    return Math.min(failure.retryAfterMs ?? ORDERED_REST_MS, ORDERED_REST_MS);
   if (failure instanceof ConfigError) return REFUSED_MS;
   if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;
   return null;

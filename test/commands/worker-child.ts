@@ -60,6 +60,8 @@ const transport: Transport = async (request, signal) => {
 const noLimiter: Limiter = {
   run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   hold() {},
+  release() {},
+  permitTrial() {},
   observe() {},
   status: () => ({ buckets: [], heldUntilMs: null }),
 };

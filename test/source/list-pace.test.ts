@@ -51,7 +51,7 @@ describe("the pace of lists (trap 32)", () => {
     for (let minute = 0; minute < 8; minute++) {
       for (let i = 0; i < 4; i++) {
         const wishedMs = clock.monotonic();
-        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), true);
+        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
         await clock.runUntil(wishedMs + 15_000);
       }
     }
@@ -64,7 +64,7 @@ describe("the pace of lists (trap 32)", () => {
     const pace = createListPace({ perMinute: 30, clock });
     let urgent = 0;
     let other = 0;
-    for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), true);
+    for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), "alarms");
     for (let i = 0; i < 60; i++) void pace.run(async () => other++, never());
     await clock.runUntil(1_200_000);
     expect(other).toBeGreaterThanOrEqual(8);
@@ -75,7 +75,7 @@ describe("the pace of lists (trap 32)", () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
     const starts: number[] = [];
-    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), true);
+    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
     await clock.runUntil(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {
@@ -104,7 +104,7 @@ describe("the pace of lists (trap 32)", () => {
     };
     let running = true;
     const keepAsking = async () => {
-      while (running) await pace.run(ask, never(), true);
+      while (running) await pace.run(ask, never(), "urgent");
     };
     const askers = [keepAsking(), keepAsking(), keepAsking()];
     await clock.runUntil(20 * 3_600_000);
@@ -123,7 +123,7 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       if (starts.length === 3) pace.refused(clock.monotonic(), 5_000);
     };
-    for (let i = 0; i < 33; i++) void pace.run(ask, never(), true);
+    for (let i = 0; i < 33; i++) void pace.run(ask, never(), "urgent");
     await clock.runUntil(180_000);
     expect(starts).toHaveLength(33);
   });
@@ -136,7 +136,7 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       pace.observe({ limit: 5, remaining: 5 - starts.length });
     };
-    for (let i = 0; i < 6; i++) void pace.run(ask, never(), true);
+    for (let i = 0; i < 6; i++) void pace.run(ask, never(), "alarms");
     await clock.runUntil(120_000);
     expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
   });
@@ -149,7 +149,7 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       pace.observe({ limit: 0, remaining: 0 });
     };
-    for (let i = 0; i < 31; i++) void pace.run(ask, never(), true);
+    for (let i = 0; i < 31; i++) void pace.run(ask, never(), "alarms");
     await clock.runUntil(60_000);
     expect(starts).toEqual(Array(30).fill(0));
   });
@@ -163,7 +163,7 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       await clock.sleep(10_000);
     };
-    for (let i = 0; i < 3; i++) void pace.run(slow, never(), i === 0);
+    for (let i = 0; i < 3; i++) void pace.run(slow, never(), i === 0 ? "urgent" : "other");
     await clock.runUntil(60_000);
     expect(starts).toEqual([5_000, 5_000, 15_000]);
   });

@@ -72,6 +72,8 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
     hold(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });
     },
+    release() {},
+    permitTrial() {},
     observe(_endpoint, headers) {
       seen.observed.push(headers);
     },

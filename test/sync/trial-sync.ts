@@ -198,6 +198,8 @@ const SITES = [2, 3, 4];
 const noLimiter: Limiter = {
   run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   hold() {},
+  release() {},
+  permitTrial() {},
   observe() {},
   status: () => ({ buckets: [], heldUntilMs: null }),
 };

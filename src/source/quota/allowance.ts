@@ -27,12 +27,17 @@ export interface Allowance {
   run(request: QuotaRequest): Promise<unknown>;
   /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
   hold(untilMs: number, refused: boolean): void;
+  /** Ends the pause after a refusal, or that of every lane. */
+  release(refused: boolean): void;
+  /** Lets one request that is no write leave in spite of a refusal; false takes the permission back. */
+  permitTrial(isPermitted: boolean): void;
   /** The service says that it has counted `taken` requests and allows `limit`. */
   observe(endpoint: QuotaEndpoint, taken: number, limit: number): void;
   status(): AllowanceStatus;
   foreign(): ForeignUse | null;
   slots(): readonly Slot[];
-  heldUntil(): number;
+  refusedUntil(): number;
+  closedUntil(): number;
   /** Rejects what waits, so that it can queue in another allowance; what is under way ends here. */
   retire(): void;
   retired(): boolean;
@@ -55,7 +60,8 @@ export interface AllowanceOptions extends QuotaShare {
   readonly concurrency: number;
   readonly occupiedMs: number;
   readonly inherited: readonly Slot[];
-  readonly heldUntilMs: number;
+  readonly refusedUntilMs: number;
+  readonly closedUntilMs: number;
   /** Refusals before, for the status. */
   readonly throttled: number;
   /** Until then (monotonic time) requests may be in the service's window that no record tells of. */
@@ -85,7 +91,11 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   const stated = createStatedLimit();
   let limit = granted;
   let caution = createCaution(limit);
-  let heldUntil = options.heldUntilMs;
+  /** Until when a refusal, and until when the service as a whole, keeps requests back. */
+  let refusedUntil = options.refusedUntilMs;
+  let closedUntil = options.closedUntilMs;
+  const heldUntil = () => Math.max(refusedUntil, closedUntil);
+  let isTrialPermitted = false;
   let throttled = options.throttled;
   let entries = 0;
   let wakeAt = Number.POSITIVE_INFINITY;
@@ -128,7 +138,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     const reserved = lane === "write" || overdue ? 0 : reserve;
     const free = spent.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
-    return Math.max(now, heldUntil, free, paced);
+    const isTrial = isTrialPermitted && lane !== "write";
+    return Math.max(now, isTrial ? closedUntil : heldUntil(), free, paced);
   };
 
   /** Lets out what may leave now and sleeps until the next may. */
@@ -163,9 +174,16 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     release();
   };
 
+  const lookNow = () => {
+    wakeUp?.abort(WOKEN);
+    wakeAt = Number.POSITIVE_INFINITY;
+    release();
+  };
+
   const takeSlot = (request: QuotaRequest): Slot => {
     const now = clock.monotonic();
     request.started = true;
+    if (request.lane !== "write") isTrialPermitted = false;
     queued.delete(request);
     lanes.served(request.lane);
     const { periodMs, catchUp, everyLanePaced } = terms(now);
@@ -234,13 +252,23 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     hold(untilMs, refused) {
       const now = clock.monotonic();
       // Requests that were under way together are refused together: that is one lesson.
-      if (refused && now >= heldUntil) {
+      if (refused && now >= heldUntil()) {
         const known = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
         caution.refused(now, spent.used(now) - 1, known);
         if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
       }
       if (refused) throttled += 1;
-      heldUntil = Math.max(heldUntil, untilMs);
+      if (refused) refusedUntil = Math.max(refusedUntil, untilMs);
+      else closedUntil = Math.max(closedUntil, untilMs);
+    },
+    release(refused) {
+      if (refused) refusedUntil = Number.NEGATIVE_INFINITY;
+      else closedUntil = Number.NEGATIVE_INFINITY;
+      lookNow();
+    },
+    permitTrial(isPermitted) {
+      isTrialPermitted = isPermitted;
+      if (isPermitted) lookNow();
     },
     observe(endpoint, taken, says) {
       const now = clock.monotonic();
@@ -260,7 +288,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
         lastingPerMinute,
         used: spent.used(now),
         waiting: lanes.counts(),
-        heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
+        heldUntilMs: heldUntil() > now ? clock.now() + heldUntil() - now : null,
         nextSlotInMs: readyAt("live", now) - now,
         throttled,
         foreign: foreign.use(now),
@@ -268,7 +296,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     },
     foreign: () => foreign.use(clock.monotonic()),
     slots: () => spent.slots(),
-    heldUntil: () => heldUntil,
+    refusedUntil: () => refusedUntil,
+    closedUntil: () => closedUntil,
     retire() {
       isRetired = true;
       wakeUp?.abort(WOKEN);
@@ -278,9 +307,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     change(share) {
       ({ perMinute: granted, polite, reserve } = share);
       settleLimit(clock.monotonic());
-      wakeUp?.abort(WOKEN);
-      wakeAt = Number.POSITIVE_INFINITY;
-      release();
+      lookNow();
     },
   };
 }

@@ -21,6 +21,13 @@ export interface Limiter {
   ): Promise<T>;
   /** No request leaves before `forMs` have passed: of one allowance after a 429, of every lane after a 503. */
   hold(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
+  /** Ends the pause of the allowance of an endpoint, or the pause of every lane. */
+  release(of: QuotaEndpoint | "everything"): void;
+  /**
+   * Lets one request of the allowance of an endpoint leave in spite of its pause, as a trial; never a write, and never in a
+   * pause of every lane. False takes the permission back.
+   */
+  permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
   /**
    * What the reply's `X-RateLimit-*` headers say about the allowance; null where the reply does not say. `sentMs` is when
    * its request left, on the monotonic clock.

@@ -100,7 +100,12 @@ export function createQuota(options: QuotaOptions): Quota {
   });
 
   /** Puts the endpoints into new allowances, each with the slots that its endpoints have used. */
-  const regroup = (groups: Groups, slots: readonly Slot[], heldUntil: (group: Groups[number]) => number) => {
+  const regroup = (
+    groups: Groups,
+    slots: readonly Slot[],
+    refusedUntil: (group: Groups[number]) => number,
+    closedUntilMs = everythingHeldUntil,
+  ) => {
     const old = all();
     for (const group of groups) {
       const allowance = createAllowance({
@@ -111,7 +116,8 @@ export function createQuota(options: QuotaOptions): Quota {
         concurrency: options.concurrency ?? 8,
         occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
-        heldUntilMs: heldUntil(group),
+        refusedUntilMs: refusedUntil(group),
+        closedUntilMs,
         throttled:
           groups.length === 1 ? old.reduce((sum, allowance) => sum + allowance.status().throttled, 0) : 0,
         carefulUntilMs,
@@ -136,9 +142,9 @@ export function createQuota(options: QuotaOptions): Quota {
     const waits = !found && options.withoutRecord === "wait";
     everythingHeldUntil = Math.max(everythingHeldUntil, holds.get("everything") ?? Number.NEGATIVE_INFINITY);
     const least = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
-    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, (group) =>
-      Math.max(least, ...group.map((endpoint) => holds.get(endpoint) ?? now)),
-    );
+    const refusedUntil = (group: Groups[number]) =>
+      Math.max(...group.map((endpoint) => holds.get(endpoint) ?? now));
+    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, least);
     showHold();
   };
   const start = async () => {
@@ -155,11 +161,13 @@ export function createQuota(options: QuotaOptions): Quota {
   const mergeAgain = () => {
     const together = all();
     if (together.length === 1 || sharing !== "auto") return;
-    const heldUntil = Math.max(...together.map((each) => each.heldUntil()));
+    const refusedUntil = Math.max(...together.map((each) => each.refusedUntil()));
+    const closedUntil = Math.max(...together.map((each) => each.closedUntil()));
     regroup(
       SHARED,
       together.flatMap((allowance) => allowance.slots()),
-      () => heldUntil,
+      () => refusedUntil,
+      closedUntil,
     );
   };
 
@@ -171,7 +179,7 @@ export function createQuota(options: QuotaOptions): Quota {
   };
 
   const showHold = () => {
-    const until = Math.max(everythingHeldUntil, ...all().map((allowance) => allowance.heldUntil()));
+    const until = Math.max(everythingHeldUntil, ...all().map((allowance) => allowance.refusedUntil()));
     const now = clock.monotonic();
     options.metrics?.quotaHeld.set({ source }, until > now ? (clock.now() + until - now) / 1000 : 0);
   };
@@ -214,6 +222,20 @@ export function createQuota(options: QuotaOptions): Quota {
       if (scope === "allowance") mergeAgain();
       showHold();
     },
+    release(of) {
+      if (of === "everything") {
+        everythingHeldUntil = Number.NEGATIVE_INFINITY;
+        for (const allowance of all()) allowance.release(false);
+        keepHold("everything", clock.monotonic());
+      } else {
+        const allowance = allowanceOf(of);
+        allowance.release(true);
+        for (const [endpoint, each] of allowances)
+          if (each === allowance) keepHold(endpoint, clock.monotonic());
+      }
+      showHold();
+    },
+    permitTrial: (endpoint, isPermitted) => allowanceOf(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
       // A limit above the interface's is that of some wider count, of which these requests are a part.
       if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
@@ -223,7 +245,8 @@ export function createQuota(options: QuotaOptions): Quota {
       if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
       maySplit = false;
       const [shared] = all();
-      if (shared !== undefined) regroup(SEPARATE, shared.slots(), () => shared.heldUntil());
+      if (shared !== undefined)
+        regroup(SEPARATE, shared.slots(), () => shared.refusedUntil(), shared.closedUntil());
     },
     status() {
       const now = clock.monotonic();

@@ -44,6 +44,8 @@ export async function costOf(alarms: number): Promise<PollCost> {
     limiter: {
       run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
       hold() {},
+      release() {},
+      permitTrial() {},
       observe() {},
       status: () => ({ buckets: [], heldUntilMs: null }),
     },
