@@ -180,5 +180,13 @@ function classLists({ read, history }: SourceEntry): ClassLists {
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
   const valuesMax = valuesIn(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
-  return { source, read, history, quota, timeZone, valuesMax };
+  const { alarms: schedule } = entry.schedules;
+  const alarms = {
+    pageSize: entry.page_size.alarms,
+    listsPerMinute: quota.list_requests_per_minute,
+  };
+  return {
+    ...{ source, read, history, quota, timeZone, valuesMax },
+    ...(schedule === false ? {} : { alarms: { ...alarms, schedule } }),
+  };
 }

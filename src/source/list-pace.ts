@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { OwnTrouble } from "../errors.ts";
 import { type Mark, type Moment, momentOf } from "../moment.ts";
 import { createBell, restUntilRung } from "../waiting.ts";
+import type { ListRate } from "./source.ts";
 
 /**
  * Who asks: the poll of the active alarms; what the trust in them hangs on (other lists of alarms, sites, the token); the
@@ -38,13 +39,6 @@ export interface ListPace {
   refused(startedMs: number, forMs: number, saysNow?: boolean): void;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }): void;
   rate(): ListRate;
-}
-
-/** Requests per minute to lists. */
-export interface ListRate {
-  /** As allowed now, after refusals. */
-  readonly perMinute: number;
-  readonly configured: number;
 }
 
 /** A minute as the service may count it, and a second for requests that travel at different speeds. */
@@ -158,9 +152,7 @@ export function createListPace(options: ListPaceOptions): ListPace {
         } catch (error) {
           // It never left this machine, so the service has not counted it.
           const at =
-            error instanceof OwnTrouble
-              ? starts.findLastIndex(({ atMs }) => atMs === taken.monotonicMs)
-              : -1;
+            error instanceof OwnTrouble ? starts.findLastIndex(({ atMs }) => atMs === taken.monotonicMs) : -1;
           if (at >= 0) starts.splice(at, 1);
           throw error;
         }
@@ -180,8 +172,7 @@ export function createListPace(options: ListPaceOptions): ListPace {
       const nowMs = clock.monotonic();
       const isEvidence = !saysNow || isRepeated(nowMs);
       // A further refusal within a minute, or of a request that was under way, says nothing new about the limit.
-      const isNew =
-        lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= SAME_REFUSAL_MS);
+      const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= SAME_REFUSAL_MS);
       if (isEvidence && isNew) {
         const granted = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS && atMs < startedMs).length;
         const half = Math.max(Math.min(LEAST_RATE, rate(nowMs)), Math.floor(rate(nowMs) / 2));

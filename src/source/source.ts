@@ -13,7 +13,6 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../building.ts";
-import type { ListRate } from "./list-pace.ts";
 import type { ForeignUse } from "./quota/foreign.ts";
 
 /**
@@ -184,6 +183,13 @@ export interface HistoryQuery {
   readonly resolution: Resolution;
   /** IANA zone for the alignment of buckets. */
   readonly timeZone: string;
+}
+
+/** Requests per minute to lists and the token information. */
+export interface ListRate {
+  /** As allowed now, after refusals. */
+  readonly perMinute: number;
+  readonly configured: number;
 }
 
 export interface QuotaStatus {

@@ -9,12 +9,20 @@ import { type BackfillOrder, type BackfillOrders, loadOrders } from "./history/o
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
 import { expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
-import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
+import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
 import { type ListProgress, tagsFromLists } from "./seen-building.ts";
+import { everyMsOf } from "./schedule.ts";
 import { firstMatch } from "./select.ts";
-import { type HeldCut, type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
+import {
+  type HeldAlarm,
+  type HeldCut,
+  type HeldHistory,
+  type HeldValue,
+  type HeldWindow,
+  syncSet,
+} from "./snapshot.ts";
 
 /** What a plan needs of the configuration. */
 export interface PlanSettings {
@@ -29,6 +37,12 @@ export interface PlanSettings {
     readonly polite: number;
     readonly reserve_for_writes: number;
     readonly separate_endpoints: boolean;
+  };
+  /** How the active alarms are polled; absent where they are not. */
+  readonly alarms?: {
+    readonly schedule: string;
+    readonly pageSize: number;
+    readonly listsPerMinute: number;
   };
 }
 
@@ -50,17 +64,20 @@ export async function factsFromState(
   live: PlanLive | null,
 ): Promise<PlanFacts> {
   const { source } = settings;
-  const [past, sites, values] = await Promise.all([
+  const [past, sites, values, alarms] = await Promise.all([
     heldPast(store, source),
     visibleSites(store, source),
     store.documents<HeldValue>(documentSet("value", source)),
+    store.documents<HeldAlarm>(documentSet("alarm", source)),
   ]);
+  const active = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length;
   const silent = new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT).map(([id]) => id));
   return factsOf({
     settings,
     basis: "state",
     sites: sites.length,
     silent,
+    active,
     ...past,
     // What cannot be seen now costs nothing now.
     tags: past.tags.filter(({ outOfSight }) => outOfSight === undefined),
@@ -118,14 +135,35 @@ export async function factsFromLists(
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
+  const active = await activeFromList(source, settings, signal);
   const tags = await tagsFromLists(source, sites, askedSystems(settings), signal, told);
-  return factsFromTags(settings, { sites: sites.length, tags }, clock.now());
+  return factsFromTags(settings, { sites: sites.length, tags, active }, clock.now());
+}
+
+/** How many alarms are active, from the first page of their list; 0 where they are not polled or cannot be listed. */
+export async function activeFromList(
+  source: Source,
+  settings: PlanSettings,
+  signal: AbortSignal,
+): Promise<number> {
+  if (settings.alarms === undefined) return 0;
+  try {
+    for await (const page of source.alarms({ status: "active" }, signal)) return page.total ?? 0;
+  } catch {
+    // What keeps alarms from being listed is said by others; a plan is made without them.
+    signal.throwIfAborted();
+  }
+  return 0;
 }
 
 /** From tags that somebody has listed at the service. */
 export function factsFromTags(
   settings: PlanSettings,
-  { sites, tags }: { readonly sites: number; readonly tags: readonly PlacedTag[] },
+  {
+    sites,
+    tags,
+    active = 0,
+  }: { readonly sites: number; readonly tags: readonly PlacedTag[]; readonly active?: number },
   nowMs: number,
 ): PlanFacts {
   return factsOf({
@@ -133,6 +171,7 @@ export function factsFromTags(
     basis: "lists",
     sites,
     tags,
+    active,
     silent: new Set(),
     ledgers: new Map(),
     orders: { open: [], paused: false },
@@ -157,6 +196,8 @@ function factsOf(known: {
   readonly sites: number;
   readonly tags: readonly PlacedTag[];
   readonly silent: ReadonlySet<string>;
+  /** Active alarms. */
+  readonly active: number;
   readonly ledgers: ReadonlyMap<string, HeldHistory | LedgerBefore>;
   readonly orders: BackfillOrders;
   readonly window: HeldWindow;
@@ -184,7 +225,17 @@ function factsOf(known: {
       paused: orders.paused,
     },
     quota: quotaFacts(settings.quota, live),
+    ...(settings.alarms === undefined ? {} : { alarms: alarmPolling(settings.alarms, known.active, nowMs) }),
   };
+}
+
+function alarmPolling(
+  { schedule, pageSize, listsPerMinute }: NonNullable<PlanSettings["alarms"]>,
+  alarms: number,
+  nowMs: number,
+): AlarmPolling {
+  const pages = Math.max(1, Math.ceil(alarms / pageSize));
+  return { alarms, pages, everyMs: everyMsOf(schedule, nowMs), listsPerMinute };
 }
 
 function classFacts(

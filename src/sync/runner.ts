@@ -125,8 +125,7 @@ export function followedRestMs(failure: Failure, failures: number, random: () =>
 
 /** How long a failure says that is to be waited, in milliseconds; null when it does not. */
 function statedMs(failure: Failure): number | null {
-  if (failure instanceof Throttled)
-    return Math.min(failure.retryAfterMs ?? ORDERED_REST_MS, ORDERED_REST_MS);
+  if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? ORDERED_REST_MS, ORDERED_REST_MS);
   if (failure instanceof ConfigError) return REFUSED_MS;
   if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;
   return null;

@@ -224,3 +224,10 @@ const LONGEST_WAIT_DAYS = 366 * 8;
 function ascending(values: readonly number[]): readonly number[] {
   return [...values].sort((a, b) => a - b);
 }
+
+/** Time from one run of a schedule to the next, in milliseconds. */
+export function everyMsOf(schedule: string, nowMs: number): number {
+  const next = matcher(schedule);
+  const first = next(nowMs);
+  return next(first) - first;
+}

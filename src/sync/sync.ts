@@ -23,7 +23,7 @@ import type { Job } from "./job.ts";
 import { createLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
-import { matcher, type Ticker } from "./schedule.ts";
+import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
 import { type Held, type HeldPoll, type HeldTagSeen, type HeldToken, syncSet } from "./snapshot.ts";
@@ -152,7 +152,9 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
 
   /** What the polls of alarms remember beyond the store; made anew only where their own settings change. */
   function pollsOf(parts: PollParts) {
-    return { alarms: createAlarmPoll(parts, alone), sweep: createResolvedSweep(parts, alone) };
+    const everyMs = () =>
+      config.schedules.alarms === false ? null : everyMsOf(config.schedules.alarms, clock.now());
+    return { alarms: createAlarmPoll(parts, alone, everyMs), sweep: createResolvedSweep(parts, alone) };
   }
 
   function change(next: SyncConfig): void {

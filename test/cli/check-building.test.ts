@@ -127,7 +127,9 @@ describe("the building", () => {
     );
     // No request of the quota, and no list of what nobody asked about.
     const asked = service.simulator.truth.requests().map(({ path }) => path);
-    expect(asked.filter((path) => /tags\/|systems|hosts|gateways|alarms/.test(path))).toEqual([]);
+    expect(asked.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
+    // The first page says how many alarms there are.
+    expect(asked.filter((path) => path.endsWith("/alarms"))).toHaveLength(1);
     expect(existsSync(place.path("state"))).toBe(false);
   });
 

@@ -75,7 +75,8 @@ describe("the pace of lists (trap 32)", () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
     const starts: number[] = [];
-    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
+    for (let i = 0; i < 100; i++)
+      void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
     await clock.runUntil(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {

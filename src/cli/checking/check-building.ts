@@ -55,7 +55,18 @@ export function compareSource(compared: ComparedSource): readonly CheckLine[] {
 }
 
 /** Whether the wishes fit into the quota, and the cheapest change where they do not. */
-export function planLine(
+export function planLine(name: string, plan: PlanReport): readonly CheckLine[] {
+  const { alarms } = plan;
+  const slow: readonly CheckLine[] =
+    alarms === undefined
+      ? []
+      : [{ what: `${name}: alarms`, result: "warning", detail: `${alarms} ${FASTER}` }];
+  return [...slow, ...quotaLine(name, plan)];
+}
+
+const FASTER = "If the service allows more, raise quota.list_requests_per_minute.";
+
+function quotaLine(
   name: string,
   { fits, load, changes, classes, history }: PlanReport,
 ): readonly CheckLine[] {

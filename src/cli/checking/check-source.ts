@@ -6,7 +6,7 @@ import { checkClock } from "../../commands/gate.ts";
 import type { Config, SourceEntry } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import type { Source } from "../../source/source.ts";
-import { factsFromState, factsFromTags } from "../../sync/facts-for-plan.ts";
+import { activeFromList, factsFromState, factsFromTags } from "../../sync/facts-for-plan.ts";
 import { planReport } from "../../sync/plan/report.ts";
 import {
   type BuildingWish,
@@ -98,7 +98,8 @@ async function compared(
         return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };
       });
   const building = known?.building ?? (await listed(check, source, me.sites, wish));
-  const facts = { sites: building.sites.length, tags: building.tags };
+  const active = known === null ? await activeFromList(source, settings, check.signal) : 0;
+  const facts = { sites: building.sites.length, tags: building.tags, active };
   const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
   const whose = known === null ? "as the service lists them" : "as the worker's state knows them";
   const detail =

@@ -66,6 +66,7 @@ export function planLines(plan: PlanReport): readonly string[] {
         ]),
     "",
     ...verdict(plan),
+    ...(plan.alarms === undefined ? [] : [plan.alarms]),
     "",
   ];
 }

@@ -184,11 +184,10 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
 }
 
 function distrustOf(reason: string, sites: number, of: number): string {
-  const turns = Math.ceil(of / sites);
   const how =
-    turns === 1
+    sites === of
       ? "each site is listed by itself"
-      : `sites are listed one by one, each at every ${turns}th poll`;
+      : `sites are listed one by one, ${sites} of ${of} at each poll`;
   return `The pages of the list of active alarms cannot be trusted, so ${how}. ${reason}`;
 }
 

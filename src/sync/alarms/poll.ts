@@ -16,6 +16,7 @@ import { inParts } from "./diff-parts.ts";
 import { createDoubtfulRecords } from "./doubtful-records.ts";
 import { createDoubts, isUndisputed } from "./doubts.ts";
 import { contradictsItself, isOverBefore, isResolved, isToldEnd } from "./episode.ts";
+import { createPollInterval } from "./interval.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList, type ReadActive } from "./list.ts";
 import { createMassGuard, massEnds, massOf } from "./mass-change.ts";
 import { createOvertakenEnds } from "./overtaken.ts";
@@ -36,7 +37,12 @@ const SCOPE_CHECK_MS = 300_000;
 const PART = 250;
 
 /** Follows the active alarms of one source: list, ask after what left it, compare, commit. */
-export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll {
+export function createAlarmPoll(
+  parts: PollParts,
+  alone: OneAtATime,
+  /** Configured time from one poll to the next, in milliseconds; null where there is none. */
+  everyMs: () => number | null = () => null,
+): AlarmPoll {
   const { source, config, clock, log, metrics, scope, holding } = parts;
   const { alarms: settings } = config;
   const alarmSet = documentSet("alarm", source.name);
@@ -65,6 +71,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     maxPages: PAGES,
     always: settings.vanish_after_misses,
   });
+  const interval = createPollInterval(clock, everyMs, () => source.listRate());
+  let pages = 0;
   const showActive = createActiveCounts(source.name, metrics);
   const doubtful = createDoubtfulRecords(source.name, metrics, log);
 
@@ -144,6 +152,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   function pageEmitter(signal: AbortSignal): ReadActive["onPage"] {
     let isFailing = false;
     return async (records) => {
+      pages += 1;
       if (isFailing) return;
       const listed = records.filter((record) => {
         const known = held().get(record.id);
@@ -172,6 +181,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   }
 
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
+    interval.began();
+    pages = 0;
     await lookForNewScope(signal);
     // A mass change is measured against what was known before this poll.
     const before: Alarms = new Map(held());
@@ -260,7 +271,12 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     overtakenEnds.committed();
     for (const siteId of covered) takenOver.add(siteId);
     showActive(held());
-    const remarks = [...seen.remarks, ...masses, ...doubtful.tell(sifted, ends, seen.unreadable)];
+    const remarks = [
+      ...seen.remarks,
+      ...masses,
+      ...doubtful.tell(sifted, ends, seen.unreadable),
+      ...[interval.remark(pages)].filter((remark) => remark !== null),
+    ];
     return outcomeOf(new Map([...ends.failures, ...asked.failures, ...seen.failures]), seen.reasons, remarks);
   }
 

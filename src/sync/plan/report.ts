@@ -23,6 +23,8 @@ export interface PlanFacts {
     readonly paused: boolean;
   };
   readonly quota: QuotaFacts;
+  /** Absent where alarms are not polled. */
+  readonly alarms?: AlarmPolling;
 }
 
 export interface ClassFacts extends Wish {
@@ -50,6 +52,15 @@ export interface QuotaFacts {
   readonly size: number;
 }
 
+/** What decides how often the active alarms can be polled. */
+export interface AlarmPolling {
+  readonly alarms: number;
+  readonly pages: number;
+  /** Configured time from one poll to the next, in milliseconds. */
+  readonly everyMs: number;
+  readonly listsPerMinute: number;
+}
+
 /** The plan, for a person, as JSON and on the status page. Durations are seconds, times UTC. */
 export interface PlanReport {
   readonly source: string;
@@ -75,6 +86,8 @@ export interface PlanReport {
   readonly backfill: BackfillPlan | null;
   /** What makes it fit, each change by itself, the cheapest first; empty when it fits. */
   readonly changes: readonly PlanChange[];
+  /** What to expect where the active alarms cannot be polled as often as configured, one sentence; absent where they can. */
+  readonly alarms?: string;
 }
 
 export interface LanePlan {
@@ -117,6 +130,17 @@ const BACKFILL_SHARE_MIN = 0.03;
 /** What a plan allows for a reply and the look at the clock before it; a worker counts with what it measures. */
 const REPLY_MS = 200;
 
+/**
+ * What to expect where the pages do not fit between two polls; null where they do. A poll that is under way lets a tick
+ * pass: 20 pages at 30 lists a minute take 40 s, so of polls every 30 s every second one begins.
+ */
+function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
+  const neededMs = (pages / listsPerMinute) * 60_000;
+  if (neededMs <= everyMs) return null;
+  const expectedMs = Math.ceil(neededMs / everyMs) * everyMs;
+  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${spanText(expectedMs / 1_000)} instead of every ${spanText(everyMs / 1_000)}.`;
+}
+
 export function planReport(facts: PlanFacts): PlanReport {
   const { quota, classes, history, toLearn = 0 } = facts;
   const slotMs = 60_000 / quota.polls;
@@ -140,7 +164,9 @@ export function planReport(facts: PlanFacts): PlanReport {
   const pastDoneAt = (requests: number) =>
     paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000);
   const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
+  const alarms = facts.alarms === undefined ? null : expectedInterval(facts.alarms);
   return {
+    ...(alarms === null ? {} : { alarms }),
     source: facts.source,
     madeAt: isoUtc(facts.nowMs),
     basis: facts.basis,
