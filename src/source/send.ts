@@ -136,8 +136,8 @@ export function createSend(options: SendOptions): Send {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenance({ clock, random: options.random });
-  const longWaits = createLongWaits({ clock, log, lists, limiter, health: askHealth });
-  let lastHealth: { readonly atMs: number; readonly health: Health } | null = null;
+  const longWaits = createLongWaits({ clock, log, lists, limiter, health });
+  let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
 
   /** What asks before a request leaves whose slot was taken since then. */
   function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
@@ -253,11 +253,21 @@ export function createSend(options: SendOptions): Send {
     refused: lists.refused,
   };
 
+  /** During a long pause two ask: what watches the pause, and what notes the health for the status. */
+  async function health(signal: AbortSignal): Promise<Health> {
+    if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
+      const known = await lastHealth.health.catch(() => null);
+      signal.throwIfAborted();
+      if (known !== null) return known;
+    }
+    lastHealth = { atMs: clock.monotonic(), health: askHealth(signal) };
+    return lastHealth.health;
+  }
+
   async function askHealth(signal: AbortSignal): Promise<Health> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
     const path = `${prefix}${PATHS[endpoint]}`;
-    let health: Health = { status: "unhealthy", time: null };
     try {
       const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
       const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
@@ -265,13 +275,12 @@ export function createSend(options: SendOptions): Send {
       measure(endpoint, "ok", startedMs);
       const told = healthIn(body.ok ? body.value : null, note);
       // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
-      health = reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
+      return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       measure(endpoint, meaningOf(error).kind, startedMs);
+      return { status: "unhealthy", time: null };
     }
-    lastHealth = { atMs: startedMs, health };
-    return health;
   }
 
   return {
@@ -295,10 +304,7 @@ export function createSend(options: SendOptions): Send {
       return sent(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
-    async health(signal) {
-      const isFresh = lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS;
-      return longWaits.isOn() && isFresh && lastHealth !== null ? lastHealth.health : askHealth(signal);
-    },
+    health,
     close: longWaits.close,
   };
 }

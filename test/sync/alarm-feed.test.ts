@@ -485,6 +485,31 @@ describe("maintenance freezes", () => {
     ]);
   });
 
+  test("503 with 30 days: back within three minutes after the health check says healthy, each thing emitted once", async () => {
+    const {
+      simulator: { control },
+      clock,
+      requests,
+    } = await started();
+    control.setFaults([{ fault: { kind: "maintenance", retry_after: 30 * 86_400 } }]);
+    await clock.advance(MINUTE);
+    const from = requests.length;
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(180 * MINUTE);
+    const asked = requests.slice(from).filter(({ path }) => !path.endsWith("/healthcheck"));
+    expect(asked).toEqual([]);
+    expect(requests.length - from).toBeLessThanOrEqual(181);
+    control.setFaults([]);
+    await clock.advance(3 * MINUTE);
+    expect(trial.events("source-unavailable", "source-available").map((event) => event.type)).toEqual([
+      "source-unavailable",
+      "source-available",
+    ]);
+    expect(told(id)).toEqual(["alarm-raised"]);
+    await clock.advance(5 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised"]);
+  });
+
   test("trap 21: a refused token: at most 12 requests an hour, no alarm event, a new token within 10 s", async () => {
     let stamp = "old";
     const {

@@ -1,0 +1,187 @@
+import { pino } from "pino";
+import { afterEach, describe, expect, test } from "vitest";
+import { createMetrics } from "#src/metrics.ts";
+import { createSource } from "#src/source/client.ts";
+import { createQuota } from "#src/source/quota/quota.ts";
+import type { Source } from "#src/source/source.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
+import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";
+
+/** Pauses of more than a minute that the service orders, and requests that are sent in spite of them. */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const MONTH_S = 30 * 86_400;
+
+interface Sent {
+  readonly path: string;
+  readonly method: string;
+  readonly atMs: number;
+}
+
+interface Rig {
+  readonly clock: VirtualClock;
+  readonly source: Source;
+  readonly sent: Sent[];
+  readonly memory: VolatileMemory;
+  /** How the service answers; null: well. */
+  service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
+}
+
+const sources: Source[] = [];
+afterEach(async () => {
+  for (const source of sources.splice(0)) await source.close();
+});
+
+function rig(
+  memory = usedBefore(createVolatileMemory(), "trial"),
+  clock = createVirtualClock(START_MS),
+): Rig {
+  const sent: Sent[] = [];
+  const service: Rig["service"] = { refusal: null, healthy: true };
+  const source = createSource({
+    name: "trial",
+    config: trialConfig("https://service.example"),
+    limiter: createQuota({ source: "trial", clock, store: memory }),
+    clock,
+    metrics: createMetrics(),
+    log: pino({ level: "silent" }),
+    async transport({ path, method }) {
+      sent.push({ path: path.split("?")[0] ?? "", method, atMs: clock.monotonic() });
+      await clock.sleep(50);
+      if (path.endsWith("/healthcheck"))
+        return reply(service.healthy ? 200 : 503, { status: service.healthy ? "healthy" : "unhealthy" });
+      if (service.refusal !== null) return service.refusal();
+      const value = { type: "tags", id: "1", attributes: { display_name: "T" }, value: 1 };
+      const around = {
+        links: { next: null },
+        meta: { total: 0, current_page: 1, last_page: 1, per_page: 100 },
+      };
+      return reply(200, path.includes("/tags/") ? { data: [value] } : { data: [], ...around });
+    },
+    environment: { PLENUM_TOKEN: TOKEN },
+    random: () => 0.5,
+  });
+  sources.push(source);
+  return { clock, source, sent, memory, service };
+}
+
+/** Lists alarms for ever, one request after the other; when each succeeded. */
+function listing({ clock, source }: Rig): number[] {
+  const times: number[] = [];
+  void (async () => {
+    for (;;) {
+      try {
+        for await (const _page of source.alarms({ status: "active" }, never())) times.push(clock.monotonic());
+      } catch {
+        // Refused: asked again, as a poll does.
+      }
+      await clock.sleep(30_000);
+    }
+  })();
+  return times;
+}
+
+const maintenance = () => reply(503, { errors: [{ status: 503 }] }, { "retry-after": String(MONTH_S) });
+const tooMany = () => reply(429, { errors: [{ status: 429, meta: { retry_after: MONTH_S } }] });
+const asked = ({ sent }: Rig, pattern: RegExp) =>
+  sent.filter(({ path }) => pattern.test(path)).map(({ atMs }) => atMs);
+
+describe.each([
+  ["503 with 30 days", maintenance],
+  ["429 of a list with 30 days", tooMany],
+])("%s", (_name, refusal) => {
+  test("the list goes on within three minutes after the health check says healthy", async () => {
+    const trial = rig();
+    trial.service.refusal = refusal;
+    trial.service.healthy = false;
+    const times = listing(trial);
+    await trial.clock.advance(20 * MINUTE);
+    expect(asked(trial, /alarms/)).toHaveLength(1);
+    // Once a minute.
+    expect(asked(trial, /healthcheck/).length).toBeLessThanOrEqual(20);
+    trial.service.refusal = null;
+    trial.service.healthy = true;
+    await trial.clock.advance(3 * MINUTE);
+    expect(times.length).toBeGreaterThan(0);
+    await trial.clock.advance(5 * MINUTE);
+    expect(times.length).toBeGreaterThan(8);
+    const health = asked(trial, /healthcheck/).length;
+    await trial.clock.advance(HOUR);
+    expect(asked(trial, /healthcheck/)).toHaveLength(health);
+  });
+
+  test("a trial that is refused is repeated after five minutes, then ever more rarely", async () => {
+    const trial = rig();
+    trial.service.refusal = refusal;
+    listing(trial);
+    await trial.clock.advance(50 * MINUTE);
+    const times = asked(trial, /alarms/);
+    const gaps = times.slice(1).map((atMs, index) => (atMs - (times[index] ?? 0)) / MINUTE);
+    expect(gaps.map(Math.round)).toEqual([2, 5, 10, 20]);
+  });
+
+  test("one healthy answer between unhealthy ones permits no trial", async () => {
+    const trial = rig();
+    trial.service.refusal = refusal;
+    listing(trial);
+    for (let minute = 0; minute < 30; minute += 1) {
+      trial.service.healthy = minute % 2 === 0;
+      await trial.clock.advance(MINUTE);
+    }
+    expect(asked(trial, /alarms/)).toHaveLength(1);
+  });
+});
+
+test("a usual wait of a minute asks no health check and sends no trial", async () => {
+  const trial = rig();
+  trial.service.refusal = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 60 } }] });
+  const refused = failureOf(trial.source.me(never()));
+  await trial.clock.advance(50);
+  await refused;
+  trial.service.refusal = null;
+  const again = trial.source.alarms({ status: "active" }, never())[Symbol.asyncIterator]().next();
+  await trial.clock.advance(2 * MINUTE);
+  await again;
+  expect(asked(trial, /alarms/)).toEqual([61_050]);
+  expect(asked(trial, /healthcheck/)).toEqual([]);
+});
+
+describe("429 of the tag endpoints with 30 days", () => {
+  test("a read is the trial, never a write; the write leaves after it", async () => {
+    const trial = rig();
+    const { clock, source, sent, service } = trial;
+    service.refusal = tooMany;
+    const refused = failureOf(source.read(["1"], "live", never()));
+    await clock.advance(1_000);
+    await refused;
+    const write = source.write(async () => [{ tagId: "1", value: 1 }], never());
+    await clock.advance(10 * MINUTE);
+    expect(sent.filter(({ method }) => method === "POST")).toEqual([]);
+    service.refusal = null;
+    const read = source.read(["1"], "live", never());
+    await clock.advance(MINUTE);
+    await Promise.all([read, write]);
+    const [trialRead, firstWrite] = sent.filter(({ path }) => path.includes("/tags/")).slice(1);
+    expect(trialRead?.path).toMatch(/read/);
+    expect(firstWrite?.method).toBe("POST");
+    expect(firstWrite?.atMs).toBeGreaterThanOrEqual((trialRead?.atMs ?? 0) + 50);
+  });
+
+  test("a pause from before a restart ends in the same way", async () => {
+    const before = rig();
+    before.service.refusal = tooMany;
+    const refused = failureOf(before.source.read(["1"], "live", never()));
+    await before.clock.advance(1_000);
+    await refused;
+    await before.source.close();
+    const after = rig(before.memory, before.clock);
+    const read = after.source.read(["1"], "live", never());
+    listing(after);
+    await after.clock.advance(4 * MINUTE);
+    expect(asked(after, /tags\/read/)).toHaveLength(1);
+    await read;
+    expect(after.source.quota().buckets.map(({ heldUntilMs }) => heldUntilMs)).toEqual([null]);
+  });
+});
