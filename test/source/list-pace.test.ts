@@ -9,9 +9,10 @@ function virtualClock() {
   return {
     now: () => nowMs,
     monotonic: () => nowMs,
-    sleep: (ms: number) =>
-      new Promise<void>((wake) => {
+    sleep: (ms: number, signal?: AbortSignal) =>
+      new Promise<void>((wake, reject) => {
         sleepers.push({ untilMs: nowMs + ms, wake });
+        signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
       }),
     async runUntil(endMs: number) {
       for (;;) {
@@ -127,6 +128,81 @@ describe("the pace of lists (trap 32)", () => {
     for (let i = 0; i < 33; i++) void pace.run(ask, never(), "urgent");
     await clock.runUntil(180_000);
     expect(starts).toHaveLength(33);
+  });
+
+  it("counts the refusals of one minute once", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    for (const atMs of [0, 5_000, 30_000]) {
+      await clock.runUntil(atMs);
+      pace.refused(atMs, 1_000);
+    }
+    expect(pace.rate()).toEqual({ perMinute: 15, configured: 30 });
+    await clock.runUntil(60_001);
+    pace.refused(60_001, 1_000);
+    expect(pace.rate().perMinute).toBe(7);
+  });
+
+  it("takes refusals that say 0 s for a limit only in the third minute in a row", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
+      await clock.runUntil(atMs);
+      pace.refused(atMs, 2_000, true);
+      expect(pace.rate().perMinute).toBe(30);
+    }
+    await clock.runUntil(135_000);
+    pace.refused(135_000, 2_000, true);
+    expect(pace.rate().perMinute).toBe(15);
+  });
+
+  it.each([3, 12, 30])(
+    "keeps two requests a minute for the active alarms at %i a minute",
+    async (perMinute) => {
+      const clock = virtualClock();
+      const pace = createListPace({ perMinute, clock });
+      let rest = 0;
+      for (let i = 0; i < 500; i++)
+        void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
+      const waited: number[] = [];
+      for (let poll = 0; poll < 20; poll++) {
+        const wishedMs = clock.monotonic();
+        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
+        await clock.runUntil(wishedMs + 30_000);
+      }
+      expect(waited).toHaveLength(20);
+      // The window is a second longer than a minute.
+      expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
+      expect(rest).toBeGreaterThanOrEqual((perMinute - 2) * 9);
+    },
+  );
+
+  it("lets the rest ask once in two minutes where the service allows no more than the alarms need", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 2, clock });
+    let rest = 0;
+    for (let i = 0; i < 30; i++) void pace.run(async () => rest++, never(), "urgent");
+    await clock.runUntil(20 * 60_000);
+    expect(rest).toBe(10);
+  });
+
+  it("lets one request leave as a trial, and all of them when the pause is released", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    pace.hold(3_600_000);
+    const starts: number[] = [];
+    for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
+    await clock.runUntil(60_000);
+    pace.permitTrial(true);
+    await clock.runUntil(120_000);
+    expect(starts).toEqual([60_000]);
+    pace.permitTrial(true);
+    pace.permitTrial(false);
+    await clock.runUntil(180_000);
+    expect(starts).toEqual([60_000]);
+    pace.release();
+    await clock.runUntil(240_000);
+    expect(starts).toEqual([60_000, 180_000, 180_000]);
   });
 
   it("believes the service's own limit and a remaining of none", async () => {

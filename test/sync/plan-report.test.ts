@@ -223,3 +223,18 @@ describe("what was measured", () => {
     },
   );
 });
+
+describe("the poll of active alarms", () => {
+  const alarms = (pages: number, everyMs: number, listsPerMinute = 30) =>
+    planReport(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
+
+  test("says what to expect where the pages do not fit between two polls, and nothing where they do", () => {
+    expect(alarms(15, 30_000).alarms).toBeUndefined();
+    const plan = alarms(20, 30_000);
+    expect(plan.alarms).toBe(
+      "10000 active alarms are 20 pages, and 30 lists a minute are allowed: expect a poll of the alarms every 60 s instead of every 30 s.",
+    );
+    expect(planLines(plan).join("\n")).toContain(plan.alarms);
+    expect(alarms(20, 60_000, 10).alarms).toMatch(/every 120 s|every 2 min/);
+  });
+});
