@@ -10,9 +10,9 @@ export interface PollInterval {
 }
 
 /** Gaps that are averaged; the longest of them is left out, because it may be an outage. */
-const GAPS = 6;
+const GAPS = 10;
 /** Gaps that are longer than this many times the configured one are noticeable. */
-const NOTICEABLE = 1.25;
+const NOTICEABLE = 1.15;
 
 export function createPollInterval(
   clock: Clock,

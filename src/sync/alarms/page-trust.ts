@@ -1,7 +1,7 @@
 import type { Alarm } from "../../building.ts";
 import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
-import type { Listing } from "../listing.ts";
+import { type Listing, shownBy } from "../listing.ts";
 
 /**
  * Why the pages of a list cannot be trusted.
@@ -12,7 +12,9 @@ import type { Listing } from "../listing.ts";
  * | `fails`   | a later page fails, in three readings in a row and for two minutes            |
  * | `ignored` | a later page shows only records of earlier pages, in two readings in a row    |
  * | `records` | records are on two pages or on none, in three readings in a row               |
- * | `total`   | the stated number of records changes from page to page, in ten readings in a row |
+ * | `total`   | the stated number of records changes from page to page and the records do not, three times in a row |
+ *
+ * A number that changes together with the records is none: alarms come and go.
  */
 type Kind = "pages" | "fails" | "ignored" | "records" | "total";
 
@@ -27,7 +29,7 @@ const EVIDENCE: Readonly<Record<Kind, Evidence>> = {
   fails: { readings: 3, forMs: 120_000, text: (reason) => `A later page fails again and again: ${reason}` },
   ignored: { readings: 2, forMs: 0, text: () => "A later page shows the records of an earlier one." },
   records: { readings: 3, forMs: 0, text: () => "Records are on two pages, or on none." },
-  total: { readings: 10, forMs: 0, text: () => "The number of records changes with every page." },
+  total: { readings: 3, forMs: 0, text: () => "The number of records changes, and the records do not." },
 };
 /** Steady readings in a row after which the pages are trusted again. */
 const STEADY_READINGS = 3;
@@ -53,12 +55,28 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
   let distrust: { readonly kind: Kind; readonly sinceMs: number; readonly text: string } | null = null;
   let seen: { readonly kind: Kind; readonly sinceMs: number; readonly readings: number } | null = null;
   let steady = 0;
+  let lastIds = "";
   const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= RETRY_MS;
+
+  /** Whether a reading shows the records of the one before. */
+  function isRepeated(listing: Listing<Alarm>): boolean {
+    const ids = shownBy(listing)
+      .map(({ id }) => id)
+      .sort()
+      .join();
+    const before = lastIds;
+    lastIds = ids;
+    return ids === before;
+  }
 
   return {
     judge(listing, ofOneSite) {
       const nowMs = clock.monotonic();
       const kind = kindOf(listing);
+      if (kind === "total" && !isRepeated(listing)) {
+        seen = null;
+        return;
+      }
       const concerns = !(ofOneSite && (kind === "records" || kind === "total"));
       if (kind === null || listing.complete || !concerns) {
         seen = null;

@@ -3,7 +3,7 @@ import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { type OneAtATime, othersTurn, withOthersTurns } from "../../waiting.ts";
+import { breathAmong, type OneAtATime, othersTurn, withOthersTurns } from "../../waiting.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
@@ -191,10 +191,13 @@ export function createAlarmPoll(
     const readAgain = async (seen: ActiveAlarms) =>
       bothReadings(seen, await list.read({ careful: false, onPage, signal }));
     let seen = await list.read({ careful, onPage, signal });
+    await breathAmong(seen.listed.length);
     if (!careful && isDrop(before, seen)) seen = await readAgain(seen);
+    await breathAmong(seen.listed.length);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
     let sifted = doubts.sift(held(), seen.listed, seen.coverage);
+    await breathAmong(seen.listed.length);
     const absentNow = () => absentees(held(), { listed: sifted.listed, coverage: seen.coverage }, isVisible);
     let absent = absentNow();
     const worth = patience.worthAsking(absent);
