@@ -12,8 +12,8 @@ import { expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts"
 import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
-import { type ListProgress, tagsFromLists } from "./seen-building.ts";
 import { everyMsOf } from "./schedule.ts";
+import { type ListProgress, tagsFromLists } from "./seen-building.ts";
 import { firstMatch } from "./select.ts";
 import {
   type HeldAlarm,

@@ -3,7 +3,7 @@ import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { breathAmong, type OneAtATime, othersTurn, withOthersTurns } from "../../waiting.ts";
+import { type OneAtATime, othersTurn, withOthersTurns } from "../../waiting.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
@@ -35,6 +35,8 @@ export interface AlarmPoll {
 const SCOPE_CHECK_MS = 300_000;
 /** Of so many alarms at most what is new is compared or committed at once: 5,000 would stop everything for half a second. */
 const PART = 250;
+/** A step over all of so many alarms takes 5 to 10 ms. */
+const MANY = 5_000;
 
 /** Follows the active alarms of one source: list, ask after what left it, compare, commit. */
 export function createAlarmPoll(
@@ -180,6 +182,11 @@ export function createAlarmPoll(
     };
   }
 
+  /** Lets others have their turn between two steps over all of so many alarms, where they are many. */
+  async function amongMany(alarms: number, signal: AbortSignal): Promise<void> {
+    if (alarms >= MANY) await othersTurn(clock, signal);
+  }
+
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
     interval.began();
     pages = 0;
@@ -191,13 +198,13 @@ export function createAlarmPoll(
     const readAgain = async (seen: ActiveAlarms) =>
       bothReadings(seen, await list.read({ careful: false, onPage, signal }));
     let seen = await list.read({ careful, onPage, signal });
-    await breathAmong(seen.listed.length);
+    await amongMany(seen.listed.length, signal);
     if (!careful && isDrop(before, seen)) seen = await readAgain(seen);
-    await breathAmong(seen.listed.length);
+    await amongMany(seen.listed.length, signal);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
     let sifted = doubts.sift(held(), seen.listed, seen.coverage);
-    await breathAmong(seen.listed.length);
+    await amongMany(seen.listed.length, signal);
     const absentNow = () => absentees(held(), { listed: sifted.listed, coverage: seen.coverage }, isVisible);
     let absent = absentNow();
     const worth = patience.worthAsking(absent);
