@@ -149,7 +149,7 @@ describe("pages that fail", () => {
     ["from the start", 0],
     ["after ten good polls", 5 * MINUTE],
   ])("an alarm on page 2 is emitted although page 3 fails (%s)", async (_when, afterMs) => {
-    const service = new Service(3);
+    const service = new Service(1);
     service.raise(1_400);
     await started(service);
     service.trick = (_list, number) =>
