@@ -16,6 +16,7 @@ import { createServer, connect as netConnect } from "node:net";
 import { tmpdir, userInfo } from "node:os";
 import { dirname, join } from "node:path";
 import { Client } from "pg";
+import { createWallClock, type WallClock } from "./wall-clock.ts";
 
 /**
  * Real servers for integration tests: started from PATH on loopback and free ports, in a folder of their own,
@@ -33,6 +34,8 @@ export interface RealServer {
   again(): Promise<void>;
   /** Sends the process a signal that does not end it. */
   signal(name: NodeJS.Signals): void;
+  /** Sets its wall clock so many seconds ahead of true time, where it was started with one of its own. */
+  setClock(aheadS: number): void;
   stop(): Promise<void>;
 }
 
@@ -343,10 +346,15 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
  * postgresql.conf, `files` are put beside it, for the server alone to read.
  */
 export async function startPostgres(
-  options: { readonly lines?: readonly string[]; readonly files?: Readonly<Record<string, string>> } = {},
+  options: {
+    readonly lines?: readonly string[];
+    readonly files?: Readonly<Record<string, string>>;
+    /** Its wall clock can be set; needs `faketime`. */
+    readonly hasOwnClock?: boolean;
+  } = {},
 ): Promise<RealServer> {
   const lines = ["max_connections = 20", ...(options.lines ?? [])];
-  return runPostgres(lines, ({ data, owner, run }) => {
+  return runPostgres(lines, options.hasOwnClock === true, ({ data, owner, run }) => {
     const wishes = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
     run("initdb", "-D", data, ...wishes);
     for (const [name, text] of Object.entries(options.files ?? {})) {
@@ -366,7 +374,7 @@ export async function startPostgres(
 /** A standby of such a server, which follows it under the name `standby` and takes its place by `select pg_promote()`. */
 export async function startStandby({ port }: RealServer): Promise<RealServer> {
   const primary = `host=127.0.0.1 port=${port} user=postgres application_name=standby`;
-  return runPostgres([], ({ data, run }) =>
+  return runPostgres([], false, ({ data, run }) =>
     run("pg_basebackup", "-D", data, "-R", "-d", primary, "--checkpoint=fast", "--no-sync"),
   );
 }
@@ -382,6 +390,7 @@ interface PostgresFolder {
 /** Runs a server on what `prepare` leaves in the folder. */
 async function runPostgres(
   wanted: readonly string[],
+  hasOwnClock: boolean,
   prepare: (folder: PostgresFolder) => void,
 ): Promise<RealServer> {
   const programs = dirname(realpathSync(programPath("postgres") ?? ""));
@@ -416,7 +425,10 @@ async function runPostgres(
   // Its port opens before it lets anybody in.
   const isReady = () =>
     exitsWell(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
-  const server = await started("postgres", ["-D", data], port, folder, url, { as, isReady });
+  const server = await started("postgres", ["-D", data], port, folder, url, {
+    ...{ as, isReady },
+    ...(hasOwnClock ? { clock: createWallClock(folder, 0) } : {}),
+  });
   return {
     ...server,
     async again() {
@@ -469,6 +481,7 @@ interface Start {
   readonly isReady?: () => boolean;
   /** A minute where nothing else is said, in milliseconds. */
   readonly withinMs?: number;
+  readonly clock?: WallClock;
 }
 
 async function started(
@@ -477,11 +490,13 @@ async function started(
   port: number,
   folder: string,
   url: string,
-  { as = [], isReady = () => true, withinMs = 60_000 }: Start = {},
+  { as = [], isReady = () => true, withinMs = 60_000, clock }: Start = {},
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);
-  const [command = path, ...before] = [...as, path];
+  // Behind the change of the user: what is shared with the program's processes belongs to their user.
+  const fake = Object.entries(clock?.environment ?? {}).map(([name, value]) => `${name}=${value}`);
+  const [command = path, ...before] = [...as, ...(fake.length === 0 ? [] : ["env", ...fake]), path];
   const begin = async () => {
     const child = spawn(command, [...before, ...options], { stdio: ["ignore", "ignore", "pipe"] });
     let complaint = "";
@@ -501,6 +516,7 @@ async function started(
   const endBy = async (name: NodeJS.Signals) => {
     running.child.kill(name);
     await running.ended;
+    clock?.cleanUp(running.child.pid ?? 0);
   };
   return {
     port,
@@ -513,6 +529,10 @@ async function started(
     },
     signal(name) {
       running.child.kill(name);
+    },
+    setClock(aheadS) {
+      if (clock === undefined) throw new Error(`This ${program} has the machine's clock.`);
+      clock.set(aheadS);
     },
     async stop() {
       await endBy("SIGKILL");

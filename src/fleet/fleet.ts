@@ -6,10 +6,11 @@ import type { Metrics } from "../metrics.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { createBell, loop, within } from "../waiting.ts";
 import { answered } from "./answered.ts";
+import { createHeartbeats } from "./heartbeats.ts";
 import { createHoldings } from "./holdings.ts";
 import type { Held, Lease } from "./lease.ts";
 import { giveBack } from "./leases.ts";
-import { FLEET, tellUnable } from "./membership.ts";
+import { bury, FLEET, readHeartbeats, tellUnable } from "./membership.ts";
 import { createPresence, refusalOf } from "./presence.ts";
 import { readFleet, shown } from "./report.ts";
 import { createSharing } from "./sharing.ts";
@@ -33,8 +34,9 @@ export type {
  * A member of a fleet: shares the sources out with the other members of the same database, and holds some of them. No
  * member is special, and none speaks to another; what they have in common is in the tables.
  *
- * Three loops: one renews this member's lease (`presence`), one looks at the tables and does what follows (`sharing`), and
- * one watches measured time, so that all ends here before anybody else may begin, also while the database is away.
+ * Four loops: one renews this member's lease (`presence`), one observes whether the others renew theirs (`heartbeats`), one
+ * looks at the tables and does what follows (`sharing`), and one watches measured time, so that all ends here before
+ * anybody else may begin, also while the database is away.
  */
 export interface Fleet extends Service {
   /** For a person. Answers what was known last while the database is away. */
@@ -78,9 +80,11 @@ export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, name, sources } = options;
   const timing: Timing = { ...TIMING, ...options.timing };
   const trust = createTrust(clock, timing.ttlMs, timing.marginMs);
+  const heartbeats = createHeartbeats(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
   const unable = createUnable(clock, options.random);
   const news = createBell();
   const renewal = createBell();
+  const arrival = createBell();
   const stopping = new AbortController();
   /** Ends after the last source is handed over. */
   const ending = new AbortController();
@@ -113,11 +117,15 @@ export function createFleet(options: FleetOptions): Fleet {
     page: () => options.page(),
     timing,
     trust,
+    heartbeats,
     clock,
     log,
     ...(options.metrics && { metrics: options.metrics }),
     buried: () => loseAll("this member was not heard of in time"),
-    arrived: news.ring,
+    arrived() {
+      arrival.ring();
+      news.ring();
+    },
   });
 
   const sharing = createSharing({
@@ -154,7 +162,10 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
+    const hadRunOut = trust.leftMs() === 0;
     await presence.turn(signal);
+    // What was let go meanwhile may still be this member's in the tables.
+    if (hadRunOut) news.ring();
     well();
   }
 
@@ -168,6 +179,22 @@ export function createFleet(options: FleetOptions): Fleet {
         return timing.renewMs;
       },
       fault: ill,
+      backoff: RETRY,
+    });
+
+  const observing = (signal: AbortSignal) =>
+    loop({
+      clock,
+      signal,
+      bell: arrival,
+      async turn() {
+        const me = presence.me();
+        if (me === null) return Number.POSITIVE_INFINITY;
+        const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
+        if (silent.length > 0) await ask(bury(database, silent));
+        return Math.min(timing.renewMs / 3, heartbeats.nextMs());
+      },
+      fault: (error) => log.debug({ reason: sentence(error) }, "the other members could not be observed"),
       backoff: RETRY,
     });
 
@@ -244,7 +271,7 @@ export function createFleet(options: FleetOptions): Fleet {
         ill(error);
       }
       signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });
-      running = [renewing(whole), looking(until), watching(whole)];
+      running = [renewing(whole), observing(until), looking(until), watching(whole)];
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());

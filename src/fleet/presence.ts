@@ -5,13 +5,15 @@ import type { Metrics } from "../metrics.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { rest } from "../waiting.ts";
 import { answered } from "./answered.ts";
+import type { Heartbeats } from "./heartbeats.ts";
 import {
   announceLeaving,
+  type Blocker,
+  bury,
   leave,
   type Myself,
-  nameTaken,
-  type Occupied,
   type Registration,
+  refusalBy,
   register,
   renew,
 } from "./membership.ts";
@@ -34,10 +36,11 @@ export interface Presence {
 
 export interface PresenceOptions {
   readonly database: StateDatabase;
-  readonly registration: Omit<Registration, "page" | "ttlMs">;
+  readonly registration: Omit<Registration, "page">;
   readonly page: () => string;
   readonly timing: Timing;
   readonly trust: Trust;
+  readonly heartbeats: Heartbeats;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics?: Pick<Metrics, "fleetRenewed">;
@@ -48,40 +51,47 @@ export interface PresenceOptions {
 }
 
 export function createPresence(options: PresenceOptions): Presence {
-  const { clock, database, log, metrics, registration, timing, trust } = options;
-  const { ttlMs, renewMs } = timing;
+  const { clock, database, heartbeats, log, metrics, registration, timing, trust } = options;
+  const { renewMs } = timing;
   let me: Myself | null = null;
   let isLeaving = false;
 
   const ask = <T>(work: Promise<T>) => answered(clock, renewMs, work);
 
-  async function registerOnce(): Promise<Occupied | null> {
+  /** The members that keep this one out; none when it takes part now. */
+  async function registerOnce(): Promise<readonly Blocker[]> {
     const sent = trust.mark();
-    const answer = await ask(register(database, { ...registration, page: options.page(), ttlMs }));
-    if (!("name" in answer)) return answer;
+    const answer = await ask(register(database, { ...registration, page: options.page() }));
+    if ("blockers" in answer) {
+      const silent = heartbeats.observe(answer.beats);
+      if (silent.length > 0) await ask(bury(database, silent));
+      return answer.blockers;
+    }
     me = answer;
     renewed(sent);
     log.info({ member: me.name, incarnation: me.incarnation }, "this member takes part in the fleet");
     options.arrived();
-    return null;
+    return [];
   }
 
   /**
-   * A process that was killed and comes again finds its former self, which is still counted as alive for a moment: that
-   * one is waited for. One that renews meanwhile is somebody else.
+   * A process that was killed and comes again finds its former self, which counts as alive until it was silent for the
+   * lease duration, and after a change of the configuration it finds others that were killed. One that renews meanwhile
+   * is alive, and keeps this member out.
    */
   async function arrive(signal: AbortSignal): Promise<void> {
     const first = await registerOnce();
-    if (first === null) return;
-    log.info({ host: first.host }, "waiting whether another member with this name is alive");
+    const [blocker] = first;
+    if (blocker === undefined) return;
+    log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
+    const renewals = new Map(first.map((each) => [each.incarnation, each.renewals]));
     for (;;) {
       await rest(clock, renewMs / 3, signal);
       signal.throwIfAborted();
       const now = await registerOnce();
-      if (now === null) return;
-      if (now.seenAt !== first.seenAt || now.incarnation !== first.incarnation) {
-        throw nameTaken(registration.name, now);
-      }
+      if (now.length === 0) return;
+      const alive = now.find((each) => renewals.get(each.incarnation) !== each.renewals);
+      if (alive !== undefined) throw refusalBy(alive, registration.name);
     }
   }
 
@@ -95,7 +105,7 @@ export function createPresence(options: PresenceOptions): Presence {
     async turn(signal) {
       if (me !== null) {
         const sent = trust.mark();
-        if (await ask(renew(database, me, ttlMs, options.page()))) return renewed(sent);
+        if (await ask(renew(database, me, options.page()))) return renewed(sent);
         if (isLeaving) return;
         log.warn({ member: me.name }, "this member was not heard of in time, and others took over");
         me = null;

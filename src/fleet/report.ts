@@ -5,6 +5,7 @@ import { doubtsOf } from "../store/postgres/doubts.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { FLEET } from "./membership.ts";
 import type { FleetStatus, MemberState, MemberStatus, Reason, SourceHolding, Takeover } from "./status.ts";
+import { TIMING } from "./timing.ts";
 import { holderOf, look, type MemberRow, utc, type View } from "./view.ts";
 
 /** So many changes of holder are shown. */
@@ -72,10 +73,10 @@ export function pageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: s
   return page;
 }
 
-function stateOf({ gone, leftMs, isLeaving, isDraining }: MemberRow): MemberState {
+function stateOf({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberState {
   if (gone !== null) return gone;
-  // Nobody has noticed yet.
-  if (leftMs <= 0) return "lost";
+  // No member has declared it gone yet. After a step of the database's clock a live member renews within seconds.
+  if (Math.abs(unheardMs) >= TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";
 }

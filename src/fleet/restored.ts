@@ -1,5 +1,6 @@
 import { spanText } from "../duration.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
+import { TIMING } from "./timing.ts";
 
 /** That the database is another one than the members used last, and how far it lies back. */
 export interface Restored {
@@ -45,8 +46,9 @@ export async function noticeRestored(database: StateDatabase): Promise<Restored 
     const { rows } = await session.query(
       `select to_char(max(seen_at) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
          extract(epoch from clock_timestamp() - max(seen_at))::double precision,
-         coalesce(bool_or(gone is null and lease_until > clock_timestamp()), false)
+         coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
        from ${table("member")}`,
+      [String(TIMING.ttlMs / 1_000)],
     );
     const [lastHeardAt = null, seconds = null, isAnybodyThere] = rows[0] ?? [];
     if (isAnybodyThere === true) return null;

@@ -6,7 +6,7 @@ import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { answered } from "./answered.ts";
 import type { Holdings } from "./holdings.ts";
 import { giveBack, take } from "./leases.ts";
-import { bury, type Myself, tellUnable } from "./membership.ts";
+import { type Myself, tellUnable } from "./membership.ts";
 import { type Shares, sharesOf } from "./share.ts";
 import type { Timing } from "./timing.ts";
 import type { Trust } from "./trust.ts";
@@ -46,8 +46,6 @@ const STARTING_AT_ONCE = 8;
 const SLOW_MS = 30_000;
 /** When something that should be free is held by a transaction, in milliseconds. */
 const SOON_MS = 250;
-/** After a lease ran out by the database's clock: it must be over, not just about to be. */
-const JUST_AFTER_MS = 20;
 
 export function createSharing(options: SharingOptions): Sharing {
   const { clock, database, holdings, log, metrics, sources, timing, trust, unable } = options;
@@ -56,13 +54,6 @@ export function createSharing(options: SharingOptions): Sharing {
   let nobodys: readonly string[] = [];
 
   const ask = <T>(work: Promise<T>) => answered(clock, timing.renewMs, work);
-
-  async function current(): Promise<View> {
-    const view = await ask(look(database, sources));
-    if (!view.members.some(isOverdue)) return view;
-    await ask(bury(database));
-    return ask(look(database, sources));
-  }
 
   /** What the tables say of this member and what it believes itself. */
   async function settle(view: View, me: Myself): Promise<void> {
@@ -142,7 +133,7 @@ export function createSharing(options: SharingOptions): Sharing {
             `Nobody polls ${nobodys.join(", ")}: every member is drained, is stopping or could not start them.`,
           ],
     async turn(me, signal) {
-      const view = await current();
+      const view = await ask(look(database, sources));
       latest = view;
       const own = view.members.find(({ name }) => name === me.name);
       if (own === undefined || own.incarnation !== me.incarnation || own.gone !== null) {
@@ -160,11 +151,7 @@ export function createSharing(options: SharingOptions): Sharing {
       if (!isAwaited) giveSurplus(shares, me, own.isDraining);
       metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
       if (!isComplete) return SOON_MS;
-      const others = view.members.filter(({ gone, name }) => gone === null && name !== me.name);
-      const overdueInMs = others.map(({ leftMs }) => Math.max(0, leftMs) + JUST_AFTER_MS);
-      return Math.min(SLOW_MS, unable.nextMs(), ...overdueInMs);
+      return Math.min(SLOW_MS, unable.nextMs());
     },
   };
 }
-
-const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 0;

@@ -4,7 +4,7 @@ import type { Reason } from "./status.ts";
 
 /**
  * What the tables say at one moment: one statement, so that members and sources fit together. Times are the database's,
- * as texts in UTC; how long a member has left is told as a span, because clocks differ.
+ * as texts in UTC.
  */
 export interface View {
   readonly members: readonly MemberRow[];
@@ -19,8 +19,8 @@ export interface MemberRow {
   readonly page: string;
   readonly startedAt: string;
   readonly seenAt: string;
-  /** Milliseconds until others may take what it holds, by the database's clock; not above 0 when that is over. */
-  readonly leftMs: number;
+  /** Milliseconds since its last renewal by the database's wall clock, which may have been set since: for people only. */
+  readonly unheardMs: number;
   readonly isDraining: boolean;
   readonly isLeaving: boolean;
   /** Null while it takes part. Once it is said of an incarnation, it is so for good: that one can renew nothing. */
@@ -49,12 +49,12 @@ export const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - cas
 export const utc = (column: string) =>
   `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
-const LEFT_MS = "extract(epoch from lease_until - clock_timestamp()) * 1000";
+const UNHEARD_MS = "extract(epoch from clock_timestamp() - seen_at) * 1000";
 
 /** Of these sources, or of all that were ever known (null). */
 export async function look(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
-    'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")}, 'leftMs', ${LEFT_MS}, 'isDraining', draining,
+    'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")}, 'unheardMs', ${UNHEARD_MS}, 'isDraining', draining,
     'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'digest', digest`;
   const source = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
     'since', ${utc("held_since")}, 'reason', reason`;

@@ -164,7 +164,8 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
       "insert into takeover (source, to_member, epoch, at, reason) select 'x', 'y', n, now(), 'joined' from generate_series(1, 1200) n",
     );
     await rig.ask(
-      `insert into member select 'old', incarnation, host, version, page, started_at, now() - interval '2 days', lease_until, draining, leaving, 'lost', unable, digest from member where name = 'a'`,
+      `insert into member (name, incarnation, host, version, page, started_at, seen_at, gone, digest)
+       select 'old', incarnation, host, version, page, started_at, now() - interval '2 days', 'lost', digest from member where name = 'a'`,
     );
     expect((await a.fleet.status()).members.map(({ name }) => name)).toEqual(["a"]);
     const b = await rig.member("b");

@@ -36,7 +36,7 @@ interface Member {
   page: string;
   startedMs: number;
   seenMs: number;
-  leaseUntilMs: number;
+  renewals: number;
   draining: boolean;
   leaving: boolean;
   gone: "left" | "lost" | null;
@@ -76,9 +76,10 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
 
   const iso = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString());
 
-  function bury(): void {
+  function bury(incarnations: readonly string[], renewals: readonly string[]): void {
     for (const member of members.values()) {
-      if (member.gone !== null || member.leaseUntilMs > clock.now()) continue;
+      const n = incarnations.indexOf(member.incarnation);
+      if (n < 0 || member.gone !== null || renewals[n] !== String(member.renewals)) continue;
       Object.assign(member, { gone: "lost", leaving: false });
     }
   }
@@ -122,10 +123,10 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
   }
 
   function look(wanted: readonly string[] | null): readonly [string, string] {
-    const memberRows = [...members.values()].map(({ startedMs, seenMs, leaseUntilMs, ...member }) => ({
+    const memberRows = [...members.values()].map(({ startedMs, seenMs, ...member }) => ({
       ...{ name: member.name, incarnation: member.incarnation, host: member.host, version: member.version },
       ...{ page: member.page, startedAt: iso(startedMs), seenAt: iso(seenMs) },
-      ...{ leftMs: leaseUntilMs - clock.now(), isDraining: member.draining, isLeaving: member.leaving },
+      ...{ unheardMs: clock.now() - seenMs, isDraining: member.draining, isLeaving: member.leaving },
       ...{ gone: member.gone, unable: JSON.parse(member.unable), digest: member.digest },
     }));
     const sourceRows = [...sources.values()]
@@ -152,19 +153,23 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
         digest = cell(1);
         return [];
       case text.includes("set gone = 'lost'"):
-        bury();
+        bury(list(1), list(2));
         return [];
-      case text.startsWith("select name, incarnation, host, digest"):
+      case text.startsWith("select name, incarnation, renewals::text from"):
+        return [...members.values()]
+          .filter(({ gone, name }) => gone === null && name !== cell(1))
+          .map((each) => [each.name, each.incarnation, String(each.renewals)]);
+      case text.startsWith("select name, incarnation, renewals::text, host"):
         return [...members.values()]
           .filter(({ gone }) => gone === null)
           .toSorted((a, b) => (a.name < b.name ? -1 : 1))
-          .map((each) => [each.name, each.incarnation, each.host, each.digest, iso(each.seenMs)]);
+          .map((each) => [each.name, each.incarnation, String(each.renewals), each.host, each.digest]);
       case text.startsWith("insert into member"):
         members.set(cell(1), {
           ...{ name: cell(1), incarnation: cell(2), host: cell(3), version: cell(4), page: cell(5) },
-          ...{ startedMs: clock.now(), seenMs: clock.now(), leaseUntilMs: clock.now() + Number(cell(6)) },
+          ...{ startedMs: clock.now(), seenMs: clock.now(), renewals: 0 },
           ...{ draining: members.get(cell(1))?.draining ?? false, leaving: false, gone: null },
-          ...{ unable: "[]", digest: cell(7) },
+          ...{ unable: "[]", digest: cell(6) },
         });
         return [];
       case text.startsWith("insert into source"):
@@ -173,9 +178,9 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
           if (!sources.has(name)) sources.set(name, { name, epoch: 0, ...nothing });
         }
         return [];
-      case text.includes("set lease_until"): {
+      case text.includes("set renewals"): {
         const member = present(cell(1), cell(2));
-        const renewed = { seenMs: clock.now(), leaseUntilMs: clock.now() + Number(cell(3)), page: cell(4) };
+        const renewed = { seenMs: clock.now(), renewals: (member?.renewals ?? 0) + 1, page: cell(3) };
         if (member !== null) Object.assign(member, renewed);
         return one(member);
       }

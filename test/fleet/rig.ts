@@ -73,11 +73,11 @@ export interface Begun {
 let schemas = 0;
 
 /** A server for the tests of a `describe`, and a fleet of its own for each test that begins one. */
-export function fleetsOfTheirOwn() {
+export function fleetsOfTheirOwn(hasOwnClock = false) {
   let server: RealServer;
   const rigs: Rig[] = [];
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
+    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"], hasOwnClock });
   });
   afterAll(() => server.stop());
   afterEach(async () => {

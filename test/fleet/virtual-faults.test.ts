@@ -18,9 +18,10 @@ describe("a member that is not heard of", () => {
     // What runs is given five seconds to end once the lease is lost, not the time of a handover.
     expect(a.leases.every(({ signal }) => signal.aborted)).toBe(true);
     expect(a.stops.slice(4).map(([, deadlineMs]) => deadlineMs)).toEqual([5_000, 5_000, 5_000, 5_000, 5_000]);
+    // An observer looks every second, and counts from the look that has seen the last renewal.
     await clock.advance(9_000 - sinceMs());
     expect(counts(a, b)).toEqual([0, 4]);
-    await clock.advance(30);
+    await clock.advance(1_030);
     expect(counts(a, b)).toEqual([0, 9]);
     expect(reasons()["lease-ran-out"]?.length).toBe(5);
     expect(a.fleet.notices()).toEqual([
@@ -32,6 +33,52 @@ describe("a member that is not heard of", () => {
     expect(tables.members.get("a")?.gone).toBeNull();
     await a.stop();
     await b.stop();
+  });
+
+  test.each([-600_000, 600_000, -86_400_000])(
+    "is replaced after a lease duration and two seconds when the wall clock of all is set by %i ms, and no other member is",
+    async (byMs) => {
+      const { clock } = begin();
+      const [a, b, c] = (await started("a", "b", "c")) as [VirtualMember, VirtualMember, VirtualMember];
+      a.link.state = "stalls";
+      clock.stepWall(byMs);
+      const before = [b.stops.length, c.stops.length];
+      await clock.advance(11_000);
+      expect(counts(a, b, c).toSorted()).toEqual([0, 4, 5]);
+      expect([b.stops.length, c.stops.length]).toEqual(before);
+      clock.stepWall(-byMs);
+      await clock.advance(30_000);
+      expect([b.stops.length, c.stops.length]).toEqual(before);
+      await a.stop();
+      await b.stop();
+      await c.stop();
+    },
+  );
+
+  test("is observed for a complete lease duration by a member that has just started", async () => {
+    const { clock } = begin();
+    const [a] = (await started("a")) as [VirtualMember];
+    a.link.state = "stalls";
+    await clock.advance(30_000);
+    const b = fleet.member("b");
+    await b.start();
+    await clock.advance(8_700);
+    expect(b.holding()).toEqual([]);
+    await clock.advance(500);
+    expect(b.holding()).toEqual(SOURCES);
+    await a.stop();
+    await b.stop();
+  });
+
+  test("keeps nobody with another configuration out once it was silent for a lease duration", async () => {
+    const { clock, tables } = begin();
+    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    for (const { link } of [a, b]) link.state = "stalls";
+    const c = fleet.member("c", { digest: "fedcba9876543210" });
+    await c.start();
+    await clock.advance(100);
+    expect([c.holding().length, tables.digest()]).toEqual([9, "fedcba9876543210"]);
+    for (const each of [a, b, c]) await each.stop();
   });
 
   test("says once that a source is lost, also while what runs for it takes its time to end", async () => {

@@ -1,6 +1,7 @@
-import { globSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Running, runPlenum } from "../plenum-process.ts";
+import { createWallClock } from "../wall-clock.ts";
 import { type DatabaseWay, startDatabaseWay } from "./database-way.ts";
 
 /** A member of the fleet as a user starts it, with a way of its own to the database and a wall clock of its own. */
@@ -31,29 +32,16 @@ export interface MemberOptions {
   readonly environment: Readonly<Record<string, string>>;
 }
 
-const [FAKETIME] = globSync("/usr/lib/*/faketime/libfaketimeMT.so.1");
 const START_WITHIN_MS = 60_000;
 
 export async function createMember(options: MemberOptions): Promise<Member> {
   const { name, configuration } = options;
   const folder = join(options.folder, name);
   mkdirSync(folder, { recursive: true });
-  const clockFile = join(folder, "wall-clock");
+  const clock = createWallClock(folder, 1);
   const way = await startDatabaseWay(options.databasePort);
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration(way.port)));
-  const environment = {
-    ...options.environment,
-    ...(FAKETIME === undefined
-      ? {}
-      : {
-          LD_PRELOAD: FAKETIME,
-          FAKETIME_TIMESTAMP_FILE: clockFile,
-          // How long the clock's file is believed, in seconds; to read it each time would cost more than all else.
-          FAKETIME_CACHE_DURATION: "1",
-          FAKETIME_DONT_FAKE_MONOTONIC: "1",
-          NO_FAKE_STAT: "1",
-        }),
-  };
+  const environment = { ...options.environment, ...clock.environment };
   let running: Running | null = null;
   let before = "";
   let frozen = false;
@@ -70,18 +58,10 @@ export async function createMember(options: MemberOptions): Promise<Member> {
     const code = await ending.end(how);
     frozen = false;
     before += `${ending.output()}--- ended by ${how} at ${new Date().toISOString()} with ${code}\n`;
-    // A killed process leaves behind by what libfaketime shares with its children.
-    for (const left of globSync(`/dev/shm/*faketime*_${ending.pid}`)) rmSync(left, { force: true });
+    clock.cleanUp(ending.pid);
     running = null;
     return code;
   }
-
-  function setClock(aheadS: number): void {
-    // In one step, so that nobody reads half a line.
-    writeFileSync(`${clockFile}.new`, `${aheadS < 0 ? "" : "+"}${aheadS}\n`);
-    renameSync(`${clockFile}.new`, clockFile);
-  }
-  setClock(0);
 
   return {
     name,
@@ -98,7 +78,7 @@ export async function createMember(options: MemberOptions): Promise<Member> {
     stop: () => end("SIGTERM"),
     freeze: () => signal("SIGSTOP"),
     thaw: () => signal("SIGCONT"),
-    setClock,
+    setClock: clock.set,
     output: () => before + (running?.output() ?? ""),
     async close() {
       await end("SIGKILL");

@@ -44,7 +44,7 @@ export function createObserver(url: string, schema: string): Observer {
   return {
     async look() {
       const members = await rows(
-        "select name from member where gone is null and not draining and not leaving and lease_until > clock_timestamp()",
+        "select name from member where gone is null and not draining and not leaving",
       );
       const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
       return { members: members.map(([name]) => String(name)), held: positions(held) };

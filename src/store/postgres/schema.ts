@@ -215,6 +215,13 @@ const MIGRATIONS: readonly string[] = [
       select of, told.set_name, told.key, told.body from unnest(sets, keys, bodies) as told (set_name, key, body);
   end $$;
   `,
+  `
+  -- An observer counts renewals by its own measured time, so no wall clock says when a lease is over.
+  alter table member drop column lease_until, add column renewals bigint not null default 0,
+    add column reach text collate "C" not null default '{}'; -- by source, whether it reaches the service
+  -- By how much the database's wall clock was set while members ran; what they measure with it is corrected by that.
+  alter table meta add column clock_set_by_ms double precision not null default 0;
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
