@@ -61,9 +61,12 @@ export interface ClockDoubtOptions {
   readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
   /** Wall time of the latest thing that the state holds: a clock that is behind it was set back meanwhile. */
   readonly lastKnownMs?: number;
+  /** For people, at the beginning of a sentence: "The wall clock" unless another is given. */
+  readonly whose?: string;
 }
 
-export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoubtOptions): ClockDoubt {
+export function createClockDoubt(options: ClockDoubtOptions): ClockDoubt {
+  const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
   const steps = createBell();
   const differences = new Map<string, Doubt>();
   /** By service, how many replies in a row said the same; negative where they differ. */
@@ -88,7 +91,7 @@ export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoub
   function noteStep(byMs: number): void {
     const wallMs = clock.now();
     const before = step ?? { sinceMs: wallMs, byMs: 0 };
-    step = stepDoubt(before.sinceMs, before.byMs + byMs);
+    step = stepDoubt(whose, before.sinceMs, before.byMs + byMs);
     replies.clear();
     differences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
@@ -123,7 +126,7 @@ export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoub
       if (Math.abs(now) < REPLIES) return;
       if (differs) {
         const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
-        differences.set(service, differenceDoubt(service, sinceMs, aheadMs));
+        differences.set(service, differenceDoubt(whose, service, sinceMs, aheadMs));
       } else {
         differences.delete(service);
         if (step !== null)
@@ -169,16 +172,16 @@ export function watching(doubt: Pick<ClockDoubt, "watch">): Service {
 const STEP_LINE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
-function stepDoubt(sinceMs: number, byMs: number): Doubt {
+function stepDoubt(whose: string, sinceMs: number, byMs: number): Doubt {
   const way = byMs < 0 ? "back" : "forward";
   const message =
-    `The wall clock went ${way} by ${seconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
+    `${whose} went ${way} by ${seconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
     "for its age, until a service's clock agrees with it.";
   return { sinceMs, byMs, message };
 }
 
-function differenceDoubt(service: string, sinceMs: number, byMs: number): Doubt {
-  const message = `Our clock and that of ${service} differ by ${seconds(byMs)}.`;
+function differenceDoubt(whose: string, service: string, sinceMs: number, byMs: number): Doubt {
+  const message = `${whose} and that of ${service} differ by ${seconds(byMs)}.`;
   return { sinceMs, byMs, message };
 }
 

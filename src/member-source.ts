@@ -10,7 +10,7 @@ import { ofWorkerFor } from "./event.ts";
 import type { Lease } from "./fleet/fleet.ts";
 import { Stopping } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
-import { type DatabaseTime, inDatabaseTime } from "./member-time.ts";
+import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { elapsedMs } from "./moment.ts";
 import type { Leaving } from "./source/send.ts";
@@ -87,7 +87,7 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
             const { bytes, schemaVersion } = await options.described();
             return { file: database.name, bytes, schemaVersion, damaged: [] };
           },
-          quotaMemory: inDatabaseTime(shard.quotaMemory, time, clock),
+          quotaMemory: inSteadyTime(shard.quotaMemory, time, clock),
         },
         lease.fenced,
       ),

@@ -22,7 +22,7 @@ import { openFleetGuards } from "./member-guards.ts";
 import { createMemberShown } from "./member-shown.ts";
 import { endSilenceOfFleet } from "./member-silences.ts";
 import { holdSource } from "./member-source.ts";
-import { openDatabaseTime } from "./member-time.ts";
+import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
 import { addProcessMetrics, createMetrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
@@ -92,7 +92,8 @@ export async function createMember(options: MemberOptions): Promise<Member> {
   for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
-    return await build(options, databases, clock, log);
+    const time = await openDatabaseTime({ database: databases.urgent, clock, log });
+    return await build(options, databases, time, { ...clock, now: time.now }, log);
   } catch (error) {
     await databases.close();
     throw error;
@@ -102,6 +103,8 @@ export async function createMember(options: MemberOptions): Promise<Member> {
 async function build(
   options: MemberOptions,
   databases: MemberDatabases,
+  time: DatabaseTime,
+  /** Its wall clock is the database's, so all members stamp and show the same times. */
   clock: Clock,
   log: Log,
 ): Promise<Member> {
@@ -111,9 +114,8 @@ async function build(
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
-  const clockDoubt = createClockDoubt({ clock, log, metrics });
+  const clockDoubt = createClockDoubt({ clock, log, metrics, whose: "The database's clock" });
   const ticker = clockTicker(clock, clockDoubt);
-  const time = await openDatabaseTime({ database: urgent, clock, log });
   const identity = await fleetIdentity(urgent);
   const restored = await noticeRestored(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
@@ -211,6 +213,7 @@ async function build(
       ...fleet.notices(),
       ...(file?.notices() ?? []),
       ...clockDoubt.notices(),
+      ...time.notices(),
     ],
     databaseBytes: async () => (await described()).bytes,
     elsewhere,

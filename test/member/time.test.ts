@@ -1,39 +1,75 @@
 import { expect, test } from "vitest";
 import type { Clock } from "#src/clock.ts";
 import { createLog } from "#src/log.ts";
-import { inDatabaseTime, openDatabaseTime } from "#src/member-time.ts";
+import { type DatabaseTime, inSteadyTime, openDatabaseTime } from "#src/member-time.ts";
+import type { Values } from "#src/postgres/session.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
 import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
 
 const NOW = Date.UTC(2026, 5, 1);
+/** The way of a question to the database, and of its answer. */
+const WAY_MS = 40;
+/** What two looks over the network may differ by. */
+const VAGUE_MS = 4 * WAY_MS;
 
-/** A machine whose wall clock is wrong by so much; `passes` moves measured and wall time. */
-function machine(wrongByMs: number) {
-  let ms = 0;
-  const clock: Clock = {
-    now: () => NOW + wrongByMs + ms,
-    monotonic: () => ms,
-    sleep: () => new Promise(() => {}),
-  };
-  return {
-    clock,
-    passes(by: number) {
-      ms += by;
-    },
-  };
-}
+/** True time, a database whose clock can be set, and the machines of members. */
+function world() {
+  let trueMs = 0;
+  let setByMs = 0;
+  const meta = { clock_set_by_ms: 0 };
+  const quota = memory();
 
-/** Answers its time after `wayMs` there and as long back. */
-function databaseFor({ clock, passes }: ReturnType<typeof machine>, wayMs: number): StateDatabase {
-  return {
-    async query() {
-      passes(wayMs);
-      const rows = [[String(NOW + clock.monotonic())]];
-      passes(wayMs);
+  function run(text: string, values: Values): readonly (readonly unknown[])[] {
+    if (text.startsWith("select")) return [[NOW + trueMs + setByMs, meta.clock_set_by_ms]];
+    if (String(meta.clock_set_by_ms) !== values[0]) return [];
+    meta.clock_set_by_ms = Number(values[1]);
+    return [[1]];
+  }
+
+  const database = {
+    table: (name: string) => name,
+    async query(text: string, values: Values = []) {
+      trueMs += WAY_MS;
+      const rows = run(text, values);
+      trueMs += WAY_MS;
       return { rows };
     },
   } as unknown as StateDatabase;
+
+  /** A machine whose wall clock is wrong by so much. */
+  async function member(wrongByMs = 0) {
+    let suspendedMs = 0;
+    const own: Clock = {
+      now: () => NOW + wrongByMs + trueMs,
+      monotonic: () => trueMs - suspendedMs,
+      sleep: () => new Promise(() => {}),
+    };
+    const time = await openDatabaseTime({ database, clock: own, log: createLog({ level: "silent" }) });
+    return {
+      time,
+      quota: inSteadyTime(quota, time, time),
+      /** So long no clock of this machine goes on. */
+      suspend(ms: number) {
+        trueMs += ms;
+        suspendedMs += ms;
+      },
+    };
+  }
+
+  return {
+    member,
+    meta,
+    passes: (ms: number) => {
+      trueMs += ms;
+    },
+    setDatabaseClock: (byMs: number) => {
+      setByMs += byMs;
+    },
+    databaseMs: () => NOW + trueMs + setByMs,
+  };
 }
+
+type Member = Awaited<ReturnType<ReturnType<typeof world>["member"]>>;
 
 function memory(): QuotaMemory {
   const slots = new Map<string, QuotaSlot[]>();
@@ -51,15 +87,20 @@ function memory(): QuotaMemory {
   };
 }
 
-const WAY_MS = 40;
-/** What two looks over the network may differ by. */
-const VAGUE_MS = 4 * WAY_MS;
+const spend = ({ quota, time }: Member) =>
+  quota.save("north/read", { id: 1, sentAtMs: time.now(), countedByMs: time.now() + 3_000 });
 
-async function quotaOf(wrongByMs: number, shared: QuotaMemory) {
-  const own = machine(wrongByMs);
-  const log = createLog({ level: "silent" });
-  const time = await openDatabaseTime({ database: databaseFor(own, WAY_MS), clock: own.clock, log });
-  return { clock: own.clock, quota: inDatabaseTime(shared, time, own.clock) };
+/** Milliseconds for which the latest slot is still on its way, as the member sees it. */
+async function leftMs({ quota, time }: Member): Promise<number> {
+  const slots = await quota.load("north/read");
+  return (slots.at(-1)?.countedByMs ?? Number.NaN) - time.now();
+}
+
+async function lookOften({ time }: Member, passes: (ms: number) => void, times = 10): Promise<void> {
+  for (let n = 0; n < times; n += 1) {
+    passes(1_000);
+    await time.look();
+  }
 }
 
 test.each([
@@ -67,23 +108,87 @@ test.each([
   [300_000, 0],
   [300_000, -300_000],
 ])(
-  "a slot that was spent by a clock wrong by %i ms is as old by one wrong by %i ms, or younger",
+  "members whose clocks are wrong by %i ms and %i ms stamp the same times and see slots of the same age",
   async (one, other) => {
-    const shared = memory();
-    const [before, after] = [await quotaOf(one, shared), await quotaOf(other, shared)];
-    const spent = { id: 1, sentAtMs: before.clock.now(), countedByMs: before.clock.now() + 3_000 };
-    await before.quota.save("north/read", spent);
-    const [slot] = await after.quota.load("north/read");
-    const leftMs = (slot?.countedByMs ?? 0) - after.clock.now();
-    expect(leftMs).toBeGreaterThanOrEqual(3_000);
-    expect(leftMs).toBeLessThanOrEqual(3_000 + VAGUE_MS);
+    const { member, databaseMs } = world();
+    const [before, after] = [await member(one), await member(other)];
+    for (const { time } of [before, after])
+      expect(Math.abs(time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
+    await spend(before);
+    expect(await leftMs(after)).toBeGreaterThanOrEqual(3_000);
+    expect(await leftMs(after)).toBeLessThanOrEqual(3_000 + VAGUE_MS);
 
-    const saidAtMs = before.clock.now();
+    const saidAtMs = before.time.now();
     await before.quota.saveHold("north/everything", { saidAtMs, untilMs: saidAtMs + 60_000 });
     const hold = await after.quota.loadHold("north/everything");
-    expect((hold?.untilMs ?? 0) - after.clock.now()).toBeGreaterThanOrEqual(60_000);
-    expect((hold?.untilMs ?? 0) - after.clock.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
+    expect((hold?.untilMs ?? 0) - after.time.now()).toBeGreaterThanOrEqual(60_000);
+    expect((hold?.untilMs ?? 0) - after.time.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
     // Each machine's own clock says nothing of stamps by the database's.
     expect(await after.quota.loadClock("north", "boot")).toBeUndefined();
+    expect(before.time.notices()).toEqual([
+      expect.stringMatching(
+        one > 0
+          ? /^The clock of this machine is (300|299) s ahead of the database's\./
+          : /^The clock of this machine is 300 s behind the database's\./,
+      ),
+    ]);
   },
 );
+
+test.each([-600_000, 600_000])(
+  "a database's clock that is set by %i ms is followed by stamps, and changes the age of no slot",
+  async (byMs) => {
+    const { databaseMs, member, passes, setDatabaseClock } = world();
+    const [holder, heir] = [await member(), await member()];
+    await lookOften(holder, passes, 1);
+    await heir.time.look();
+    await spend(holder);
+    setDatabaseClock(byMs);
+    passes(1_000);
+    await heir.time.look();
+    await holder.time.look();
+    expect(Math.abs(holder.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
+    expect(Math.abs(heir.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
+    const late = await member();
+    for (const each of [holder, heir, late]) {
+      const left = await leftMs(each);
+      expect(Math.abs(left - 2_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
+    }
+    // And back again, noticed first by another member.
+    setDatabaseClock(-byMs);
+    await late.time.look();
+    await spend(late);
+    await holder.time.look();
+    expect(Math.abs((await leftMs(holder)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
+    expect(Math.abs(holder.time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
+  },
+);
+
+test("a member that starts between a step and its discovery follows what the others store", async () => {
+  const { member, passes, setDatabaseClock } = world();
+  const old = await member();
+  await lookOften(old, passes);
+  setDatabaseClock(600_000);
+  const young = await member();
+  await young.time.look();
+  await old.time.look();
+  await young.time.look();
+  await spend(old);
+  expect(Math.abs((await leftMs(young)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
+});
+
+test("a member that was suspended takes that for a step, and is corrected by one that was not", async () => {
+  const { member, meta, passes } = world();
+  const [suspended, awake] = [await member(), await member()];
+  await lookOften(awake, passes);
+  await suspended.time.look();
+  suspended.suspend(60_000);
+  await awake.time.look();
+  await suspended.time.look();
+  expect(meta.clock_set_by_ms).toBeGreaterThan(59_000);
+  await awake.time.look();
+  await suspended.time.look();
+  expect(Math.abs(meta.clock_set_by_ms)).toBeLessThan(1_000);
+  await spend(awake);
+  expect(Math.abs((await leftMs(suspended)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
+});
