@@ -8,7 +8,7 @@ import type { Config } from "./config/config.ts";
 import { OwnTrouble } from "./errors.ts";
 import { ofWorkerFor } from "./event.ts";
 import type { Lease } from "./fleet/fleet.ts";
-import { Stopping } from "./lifecycle.ts";
+import { isStopping, Stopping } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
@@ -58,8 +58,8 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
   const { clock, clockDoubt, config, database, environment, lease, startedAtMs, ticker, time } = options;
   const { source } = lease;
   const own = onlySource(config, source);
-  const log = options.log.child({ source });
   const running = new AbortController();
+  const log = quietOnceOver(options.log.child({ source }), running.signal);
   const end = () => running.abort(new Stopping());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
@@ -124,6 +124,22 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
     await close();
     throw error;
   }
+}
+
+/**
+ * The same log, with which a pipeline that loses its source ends quietly. What fails because this member stops is no fault,
+ * and neither is what fails after the lease is over: the next holder does it. Such lines are written at level `debug`.
+ */
+function quietOnceOver(log: Log, over: AbortSignal): Log {
+  const quiet = Object.create(log) as Log;
+  const isNoFault = (first: unknown) =>
+    over.aborted || isStopping((first as { readonly err?: unknown } | null)?.err ?? first);
+  for (const level of ["warn", "error", "fatal"] as const) {
+    quiet[level] = ((...line: Parameters<Log["warn"]>) =>
+      log[isNoFault(line[0]) ? "debug" : level](...line)) as Log["warn"];
+  }
+  quiet.child = ((bindings: object) => quietOnceOver(log.child(bindings), over)) as unknown as Log["child"];
+  return quiet;
 }
 
 /** What did not begin may take so long to end, in milliseconds. */

@@ -112,7 +112,8 @@ export async function openDatabaseTime(options: {
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  const now = () => offsetMs + clock.monotonic();
+  /** Complete milliseconds, as of any other wall clock. */
+  const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {
     now,

@@ -159,14 +159,14 @@ async function build(
     pipelines.set(source, pipeline);
     for (const [each, client] of pipeline.sources) sources.set(each, client);
     for (const [each, work] of pipeline.works) works.set(each, work);
-    log.info({ source, epoch }, "this member works for the source now");
+    log.debug({ source, epoch }, "this member works for the source now");
     return {
       async stop(deadlineMs) {
         const isOver = lease.signal.aborted;
         // A later holding of the same source begins only after this one has ended.
         for (const known of [pipelines, sources, works]) known.delete(source);
         await held.stop(isOver ? 0 : deadlineMs);
-        log.info(
+        log.debug(
           { source, epoch, why: isOver ? "the lease is over" : "handed over" },
           "this member works for the source no more",
         );

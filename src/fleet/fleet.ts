@@ -6,6 +6,7 @@ import type { Metrics } from "../metrics.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { createBell, loop, within } from "../waiting.ts";
 import { answered } from "./answered.ts";
+import { createHandoverLog } from "./handover-log.ts";
 import { createHeartbeats } from "./heartbeats.ts";
 import { createHoldings } from "./holdings.ts";
 import type { Held, Lease } from "./lease.ts";
@@ -81,6 +82,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const timing: Timing = { ...TIMING, ...options.timing };
   const trust = createTrust(clock, timing.ttlMs, timing.marginMs);
   const heartbeats = createHeartbeats(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
+  const handovers = createHandoverLog(clock, log);
   const unable = createUnable(clock, options.random);
   const news = createBell();
   const renewal = createBell();
@@ -97,6 +99,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const holdings = createHoldings({
     clock,
     log,
+    handovers,
     trust,
     hold: options.hold,
     async giveBack({ lease, incarnation }, reason) {
@@ -137,6 +140,7 @@ export function createFleet(options: FleetOptions): Fleet {
     timing,
     clock,
     log,
+    handovers,
     ...(options.metrics && { metrics: options.metrics }),
     buried: renewal.ring,
   });
@@ -218,6 +222,7 @@ export function createFleet(options: FleetOptions): Fleet {
       async turn() {
         const leftMs = trust.leftMs();
         if (leftMs === 0) loseAll("it could not be renewed in time");
+        handovers.flush();
         options.metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
         return leftMs === 0 ? WATCH_MS : Math.min(WATCH_MS, leftMs);
       },
@@ -226,7 +231,10 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function handAllOver(deadlineMs: number): Promise<void> {
     const announced = presence.announceLeaving().catch((error: unknown) => error);
-    const handed = holdings.all().map(({ lease }) => holdings.handOver(lease.source, "left", deadlineMs));
+    const handed = holdings.all().map(({ lease: { source } }) => {
+      handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
+      return holdings.handOver(source, "left", deadlineMs);
+    });
     await within(clock, deadlineMs + GOODBYE_MS, Promise.all([announced, ...handed]));
     loseAll("this member stops");
     const left = presence.leave().catch((error: unknown) => {
@@ -279,6 +287,7 @@ export function createFleet(options: FleetOptions): Fleet {
       ending.abort(new Stopping());
       unlisten();
       await Promise.all(running);
+      handovers.flush(true);
     },
     async status() {
       const now = await fresh();

@@ -2,6 +2,7 @@ import type { Clock } from "../clock.ts";
 import { sentence } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { within } from "../waiting.ts";
+import type { HandoverLog } from "./handover-log.ts";
 import { createLease, type Held, type Lease, type OwnLease } from "./lease.ts";
 import type { Reason } from "./status.ts";
 import type { Trust } from "./trust.ts";
@@ -41,6 +42,7 @@ interface OwnHolding extends Holding {
 export interface HoldingsOptions {
   readonly clock: Clock;
   readonly log: Log;
+  readonly handovers: HandoverLog;
   readonly trust: Pick<Trust, "leftMs">;
   hold(lease: Lease): Promise<Held>;
   /** Tells the database. What it throws is noted; whatever still stands there is found at the next look. */
@@ -119,7 +121,7 @@ export function createHoldings(options: HoldingsOptions): Holdings {
   function lose(source: string, why: string): void {
     const holding = holdings.get(source);
     if (holding === undefined || holding.lease.isOver) return;
-    log.warn({ source, epoch: holding.lease.epoch, why }, "the lease on a source is lost");
+    options.handovers.note("warn", "the leases on sources were lost", { why }, source);
     holding.lease.end(why);
     void end(holding, null, LOST_MS);
   }

@@ -4,6 +4,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { answered } from "./answered.ts";
+import type { HandoverLog } from "./handover-log.ts";
 import type { Holdings } from "./holdings.ts";
 import { giveBack, take } from "./leases.ts";
 import { type Myself, tellUnable } from "./membership.ts";
@@ -35,6 +36,7 @@ export interface SharingOptions {
   readonly timing: Timing;
   readonly clock: Clock;
   readonly log: Log;
+  readonly handovers: HandoverLog;
   readonly metrics?: Pick<Metrics, "fleetMembers" | "fleetTakeovers">;
   /** This incarnation is gone. */
   buried(): void;
@@ -48,7 +50,7 @@ const SLOW_MS = 30_000;
 const SOON_MS = 250;
 
 export function createSharing(options: SharingOptions): Sharing {
-  const { clock, database, holdings, log, metrics, sources, timing, trust, unable } = options;
+  const { clock, database, handovers, holdings, log, metrics, sources, timing, trust, unable } = options;
   let latest: View | null = null;
   let isGiving = false;
   let nobodys: readonly string[] = [];
@@ -98,7 +100,8 @@ export function createSharing(options: SharingOptions): Sharing {
     // A member that has begun to stop meanwhile says goodbye, and with that nobody holds them any more.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of taken) {
-      log.info({ source, epoch, from, reason }, "a source was taken");
+      log.debug({ source, epoch, from, reason }, "a source was taken");
+      handovers.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
       holdings.begin(source, epoch, me.incarnation);
     }
@@ -113,9 +116,10 @@ export function createSharing(options: SharingOptions): Sharing {
     if (surplus === undefined || isGiving) return;
     isGiving = true;
     const { source } = surplus.lease;
-    log.info({ source, to: shares.get(source) ?? null }, "a source is handed over");
+    const reason = isDraining ? "drained" : "joined";
+    handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, isDraining ? "drained" : "joined", timing.handOverMs)
+      .handOver(source, reason, timing.handOverMs)
       .catch((error: unknown) =>
         log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"),
       )
