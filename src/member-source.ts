@@ -13,7 +13,10 @@ import type { Log } from "./log.ts";
 import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { elapsedMs } from "./moment.ts";
+import { proxyOf } from "./proxy.ts";
+import { reporting } from "./source/reachable.ts";
 import type { Leaving } from "./source/send.ts";
+import { createHttpTransport } from "./source/transport.ts";
 import { fencedStore } from "./store/fenced-store.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./store/postgres/state-database.ts";
 import { openShard } from "./store/postgres/store.ts";
@@ -65,12 +68,16 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
   if (lease.signal.aborted) end();
 
   const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
+  const entry = own.sources[source];
+  if (entry === undefined) throw new Error(`The source ${source} is not configured.`);
+  const http = createHttpTransport(entry, proxyOf(entry.proxy, clock, environment));
   let pipeline: Pipeline | null = null;
 
   async function close(): Promise<void> {
     lease.signal.removeEventListener("abort", end);
     end();
     await pipeline?.close();
+    await http.close();
     await shard.close();
   }
 
@@ -78,6 +85,7 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
     pipeline = await buildPipeline({
       ...{ clock, clockDoubt, environment, log, startedAtMs, ticker },
       config: own,
+      transport: reporting(http.send, lease.reached, clock),
       store: fencedStore(
         {
           ...shard,

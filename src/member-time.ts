@@ -47,7 +47,7 @@ const YIELDING_LOOKS = 10;
 /** From here on a wrong clock of this machine is worth a notice. */
 const DIFFERENCE_MS = 30_000;
 
-/** What one look has read, and when. */
+/** The times that one look has read, and when it was sent and answered. */
 interface Seen {
   readonly wallMs: number;
   readonly setByMs: number;
@@ -58,7 +58,7 @@ interface Seen {
 /** Throws where the database cannot be asked. */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
-  /** Of this machine. */
+  /** The machine's own clock. */
   readonly clock: Clock;
   readonly log: Log;
 }): Promise<DatabaseTime> {

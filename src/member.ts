@@ -29,6 +29,7 @@ import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
 import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
+import { reachesService } from "./source/reachable.ts";
 import type { Source } from "./source/source.ts";
 import { readCredentials } from "./status/credentials.ts";
 import { joinExpositions } from "./status/exposition.ts";
@@ -178,6 +179,10 @@ async function build(
     // However many pages are open, one connection at most is busy with what is only shown.
     database: { ...urgent, describe: described },
     ...{ name, clock, log, metrics, hold },
+    async check(source, signal) {
+      const entry = config.sources[source];
+      return entry === undefined || reachesService(entry, clock, environment, signal);
+    },
     sources: names,
     digest: digestOf(config),
     page: () => server.url(),

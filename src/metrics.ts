@@ -289,7 +289,7 @@ function describedMetrics(registers: Registry[]) {
     }),
     fleetTakeovers: new Counter({
       name: "plenum_fleet_takeovers_total",
-      help: "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start).",
+      help: "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start, unreachable).",
       labelNames: ["reason"],
       registers,
     }),

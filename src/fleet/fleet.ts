@@ -13,6 +13,7 @@ import type { Held, Lease } from "./lease.ts";
 import { giveBack } from "./leases.ts";
 import { bury, FLEET, readHeartbeats, tellUnable } from "./membership.ts";
 import { createPresence, refusalOf } from "./presence.ts";
+import { createReach } from "./reach.ts";
 import { readFleet, shown } from "./report.ts";
 import { createSharing } from "./sharing.ts";
 import type { FleetStatus } from "./status.ts";
@@ -35,9 +36,9 @@ export type {
  * A member of a fleet: shares the sources out with the other members of the same database, and holds some of them. No
  * member is special, and none speaks to another; what they have in common is in the tables.
  *
- * Four loops: one renews this member's lease (`presence`), one observes whether the others renew theirs (`heartbeats`), one
- * looks at the tables and does what follows (`sharing`), and one watches measured time, so that all ends here before
- * anybody else may begin, also while the database is away.
+ * Five loops: one renews this member's lease (`presence`), one observes whether the others renew theirs (`heartbeats`), one
+ * looks at the tables and does what follows (`sharing`), one checks services that a member does not reach (`reach`), and one
+ * watches measured time, so that all ends here before anybody else may begin, also while the database is away.
  */
 export interface Fleet extends Service {
   /** For a person. Answers what was known last while the database is away. */
@@ -60,6 +61,8 @@ export interface FleetOptions {
    * the lease is given back, and others may try.
    */
   hold(lease: Lease): Promise<Held>;
+  /** One free health check of a source's service, held here or not. Without it no service counts as out of reach. */
+  check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics?: Pick<Metrics, "fleetMembers" | "fleetSources" | "fleetTakeovers" | "fleetRenewed">;
@@ -87,6 +90,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const news = createBell();
   const renewal = createBell();
   const arrival = createBell();
+  const checkDue = createBell();
   const stopping = new AbortController();
   /** Ends after the last source is handed over. */
   const ending = new AbortController();
@@ -109,9 +113,20 @@ export function createFleet(options: FleetOptions): Fleet {
       if (reason === "could-not-start" && me !== null) await ask(tellUnable(database, me, unable.sources()));
       await ask(giveBack(database, { incarnation }, [{ source, epoch, reason }]));
     },
+    reached: (source, isReached) => {
+      if (options.check !== undefined) reach.noted(source, isReached);
+    },
     worked: unable.worked,
     failed: unable.failed,
     changed: news.ring,
+  });
+
+  const reach = createReach({
+    ...{ name, sources, clock, random: options.random },
+    isHeld: (source) => holdings.get(source) !== undefined,
+    check: options.check ?? (async () => true),
+    changed: news.ring,
+    due: checkDue,
   });
 
   const presence = createPresence({
@@ -136,6 +151,7 @@ export function createFleet(options: FleetOptions): Fleet {
     sources,
     holdings,
     unable,
+    reach,
     trust,
     timing,
     clock,
@@ -215,6 +231,16 @@ export function createFleet(options: FleetOptions): Fleet {
       backoff: RETRY,
     });
 
+  const checking = (signal: AbortSignal) =>
+    loop({
+      clock,
+      signal,
+      bell: checkDue,
+      turn: () => reach.turn(signal),
+      fault: (error) => log.debug({ reason: sentence(error) }, "a service could not be checked"),
+      backoff: RETRY,
+    });
+
   const watching = (signal: AbortSignal) =>
     loop({
       clock,
@@ -279,7 +305,7 @@ export function createFleet(options: FleetOptions): Fleet {
         ill(error);
       }
       signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });
-      running = [renewing(whole), observing(until), looking(until), watching(whole)];
+      running = [renewing(whole), observing(until), looking(until), checking(until), watching(whole)];
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
@@ -302,7 +328,7 @@ export function createFleet(options: FleetOptions): Fleet {
         own?.isDraining === true
           ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`]
           : [];
-      return [...lateNotices(), ...drained, ...unable.notices(), ...sharing.notices()];
+      return [...lateNotices(), ...drained, ...unable.notices(), ...reach.notices(), ...sharing.notices()];
     },
   });
 }

@@ -47,6 +47,8 @@ export interface HoldingsOptions {
   hold(lease: Lease): Promise<Held>;
   /** Tells the database. What it throws is noted; whatever still stands there is found at the next look. */
   giveBack(holding: Holding, reason: Reason): Promise<void>;
+  /** See `Lease.reached`. */
+  reached(source: string, isReached: boolean | null): void;
   /** It is held, and what runs for it has begun. */
   worked(source: string): void;
   failed(source: string, error: unknown): void;
@@ -131,7 +133,10 @@ export function createHoldings(options: HoldingsOptions): Holdings {
       const fenced = (lease: OwnLease) => {
         if (holdings.get(source)?.lease === lease) lose(source, "somebody else holds it");
       };
-      const lease = createLease({ source, epoch, trust, fenced });
+      const lease = createLease({
+        ...{ source, epoch, trust, fenced },
+        reached: (isReached) => options.reached(source, isReached),
+      });
       const holding: OwnHolding = {
         lease,
         incarnation,

@@ -17,6 +17,8 @@ export interface Lease {
   readonly signal: AbortSignal;
   /** Whoever was refused by the database (`Fenced`) says so: somebody else holds the source, and the holding ends. */
   fenced(): void;
+  /** The source's service has answered, has not (a failure of the connection), or has not yet for seconds (null). */
+  reached(isReached: boolean | null): void;
 }
 
 /** What runs for a source while its lease is held. */
@@ -49,6 +51,7 @@ export function createLease(options: {
   readonly trust: Pick<Trust, "leftMs">;
   /** The holder of the lease was told by the database that somebody else has it. */
   fenced(lease: OwnLease): void;
+  reached?(isReached: boolean | null): void;
 }): OwnLease {
   const { source, epoch, trust } = options;
   const over = new AbortController();
@@ -58,6 +61,9 @@ export function createLease(options: {
     leftMs: () => (over.signal.aborted ? 0 : trust.leftMs()),
     signal: over.signal,
     fenced: () => options.fenced(lease),
+    reached(isReached) {
+      if (!over.signal.aborted) options.reached?.(isReached);
+    },
     end(why) {
       if (!over.signal.aborted) over.abort(new LeaseOver(source, why));
     },

@@ -5,6 +5,7 @@ import type { Answer } from "../postgres/session.ts";
 import type { StateDatabase } from "../store/postgres/state-database.ts";
 import { VERSION } from "../version.ts";
 import type { Heartbeat } from "./heartbeats.ts";
+import type { Reached } from "./share.ts";
 import { FORGOTTEN } from "./view.ts";
 
 /**
@@ -138,6 +139,11 @@ export async function tellUnable(
   sources: readonly string[],
 ): Promise<void> {
   await change(database, me, "unable = $3", JSON.stringify(sources));
+}
+
+/** Which services it reaches and which not, by source. */
+export async function tellReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
+  await change(database, me, "reach = $3", JSON.stringify(reach));
 }
 
 async function change(

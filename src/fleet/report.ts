@@ -55,6 +55,7 @@ export function shown(view: View): Pick<FleetStatus, "members" | "sources"> {
       isDraining: member.isDraining,
       sources: sources.filter(({ holder }) => holder === member.name).length,
       unable: member.unable,
+      unreached: Object.keys(member.reach).filter((source) => member.reach[source] === false),
       digest: member.digest,
     }),
   );

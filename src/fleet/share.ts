@@ -1,6 +1,9 @@
 /**
  * Who should hold what. Pure, and the same in every member that sees the same tables: nobody leads, nobody asks anybody.
  *
+ * A source leaves a holder that does not reach its service for a member that does, and stays where no member reaches it. A
+ * member that does not reach what another one reaches takes only what it has checked.
+ *
  * Even: the numbers of sources of two members that can take all differ by one at most. Few moves: what is held stays
  * where it is, unless its holder has to lose it or has two more than another. Of 10 sources at `a` and none at `b`, five
  * move; of 3 and 2, none.
@@ -11,7 +14,14 @@ export interface Sharer {
   readonly takes: boolean;
   /** Sources that it has tried to hold in vain a moment ago. */
   readonly unable: readonly string[];
+  readonly reach?: Reached;
 }
+
+/**
+ * By source, whether a member reaches its service, as far as that is in question: by its own requests for a source that it
+ * holds (`true`), or by a health check.
+ */
+export type Reached = Readonly<Record<string, boolean | "checked">>;
 
 /** A source and the member that holds it now; null where nobody does, or one that is not there any more. */
 export type Holder = readonly [source: string, member: string | null];
@@ -22,6 +32,9 @@ export type Shares = ReadonlyMap<string, string | null>;
 interface Load {
   readonly name: string;
   readonly unable: ReadonlySet<string>;
+  readonly reach: Reached;
+  /** Another member reaches what it does not. */
+  readonly isCut: boolean;
   /** What it should hold, in the order in which it gives away: the last one first. */
   readonly sources: string[];
 }
@@ -30,7 +43,12 @@ export function sharesOf(members: readonly Sharer[], holders: readonly Holder[])
   const loads: readonly Load[] = members
     .filter(({ takes }) => takes)
     .toSorted((a, b) => compare(a.name, b.name))
-    .map(({ name, unable }) => ({ name, unable: new Set(unable), sources: [] }));
+    .map(({ name, unable, reach = {} }) => {
+      const isCut = Object.keys(reach).some(
+        (source) => reach[source] === false && members.some((other) => isReached(other.reach ?? {}, source)),
+      );
+      return { name, unable: new Set(unable), reach, isCut, sources: [] };
+    });
   const moving = keepHeld(loads, holders);
   const nobodys = moving.filter((source) => !give(loads, source));
   while (evenOut(loads));
@@ -45,16 +63,28 @@ function keepHeld(loads: readonly Load[], holders: readonly Holder[]): readonly 
   const moving: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compare(a, b))) {
     const holder = loads.find(({ name }) => name === member);
-    if (holder === undefined || holder.unable.has(source)) moving.push(source);
+    const isBetterElsewhere =
+      holder?.reach[source] === false &&
+      loads.some(({ unable, reach }) => isReached(reach, source) && !unable.has(source));
+    if (holder === undefined || holder.unable.has(source) || isBetterElsewhere) moving.push(source);
     else holder.sources.push(source);
   }
   return moving;
 }
 
+const reaches = ({ reach, isCut }: Load, source: string) =>
+  isReached(reach, source) || (reach[source] === undefined && !isCut);
+
+/** False as well where it is not known. */
+export function isReached(reach: Reached, source: string): boolean {
+  return reach[source] === true || reach[source] === "checked";
+}
+
 /** To whom has least, of those that are able to; what came last is given away first, so that it moves at no cost. */
 function give(loads: readonly Load[], source: string): boolean {
   const able = loads.filter(({ unable }) => !unable.has(source));
-  const [first, ...others] = able;
+  const reaching = able.filter((load) => reaches(load, source));
+  const [first, ...others] = reaching.length > 0 ? reaching : able;
   if (first === undefined) return false;
   const least = others.reduce((a, b) => (b.sources.length < a.sources.length ? b : a), first);
   least.sources.push(source);
@@ -67,7 +97,7 @@ function evenOut(loads: readonly Load[]): boolean {
   for (const from of bySize) {
     for (const to of bySize.toReversed()) {
       if (from.sources.length - to.sources.length < 2) break;
-      const at = from.sources.findLastIndex((source) => !to.unable.has(source));
+      const at = from.sources.findLastIndex((source) => !to.unable.has(source) && reaches(to, source));
       if (at < 0) continue;
       to.sources.push(...from.sources.splice(at, 1));
       return true;

@@ -7,8 +7,9 @@ import { answered } from "./answered.ts";
 import type { HandoverLog } from "./handover-log.ts";
 import type { Holdings } from "./holdings.ts";
 import { giveBack, take } from "./leases.ts";
-import { type Myself, tellUnable } from "./membership.ts";
-import { type Shares, sharesOf } from "./share.ts";
+import { type Myself, tellReach, tellUnable } from "./membership.ts";
+import type { Reach } from "./reach.ts";
+import { type Reached, type Shares, sharesOf } from "./share.ts";
 import type { Timing } from "./timing.ts";
 import type { Trust } from "./trust.ts";
 import type { Unable } from "./unable.ts";
@@ -32,6 +33,7 @@ export interface SharingOptions {
   readonly sources: readonly string[];
   readonly holdings: Holdings;
   readonly unable: Unable;
+  readonly reach: Reach;
   readonly trust: Pick<Trust, "leftMs">;
   readonly timing: Timing;
   readonly clock: Clock;
@@ -46,11 +48,14 @@ export interface SharingOptions {
 const STARTING_AT_ONCE = 8;
 /** Notifications tell of all that members do; this is for what they missed, in milliseconds. */
 const SLOW_MS = 30_000;
+/** How long what runs for a source may take to finish whose service it does not reach anyway, in milliseconds. */
+const UNREACHED_MS = 1_000;
 /** When something that should be free is held by a transaction, in milliseconds. */
 const SOON_MS = 250;
 
 export function createSharing(options: SharingOptions): Sharing {
-  const { clock, database, handovers, holdings, log, metrics, sources, timing, trust, unable } = options;
+  const { clock, database, handovers, holdings, log, metrics, reach, sources, timing, trust, unable } =
+    options;
   let latest: View | null = null;
   let isGiving = false;
   let nobodys: readonly string[] = [];
@@ -82,6 +87,8 @@ export function createSharing(options: SharingOptions): Sharing {
     const own = view.members.find(({ name }) => name === me.name);
     const left = unable.sources();
     if (own !== undefined && own.unable.join() !== left.join()) await ask(tellUnable(database, me, left));
+    const reached = reach.report();
+    if (own !== undefined && !isSame(own.reach, reached)) await ask(tellReach(database, me, reached));
   }
 
   /** False when not all could be taken just now. */
@@ -103,23 +110,31 @@ export function createSharing(options: SharingOptions): Sharing {
       log.debug({ source, epoch, from, reason }, "a source was taken");
       handovers.note("info", "sources were taken", { from, reason }, source);
       metrics?.fleetTakeovers.inc({ reason });
+      reach.begun(source);
       holdings.begin(source, epoch, me.incarnation);
     }
     return taken.length === wanted.length;
   }
 
   /** One after the other, and the next when somebody has taken it: never many sources that nobody reads. */
-  function giveSurplus(shares: Shares, me: Myself, isDraining: boolean): void {
+  function giveSurplus(shares: Shares, me: Myself, view: View, isDraining: boolean): void {
+    if (isGiving) return;
+    const mayGive = (source: string) =>
+      isDraining || !reach.isUnreached(source) || reach.mayGive(source, view);
     const surplus = holdings
       .all()
-      .find(({ lease, state }) => state !== "stopping" && shares.get(lease.source) !== me.name);
-    if (surplus === undefined || isGiving) return;
+      .find(
+        ({ lease: { source }, state }) =>
+          state !== "stopping" && shares.get(source) !== me.name && mayGive(source),
+      );
+    if (surplus === undefined) return;
     isGiving = true;
     const { source } = surplus.lease;
-    const reason = isDraining ? "drained" : "joined";
+    const isUnreached = !isDraining && reach.isUnreached(source);
+    const reason = isDraining ? "drained" : isUnreached ? "unreachable" : "joined";
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, reason, timing.handOverMs)
+      .handOver(source, reason, isUnreached ? UNREACHED_MS : timing.handOverMs)
       .catch((error: unknown) =>
         log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"),
       )
@@ -144,6 +159,7 @@ export function createSharing(options: SharingOptions): Sharing {
         options.buried();
         return SLOW_MS;
       }
+      reach.seen(view);
       await settle(view, me);
       const shares = sharesOf(sharersOf(view), holdersOf(view));
       nobodys = sources.filter((source) => shares.get(source) === null);
@@ -152,10 +168,15 @@ export function createSharing(options: SharingOptions): Sharing {
       if (signal.aborted) return SLOW_MS;
       // Whoever is to have it takes it at once; until then nobody gives up another.
       const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
-      if (!isAwaited) giveSurplus(shares, me, own.isDraining);
+      if (!isAwaited) giveSurplus(shares, me, view, own.isDraining);
       metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
       if (!isComplete) return SOON_MS;
-      return Math.min(SLOW_MS, unable.nextMs());
+      return Math.min(SLOW_MS, unable.nextMs(), reach.nextMs());
     },
   };
+}
+
+function isSame(one: Reached, other: Reached): boolean {
+  const keys = Object.keys(one);
+  return keys.length === Object.keys(other).length && keys.every((key) => one[key] === other[key]);
 }

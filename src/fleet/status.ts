@@ -34,6 +34,8 @@ export interface MemberStatus {
   readonly sources: number;
   /** Sources that it could not start, and leaves to others for a while. */
   readonly unable: readonly string[];
+  /** Sources whose service it does not reach. */
+  readonly unreached: readonly string[];
   readonly digest: string;
 }
 
@@ -51,9 +53,17 @@ export interface SourceHolding {
 /**
  * Why a source changed its holder. `first`: nobody ever held it. `joined`: a member has less than its share. `left`: its
  * holder stopped. `drained`: an operator wanted it. `lease-ran-out`: its holder was not heard of in time.
- * `could-not-start`: its holder could not begin with it.
+ * `could-not-start`: its holder could not begin with it. `unreachable`: its holder did not reach its service, and another
+ * member did.
  */
-export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start";
+export type Reason =
+  | "first"
+  | "joined"
+  | "left"
+  | "drained"
+  | "lease-ran-out"
+  | "could-not-start"
+  | "unreachable";
 
 export interface Takeover {
   readonly source: string;

@@ -1,5 +1,5 @@
 import type { StateDatabase } from "../store/postgres/state-database.ts";
-import type { Holder, Sharer } from "./share.ts";
+import type { Holder, Reached, Sharer } from "./share.ts";
 import type { Reason } from "./status.ts";
 
 /**
@@ -26,6 +26,7 @@ export interface MemberRow {
   /** Null while it takes part. Once it is said of an incarnation, it is so for good: that one can renew nothing. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
+  readonly reach: Reached;
   readonly digest: string;
 }
 
@@ -55,7 +56,7 @@ const UNHEARD_MS = "extract(epoch from clock_timestamp() - seen_at) * 1000";
 export async function look(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")}, 'unheardMs', ${UNHEARD_MS}, 'isDraining', draining,
-    'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'digest', digest`;
+    'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'reach', reach::json, 'digest', digest`;
   const source = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
     'since', ${utc("held_since")}, 'reason', reason`;
   const { rows } = await database.query(
@@ -82,7 +83,9 @@ export function holderOf(source: SourceRow, { members }: View): MemberRow | null
 export function sharersOf({ members }: View): readonly Sharer[] {
   return members
     .filter(({ gone }) => gone === null)
-    .map(({ name, isDraining, isLeaving, unable }) => ({ name, takes: !isDraining && !isLeaving, unable }));
+    .map(({ name, isDraining, isLeaving, unable, reach }) => ({
+      ...{ name, takes: !isDraining && !isLeaving, unable, reach },
+    }));
 }
 
 export function holdersOf(view: View): readonly Holder[] {

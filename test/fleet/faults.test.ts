@@ -163,21 +163,24 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
 describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose database has a wrong clock", () => {
   const { server, begin } = fleetsOfTheirOwn(true);
 
-  test.each([-600, 600])("replaces a killed member in time after a step of %i s, and no other", async (byS) => {
-    const rig = begin();
-    server().setClock(0);
-    const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
-    await rig.settled(a, b, c);
-    const trueMs = Date.now();
-    server().setClock(byS);
-    const stepped = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
-    expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(60_000);
-    const killedAt = performance.now();
-    await a.crash();
-    await rig.settled(b, c);
-    // A lease duration, a look of the observer, and what it takes to begin.
-    const leases = (performance.now() - killedAt) / TIMING.ttlMs;
-    expect(leases).toBeLessThan(2);
-    expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
-  });
+  test.each([-600, 600])(
+    "replaces a killed member in time after a step of %i s, and no other",
+    async (byS) => {
+      const rig = begin();
+      server().setClock(0);
+      const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
+      await rig.settled(a, b, c);
+      const trueMs = Date.now();
+      server().setClock(byS);
+      const stepped = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
+      expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(60_000);
+      const killedAt = performance.now();
+      await a.crash();
+      await rig.settled(b, c);
+      // A lease duration, a look of the observer, and what it takes to begin.
+      const leases = (performance.now() - killedAt) / TIMING.ttlMs;
+      expect(leases).toBeLessThan(2);
+      expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
+    },
+  );
 });

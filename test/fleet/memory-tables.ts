@@ -41,6 +41,7 @@ interface Member {
   leaving: boolean;
   gone: "left" | "lost" | null;
   unable: string;
+  reach: string;
   digest: string;
 }
 
@@ -127,7 +128,12 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
       ...{ name: member.name, incarnation: member.incarnation, host: member.host, version: member.version },
       ...{ page: member.page, startedAt: iso(startedMs), seenAt: iso(seenMs) },
       ...{ unheardMs: clock.now() - seenMs, isDraining: member.draining, isLeaving: member.leaving },
-      ...{ gone: member.gone, unable: JSON.parse(member.unable), digest: member.digest },
+      ...{
+        gone: member.gone,
+        unable: JSON.parse(member.unable),
+        reach: JSON.parse(member.reach),
+        digest: member.digest,
+      },
     }));
     const sourceRows = [...sources.values()]
       .filter(({ name }) => wanted === null || wanted.includes(name))
@@ -169,7 +175,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
           ...{ name: cell(1), incarnation: cell(2), host: cell(3), version: cell(4), page: cell(5) },
           ...{ startedMs: clock.now(), seenMs: clock.now(), renewals: 0 },
           ...{ draining: members.get(cell(1))?.draining ?? false, leaving: false, gone: null },
-          ...{ unable: "[]", digest: cell(6) },
+          ...{ unable: "[]", reach: "{}", digest: cell(6) },
         });
         return [];
       case text.startsWith("insert into source"):
@@ -192,6 +198,9 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
         return [];
       case text.includes("set unable"):
         Object.assign(present(cell(1), cell(2)) ?? {}, { unable: cell(3) });
+        return [];
+      case text.includes("set reach"):
+        Object.assign(present(cell(1), cell(2)) ?? {}, { reach: cell(3) });
         return [];
       case text.includes("set draining"): {
         const member = members.get(cell(1)) ?? null;

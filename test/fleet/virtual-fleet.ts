@@ -15,6 +15,8 @@ export interface VirtualMember {
   readonly stops: (readonly [source: string, deadlineMs: number])[];
   /** How long a start and a stop take, in milliseconds, and what a start throws. */
   readonly does: { startMs: number; stopMs: number; startFails: Error | null; stopFails: Error | null };
+  /** Which services answer its health checks, and how many it has made. */
+  readonly network: { reaches: (source: string) => boolean; checks: number };
   readonly warnings: () => number;
   /** Sources for which something runs and whose lease is good. */
   holding(): readonly string[];
@@ -59,6 +61,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
       const metrics = createMetrics();
       const running = new Map<string, Lease>();
       const does: VirtualMember["does"] = { startMs: 0, stopMs: 0, startFails: null, stopFails: null };
+      const network: VirtualMember["network"] = { reaches: () => true, checks: 0 };
       const [leases, stops]: [Lease[], VirtualMember["stops"]] = [[], []];
 
       async function hold(lease: Lease): Promise<Held> {
@@ -81,6 +84,10 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
         ...{ database: link.database, name, sources, digest: "0123456789abcdef", hold, clock, log, metrics },
         page: () => `http://${name}.example:9850`,
         random: () => 1,
+        async check(source) {
+          network.checks += 1;
+          return network.reaches(source);
+        },
         ...options,
       });
       async function ended<T>(work: Promise<T>): Promise<T | Error> {
@@ -99,7 +106,7 @@ export function createVirtualFleet(sources: readonly string[]): VirtualFleet {
         return answer as T | Error;
       }
       return {
-        ...{ fleet, link, metrics, leases, stops, does, warnings: lines },
+        ...{ fleet, link, metrics, leases, stops, does, network, warnings: lines },
         holding: () =>
           [...running]
             .filter(([, lease]) => lease.leftMs() > 0)

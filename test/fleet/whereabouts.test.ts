@@ -4,7 +4,7 @@ import { whereabouts } from "#src/fleet/whereabouts.ts";
 
 const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
 const members = [{ name: "a" }, known].map((each) => ({
-  ...{ host: "machine-1", page: "", version: "0.1.0", state: "alive" as const, unable: [] },
+  ...{ host: "machine-1", page: "", version: "0.1.0", state: "alive" as const, unable: [], unreached: [] },
   ...{ startedAt: "", seenAt: "", isDraining: false, sources: 1, digest: "" },
   ...each,
 }));

@@ -22,7 +22,13 @@ const ERROR = 50;
 
 function listen() {
   const lines: Line[] = [];
-  const write = (text: string) => void lines.push(...text.trim().split("\n").map((line) => JSON.parse(line)));
+  const write = (text: string) =>
+    void lines.push(
+      ...text
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line)),
+    );
   return { lines, log: createLog({ level: "info", destination: { write } }) };
 }
 

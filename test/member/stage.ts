@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Client } from "pg";
-import { systemClock } from "#src/clock.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
 import { Config } from "#src/config/config.ts";
 import { createLog, type Log } from "#src/log.ts";
 import { createMember, type Member } from "#src/member.ts";
@@ -33,7 +33,7 @@ export interface Stage {
   /** Variables that the configuration names. */
   readonly environment: Readonly<Record<string, string>>;
   /** A member in this process, not started yet. */
-  member(name: string, log?: Log): Promise<Member>;
+  member(name: string, log?: Log, clock?: Clock): Promise<Member>;
   /** A member as a user starts it, which says that it runs. */
   process(name: string): Promise<Running>;
   close(): Promise<void>;
@@ -53,7 +53,7 @@ const READ = 4;
 export async function setStage(options: {
   readonly sources: readonly string[];
   readonly isWritable?: boolean;
-  /** On the way to the services. */
+  /** On the way to the services; each member gives its name as the password. */
   readonly proxy?: string;
   /** To the database, of each member, for the sources. */
   readonly connections?: number;
@@ -97,14 +97,18 @@ export async function setStage(options: {
     const { state } = configuration as { readonly state: object };
     return {
       ...{ folder, database, databaseUrl, standby, broker, services, configuration, environment, close },
-      async member(name, log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" })) {
+      async member(
+        name,
+        log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" }),
+        clock = systemClock,
+      ) {
         const member = await createMember({
           config: Config.parse({ ...configuration, state: { ...state, folder: join(folder, name) } }),
           name,
           folder: join(folder, name),
-          environment,
+          environment: { ...environment, MEMBER: name },
           armWriting: options.isWritable ?? false,
-          clock: systemClock,
+          clock,
           log,
         });
         closing.push(() => member.stop(2_000));
@@ -114,7 +118,7 @@ export async function setStage(options: {
         writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration));
         const arming = options.isWritable === true ? ["--arm-writing"] : [];
         const args = ["run", "--config", "plenum.yaml", "--member", name, ...arming];
-        const running = runPlenum(args, { cwd: folder, environment });
+        const running = runPlenum(args, { cwd: folder, environment: { ...environment, MEMBER: name } });
         closing.push(() => running.end("SIGKILL"));
         await running.says("Plenum is running", 60_000);
         return running;
@@ -169,7 +173,7 @@ function configurationOf(parts: {
       base_url: server.url,
       token: { env: `TOKEN_${name}` },
       time_zone: "Europe/Oslo",
-      ...(parts.proxy === undefined ? {} : { allow_plain_http: true, proxy: { url: parts.proxy } }),
+      ...(parts.proxy === undefined ? {} : { allow_plain_http: true, proxy: proxyAt(parts.proxy) }),
       spread: "1s",
       schedules: { alarms: "*/3 * * * * *" },
       read: [{ name: "all", every: "3s", select: { ids: tags.slice(0, READ) } }],
@@ -197,6 +201,8 @@ function configurationOf(parts: {
     commands: { enabled: isWritable, allow },
   };
 }
+
+const proxyAt = (url: string) => ({ url, username: "member", password: { env: "MEMBER" } });
 
 /** What the service saw of its limit: most tag requests within any 60 s, and how many it refused. */
 export function spending({ simulator: { truth } }: Service): {

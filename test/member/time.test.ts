@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Clock } from "#src/clock.ts";
 import { createLog } from "#src/log.ts";
-import { type DatabaseTime, inSteadyTime, openDatabaseTime } from "#src/member-time.ts";
+import { inSteadyTime, openDatabaseTime } from "#src/member-time.ts";
 import type { Values } from "#src/postgres/session.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
 import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";

@@ -303,6 +303,7 @@ export function fleetAnswer(): FleetStatus {
     isDraining: false,
     sources: 2,
     unable: [],
+    unreached: [],
     digest: "9f86d081884c7d65",
     ...more,
   });

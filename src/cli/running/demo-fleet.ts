@@ -115,6 +115,7 @@ const WHY: Readonly<Record<Reason, string>> = {
   drained: "its member was drained",
   "lease-ran-out": "its member was not heard of any more",
   "could-not-start": "its member could not start it",
+  unreachable: "its member did not reach its service",
 };
 
 function time(): string {

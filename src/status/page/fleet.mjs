@@ -114,4 +114,5 @@ const REASONS = {
   drained: "its holder was drained",
   "lease-ran-out": "its holder was not heard of",
   "could-not-start": "its holder could not begin with it",
+  unreachable: "its holder did not reach its service",
 };

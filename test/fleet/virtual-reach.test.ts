@@ -1,0 +1,123 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { VirtualMember } from "./virtual-fleet.ts";
+import { begin, counts, fleet, reasons, started } from "./virtual-stage.ts";
+
+afterEach(() => expect(fleet.faults).toEqual([]));
+
+type Polls = (member: VirtualMember, source: string) => boolean;
+
+const asChecked: Polls = (member, source) => member.network.reaches(source);
+
+/** Each held source is polled every 3 s, and its lease is told whether its service answered. */
+async function live(seconds: number, members: readonly VirtualMember[], polls: Polls = asChecked) {
+  for (let n = 0; n < seconds; n += 1) {
+    if (n % 3 === 0)
+      for (const member of members)
+        for (const lease of member.leases) if (lease.leftMs() > 0) lease.reached(polls(member, lease.source));
+    await fleet.clock.advance(1_000);
+  }
+}
+
+const takeoversOf = (source: string) =>
+  fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
+
+async function stopAll(members: readonly VirtualMember[]) {
+  for (const member of members) await member.stop();
+}
+
+describe("a member that does not reach the services", () => {
+  test("hands its sources over to members that do, the first as a trial, and takes its share again when it does", async () => {
+    begin();
+    const members = await started("a", "b", "c");
+    const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
+    await live(6, members);
+    expect([counts(a, b, c), a.network.checks]).toEqual([[3, 3, 3], 0]);
+    a.network.reaches = () => false;
+    await live(1, members);
+    expect(counts(a, b, c)).toEqual([3, 3, 3]);
+    await live(2, members);
+    // A check in place of the second failure has made b and c check: one source is on trial there.
+    expect(counts(a, b, c).toSorted()).toEqual([2, 3, 4]);
+    await live(9, members);
+    expect([a.holding().length, ...counts(b, c).toSorted()]).toEqual([0, 4, 5]);
+    expect(reasons().unreachable?.length).toBe(3);
+    // What runs for such a source has nothing to finish with the service.
+    expect(a.stops.slice(-3).map(([, deadlineMs]) => deadlineMs)).toEqual([1_000, 1_000, 1_000]);
+    expect(a.fleet.notices().join()).toContain("This member does not reach the services of ");
+    await live(120, members);
+    expect([a.holding().length, fleet.tables.takeovers.length]).toEqual([0, 9 + 4 + 3 + 3]);
+    a.network.reaches = () => true;
+    await live(70, members);
+    expect(counts(a, b, c)).toEqual([3, 3, 3]);
+    expect(a.fleet.notices()).toEqual([]);
+    await stopAll(members);
+  });
+
+  test("keeps a source whose service no member reaches, and the other members its others", async () => {
+    begin();
+    const members = await started("a", "b", "c");
+    const [a] = members as [VirtualMember];
+    const before = fleet.tables.takeovers.length;
+    const away = a.holding()[0] ?? "";
+    for (const { network } of members) network.reaches = (source) => source !== away;
+    await live(600, members);
+    expect(fleet.tables.takeovers.length).toBe(before);
+    expect(a.fleet.notices()).toEqual([]);
+    // One check a minute or less by each of the others.
+    expect(members.map(({ network }) => network.checks > 25)).toEqual([false, false, false]);
+    await stopAll(members);
+  });
+
+  test("keeps its sources where the others are drained, cannot check or are out of reach as well", async () => {
+    begin();
+    const members = await started("a", "b");
+    const before = fleet.tables.takeovers.length;
+    for (const { network } of members) network.reaches = () => false;
+    await live(300, members);
+    expect(fleet.tables.takeovers.length).toBe(before);
+    await stopAll(members);
+  });
+
+  test("tries ever more rarely where a check works elsewhere and polls do not", async () => {
+    begin();
+    const members = await started("a", "b", "c");
+    const source = members[0]?.holding()[0] ?? "";
+    await live(3_600, members, (_, of) => of !== source);
+    const times = takeoversOf(source).map(([, , , , at]) => Date.parse(at));
+    const waits = times.slice(1).map((at, n) => (at - (times[n] ?? 0)) / 1_000);
+    expect(times.length, waits.join()).toBeGreaterThan(2);
+    expect(times.length, waits.join()).toBeLessThan(25);
+    const lateHalf = times.filter((at) => at > fleet.clock.now() - 1_800_000);
+    expect(lateHalf.length, waits.join()).toBeLessThan(times.length / 2);
+    await stopAll(members);
+  });
+
+  test("takes no source that comes free, and everything when it is alone", async () => {
+    begin();
+    const members = await started("a", "b", "c");
+    const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
+    a.network.reaches = () => false;
+    await live(30, members);
+    expect(a.holding()).toEqual([]);
+    await b.stop();
+    await live(10, [a, c]);
+    expect(counts(a, c)).toEqual([0, 9]);
+    await c.stop();
+    await live(10, [a]);
+    expect(a.holding()).toHaveLength(9);
+    await a.stop();
+  });
+
+  test("is no such member after one failure that a check does not confirm", async () => {
+    begin();
+    const members = await started("a", "b");
+    const before = fleet.tables.takeovers.length;
+    let failures = 0;
+    await live(60, members, (member, source) => {
+      const fails = member === members[0] && source === member.holding()[0] && failures++ % 2 === 0;
+      return !fails;
+    });
+    expect([fleet.tables.takeovers.length, failures > 5]).toEqual([before, true]);
+    await stopAll(members);
+  });
+});

@@ -1,0 +1,52 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { askAt } from "../ask-postgres.ts";
+import { absent } from "../real-servers.ts";
+import { type Stage, setStage } from "./stage.ts";
+
+let stage: Stage;
+
+afterEach(() => stage.close());
+
+const WRONG_MS = 300_000;
+/** What a busy machine may need between a stamp and the look at it, in milliseconds. */
+const BUSY_MS = 60_000;
+
+describe.skipIf(absent("postgres") || absent("mosquitto"))("members whose own clocks are wrong", () => {
+  test("commit, remember and show by the database's clock, and so does the member that follows them", async () => {
+    stage = await setStage({ sources: ["north"] });
+    const clockWrongBy = (ms: number) => ({ ...systemClock, now: () => systemClock.now() + ms });
+    const committed = async () => {
+      const rows = await askAt(
+        stage.database,
+        "plenum",
+        "select position::int, committed_ms::double precision from plenum_state.event order by position",
+      );
+      return rows.map((row) => Number(row[1]));
+    };
+    for (const [name, wrongByMs] of [
+      ["ahead", WRONG_MS],
+      ["right", 0],
+      ["behind", -WRONG_MS],
+    ] as const) {
+      const member = await stage.member(name, undefined, clockWrongBy(wrongByMs));
+      const before = (await committed()).length;
+      await member.start();
+      stage.services.get("north")?.simulator.control.raiseAlarm({ siteId: 12 });
+      await expect
+        .poll(async () => (await committed()).length, { timeout: 60_000, interval: 100 })
+        .toBeGreaterThan(before);
+      const times = await committed();
+      const differences = times.slice(before).map((ms) => Math.abs(ms - Date.now()));
+      expect(Math.max(...differences)).toBeLessThan(BUSY_MS);
+      expect(times).toEqual(times.toSorted((a, b) => a - b));
+      const answer = await fetch(`${member.statusUrl()}/api/status`);
+      const report = (await answer.json()) as { readonly now: string; readonly notices: readonly string[] };
+      expect(Math.abs(Date.parse(report.now) - Date.now())).toBeLessThan(BUSY_MS);
+      expect(report.notices.some((notice) => notice.startsWith("The clock of this machine is "))).toBe(
+        wrongByMs !== 0,
+      );
+      await member.stop(5_000);
+    }
+  }, 180_000);
+});
