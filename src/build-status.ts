@@ -3,8 +3,6 @@ import type { Commands } from "./commands/commands.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 import type { Dispatcher } from "./delivery/dispatcher.ts";
 import { wantedBy } from "./delivery/filter.ts";
-import type { Metrics } from "./metrics.ts";
-import { lastPolls } from "./operator/last-polls.ts";
 import type { SourceWork } from "./operator/work.ts";
 import type { ConfigurationState } from "./reload-facts.ts";
 import type { Source } from "./source/source.ts";
@@ -100,7 +98,6 @@ function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace 
 export function buildStatus(options: {
   readonly store: Store;
   readonly clock: Clock;
-  readonly metrics: Metrics;
   readonly startedAtMs: number;
   readonly page: PageSettings;
   readonly sources: ReadonlyMap<string, Source>;
@@ -110,7 +107,7 @@ export function buildStatus(options: {
   readonly configuration: () => ConfigurationState | null;
   readonly notices: () => readonly string[];
 }): Status {
-  const { store, clock, metrics, page, startedAtMs, sources, works, configuration, notices } = options;
+  const { store, clock, page, startedAtMs, sources, works, configuration, notices } = options;
   return createStatus({
     version: VERSION,
     clock,
@@ -126,7 +123,7 @@ export function buildStatus(options: {
     },
     live: {
       startedAtMs,
-      source: (name) => liveSource(sources.get(name), works.get(name), metrics),
+      source: (name) => liveSource(sources.get(name), works.get(name)),
       sinks: () => options.dispatcher.status(),
       commands: () => options.commands.status(),
       configuration,
@@ -135,7 +132,7 @@ export function buildStatus(options: {
   });
 }
 
-function liveSource(source: Source | undefined, work: SourceWork | undefined, metrics: Metrics) {
+function liveSource(source: Source | undefined, work: SourceWork | undefined) {
   if (source === undefined || work === undefined) return null;
   return {
     quota: source.quota(),
@@ -144,7 +141,7 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined, me
     historyStarvesSince: work.historyStarvesSince,
     suddenChanges: work.suddenChanges,
     firstInventory: work.firstInventory,
-    lastPolls: () => lastPolls(metrics, source.name),
+    counts: work.counts,
   };
 }
 

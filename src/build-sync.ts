@@ -130,12 +130,31 @@ export async function buildSync(options: {
     const facts = await factsFromState(store, settings, clock, { quota, freshness });
     return planReport(facts);
   };
+  const leftOutCounts = () => {
+    const all = live.leftOut();
+    if (all === null) return null;
+    // A tag that left the inventory is no longer requested.
+    const kinds = [...all].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
+    const unreadable = kinds.filter((kind) => kind === "unreadable").length;
+    return { unreadable, unanswered: kinds.length - unreadable };
+  };
   const work: SourceWork = {
     plan,
     tag: (id) => liveTag(live, id, clock),
     reading: (id) => readingOf(live, id),
     requests: () => built.trace.latest(),
-    suddenChanges: () => live.status().suddenChanges,
+    counts() {
+      const lastRead = live.lastRead();
+      const lastPolls = new Map(sync.lastPolls);
+      lastPolls.delete("live");
+      if (lastRead !== null) lastPolls.set("live", lastRead);
+      return {
+        ...{ activeAlarms: sync.activeAlarms, siteIds: sync.siteIds(), lastPolls },
+        leftOut: leftOutCounts(),
+        inventoryPageMs: sync.inventoryPageMs(),
+      };
+    },
+    suddenChanges: live.suddenChanges,
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
     firstInventory() {
       const first = sync.firstInventory();

@@ -63,6 +63,18 @@ export function createMemberShown(options: MemberShownOptions): MemberShown {
 
   const status: Status = {
     sinks,
+    async health() {
+      const parts = await ofAll(({ status: each }) => each.health());
+      const [first] = parts;
+      return {
+        now: isoUtc(clock.now()),
+        sources: parts.flatMap(({ sources }) => sources),
+        sinks: worstOfEach(parts.flatMap((part) => part.sinks)),
+        commands: first?.commands ?? null,
+        // The disk is the database's.
+        disk: { free: null, diskBytes: null },
+      };
+    },
     async report() {
       const reports = await made("reports", shownFor(), () => ofAll(({ status: each }) => each.report()));
       const commands = reports.flatMap((report) => report.commands ?? []);
@@ -192,7 +204,13 @@ function sumOfSinks(reports: readonly SinkReport[]): readonly SinkReport[] {
   });
 }
 
-function badness({ state }: SinkReport): number {
+function worstOfEach<T extends { readonly name: string; readonly state: string }>(sinks: readonly T[]) {
+  return [...Map.groupBy(sinks, ({ name }) => name).values()].flatMap((parts) =>
+    parts.toSorted((a, b) => badness(b) - badness(a)).slice(0, 1),
+  );
+}
+
+function badness({ state }: { readonly state: string }): number {
   const place = STATES.indexOf(state);
   return place < 0 ? STATES.length : place;
 }

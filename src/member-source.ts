@@ -41,7 +41,6 @@ export interface HeldSourceOptions {
   /** What the database says of itself, which is the same for all sources. */
   readonly described: () => Promise<StateDatabaseDescription>;
   readonly guards: Guards;
-  readonly startedAtMs: number;
   readonly clock: Clock;
   readonly clockDoubt: ClockDoubt;
   readonly ticker: Ticker;
@@ -58,7 +57,7 @@ const WAY_MS = 3_000;
 
 /** Begins to work for a source. Ends early, with `Stopping`, where its lease is over meanwhile. */
 export async function holdSource(options: HeldSourceOptions): Promise<HeldSource> {
-  const { clock, clockDoubt, config, database, environment, lease, startedAtMs, ticker, time } = options;
+  const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const own = onlySource(config, source);
   const running = new AbortController();
@@ -83,7 +82,9 @@ export async function holdSource(options: HeldSourceOptions): Promise<HeldSource
 
   async function start(): Promise<Pipeline> {
     pipeline = await buildPipeline({
-      ...{ clock, clockDoubt, environment, log, startedAtMs, ticker },
+      ...{ clock, clockDoubt, environment, log, ticker },
+      // A poll is late by what this member could do: it holds the source from now on.
+      startedAtMs: clock.now(),
       config: own,
       transport: reporting(http.send, lease.reached, clock),
       store: fencedStore(

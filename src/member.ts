@@ -25,7 +25,6 @@ import { holdSource } from "./member-source.ts";
 import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
 import { addProcessMetrics, createMetrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
-import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
 import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
@@ -148,7 +147,6 @@ async function build(
         described,
         time,
         guards,
-        startedAtMs,
         clock,
         clockDoubt,
         ticker,
@@ -240,19 +238,13 @@ async function build(
       resume: () => releaseFleetKillSwitch(urgent),
     },
     log: options.recentLog ?? (() => []),
-    work: {
-      sources: works,
-      lastPolls: async (source) => {
-        const held = pipelines.get(source);
-        return held === undefined ? new Map() : lastPolls(held.metrics, source);
-      },
-    },
+    work: { sources: works },
     ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
   });
   const door = createDoor({ stateFolder: options.folder, routes });
   const ownReadiness = createReadiness({
     clock,
-    report: shown.status.report,
+    health: shown.status.health,
     isRunning: () => run.isReady(),
     commitTrouble: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,

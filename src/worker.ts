@@ -12,7 +12,6 @@ import { createRun, inOrder } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
-import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { createReloader, type Reloader } from "./reload/reloader.ts";
 import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
@@ -137,7 +136,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
         config: { ...inForce, state: withAbsolutePaths(inForce.state) },
       };
     },
-    work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
+    work: { sources: works },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });
   const door = createDoor({ stateFolder: config.state.folder, routes });
@@ -156,7 +155,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     metrics: metrics.registry,
     readiness: createReadiness({
       clock,
-      report: status.report,
+      health: status.health,
       isRunning: () => run.isReady(),
       commitTrouble,
     }),

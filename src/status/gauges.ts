@@ -1,22 +1,22 @@
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Status, StatusReport } from "./report.ts";
+import type { Status, StatusHealth } from "./report.ts";
 import type { SinkReport } from "./sink-report.ts";
-import type { SourceReport } from "./source-report.ts";
+import type { SourceHealth } from "./source-health.ts";
 
 /**
  * Sets the gauges that are true at a moment only, so that a scrape sees how it is and not how it was. They say what
- * the status page says at the same time; a number that is not known is absent, which is not 0.
+ * the status page says; a number that is not known is absent, which is not 0.
  */
 export async function refreshGauges(options: {
-  readonly status: Pick<Status, "report">;
+  readonly status: Pick<Status, "health" | "sinks">;
   readonly metrics: Gauges;
   readonly log: Pick<Log, "warn">;
 }): Promise<void> {
   const { status, metrics, log } = options;
-  let report: StatusReport | null = null;
+  let known: readonly [StatusHealth, readonly SinkReport[]] | null = null;
   try {
-    report = await status.report();
+    known = await Promise.all([status.health(), status.sinks()]);
   } catch (error) {
     log.warn({ err: error }, "the status could not be read for a scrape; what it does not know is left out");
   }
@@ -32,12 +32,11 @@ export async function refreshGauges(options: {
     gauge.reset();
   }
   metrics.writesStopped.remove();
-  if (report === null) return;
-  const nowMs = Date.parse(report.now);
-  for (const sink of report.sinks) showSink(metrics, sink, nowMs);
-  for (const source of report.sources) showSource(metrics, source);
-  showDisk(metrics, report.store);
-  const { commands } = report;
+  if (known === null) return;
+  const [{ commands, disk, now, sources }, sinks] = known;
+  for (const sink of sinks) showSink(metrics, sink, Date.parse(now));
+  for (const source of sources) showSource(metrics, source);
+  showDisk(metrics, disk);
   if (commands?.enabled) metrics.writesStopped.set(commands.stopped ? 1 : 0);
 }
 
@@ -70,7 +69,7 @@ function showSink(metrics: Gauges, sink: SinkReport, nowMs: number): void {
 
 function showDisk(
   metrics: Pick<Gauges, "diskFreeBytes" | "diskBytes">,
-  { free, diskBytes }: StatusReport["store"],
+  { free, diskBytes }: StatusHealth["disk"],
 ): void {
   for (const [gauge, bytes] of [
     [metrics.diskFreeBytes, free],
@@ -81,23 +80,23 @@ function showDisk(
   }
 }
 
-function showSource(metrics: Gauges, report: SourceReport): void {
-  const { name: source, sites, jobs, readings, token, leftOut } = report;
-  const unreadable = leftOut.filter(({ kind }) => kind === "unreadable").length;
-  metrics.tagsLeftOut.set({ source, kind: "unreadable" }, unreadable);
-  metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOut.length - unreadable);
+function showSource(metrics: Gauges, { name: source, alarms, counts, jobs, token }: SourceHealth): void {
+  const leftOut = counts?.leftOut ?? null;
+  if (leftOut !== null) {
+    metrics.tagsLeftOut.set({ source, kind: "unreadable" }, leftOut.unreadable);
+    metrics.tagsLeftOut.set({ source, kind: "unanswered" }, leftOut.unanswered);
+  }
   if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
   for (const { name: job, lastSuccess, dueBy } of jobs) {
     if (dueBy !== null) metrics.pollDue.set({ source, job }, Date.parse(dueBy) / 1_000);
     if (lastSuccess === null) metrics.pollSuccess.remove({ source, job });
     else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }
-  for (const { id, alarms } of sites) {
-    if (alarms === null) continue;
-    const zeros = readings.alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
-    const counts = { ...Object.fromEntries(zeros), ...alarms };
-    for (const [priority, count] of Object.entries(counts)) {
+  if (counts === null || !(alarms.state === "whole" || alarms.state === "part")) return;
+  for (const id of counts.siteIds) {
+    const ofSite = counts.activeAlarms.get(id) ?? new Map<string, number>();
+    const zeros = alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
+    for (const [priority, count] of new Map([...zeros, ...ofSite]))
       metrics.alarmsActive.set({ source, site: String(id), priority }, count);
-    }
   }
 }

@@ -2,9 +2,9 @@ import type { Clock } from "../clock.ts";
 import type { CommitTrouble } from "./commits.ts";
 import { hasLittleSpace } from "./disk.ts";
 import { createMade, WATCHED_MS } from "./remembered.ts";
-import type { Status, StatusReport } from "./report.ts";
-import type { SinkReport } from "./sink-report.ts";
-import type { SourceReport } from "./source-report.ts";
+import type { Status, StatusHealth } from "./report.ts";
+import type { LiveSink } from "./sink-report.ts";
+import type { SourceHealth } from "./source-health.ts";
 
 /**
  * Whether the worker does what it is there for: polls are not older than promised, the state takes what is to be
@@ -14,6 +14,8 @@ export interface Readiness {
   readonly ready: boolean;
   /** Empty when it is ready. */
   readonly reasons: readonly NotReady[];
+  /** What is still incomplete and makes the worker no less ready; absent where all is complete. */
+  readonly notes?: readonly string[];
 }
 
 export interface NotReady {
@@ -26,7 +28,7 @@ export interface NotReady {
 
 export interface ReadinessOptions {
   readonly clock: Clock;
-  readonly report: Status["report"];
+  readonly health: Status["health"];
   /** False before everything has started and from the beginning of a stop on. */
   readonly isRunning: () => boolean;
   readonly commitTrouble: () => CommitTrouble | null;
@@ -42,7 +44,7 @@ export function createReadiness(options: ReadinessOptions): () => Promise<Readin
   // Anybody may ask, as often as he likes.
   const made = createMade(clock);
 
-  async function look(): Promise<readonly NotReady[]> {
+  async function look(): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
     const failed = commitTrouble();
     const commits: readonly NotReady[] =
       failed === null
@@ -54,35 +56,31 @@ export function createReadiness(options: ReadinessOptions): () => Promise<Readin
               message: `Nothing could be written to the state since ${failed.since}; the log says why.`,
             },
           ];
-    return [...commits, ...(await reported(options.report))];
+    const { reasons, notes } = await found(options.health);
+    return { reasons: [...commits, ...reasons], notes };
   }
 
   return async () => {
-    const reasons: readonly NotReady[] = isRunning()
-      ? await made("readiness", WATCHED_MS, look)
-      : [
-          {
-            reason: "starting-or-stopping",
-            subject: "worker",
-            message: "The worker is starting or stopping.",
-          },
-        ];
-    return { ready: reasons.length === 0, reasons };
+    if (!isRunning()) {
+      const message = "The worker is starting or stopping.";
+      return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
+    }
+    const { reasons, notes } = await made("readiness", WATCHED_MS, look);
+    return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   };
 }
 
-async function reported(report: Status["report"]): Promise<readonly NotReady[]> {
-  let shown: StatusReport;
+async function found(health: Status["health"]): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
+  let known: StatusHealth;
   try {
-    shown = await report();
+    known = await health();
   } catch {
-    return [
-      { reason: "commit-failed", subject: "state", message: "The state cannot be read; the log says why." },
-    ];
+    const message = "The state cannot be read; the log says why.";
+    return { reasons: [{ reason: "commit-failed", subject: "state", message }], notes: [] };
   }
-  const { sources, sinks, store, now } = shown;
-  return [
-    ...(hasLittleSpace(store.free)
+  const { sources, sinks, disk, now } = known;
+  const reasons: readonly NotReady[] = [
+    ...(hasLittleSpace(disk.free)
       ? [
           {
             reason: "disk-full" as const,
@@ -94,9 +92,16 @@ async function reported(report: Status["report"]): Promise<readonly NotReady[]> 
     ...sources.flatMap(latePolls),
     ...sinks.flatMap((sink) => blocked(sink, Date.parse(now))),
   ];
+  return { reasons, notes: sources.flatMap(inventoryNote) };
 }
 
-function latePolls({ name, jobs, unavailable }: SourceReport): readonly NotReady[] {
+/** Polls that never succeeded are not late while pages of the first inventory arrive; the answer says why. */
+function inventoryNote({ name, firstInventory }: SourceHealth): readonly string[] {
+  const message = firstInventory?.message ?? null;
+  return message === null ? [] : [`${name}: ${message}`];
+}
+
+function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady[] {
   return jobs
     .filter(({ late }) => late)
     .map((job) => {
@@ -110,8 +115,8 @@ function latePolls({ name, jobs, unavailable }: SourceReport): readonly NotReady
     });
 }
 
-function blocked({ sink, state, since }: SinkReport, nowMs: number): readonly NotReady[] {
-  if (UNBLOCKED.includes(state) || since === null || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
+function blocked({ name: sink, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
+  if (UNBLOCKED.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
   return [
     {
       reason: "sink-blocked",

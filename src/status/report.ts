@@ -4,10 +4,11 @@ import { silencesIn } from "../silence/silence.ts";
 import type { DamagedRows, SeenCopy, Store, Wanted } from "../store/store.ts";
 import { diskSpace } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
-import { createRemembered, WATCHED_MS } from "./remembered.ts";
+import { createRemembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows } from "./rows.ts";
 import { type AskedSilences, isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
+import { type SourceHealth, sourceHealth } from "./source-health.ts";
 import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
 
 /**
@@ -52,6 +53,15 @@ export interface CommandsReport {
   readonly waiting: number;
 }
 
+/** What `/readyz` and `/metrics` say of a running worker, without reading the building. */
+export interface StatusHealth {
+  readonly now: string;
+  readonly sources: readonly SourceHealth[];
+  readonly sinks: readonly LiveSink[];
+  readonly commands: CommandsReport | null;
+  readonly disk: Pick<StatusReport["store"], "free" | "diskBytes">;
+}
+
 /** What a running worker adds. */
 export interface LiveParts {
   readonly startedAtMs: number;
@@ -76,6 +86,7 @@ export interface StatusOptions {
 
 export interface Status {
   report(): Promise<StatusReport>;
+  health(): Promise<StatusHealth>;
   alarms(): Promise<readonly AlarmRow[]>;
   sinks(): Promise<readonly SinkReport[]>;
   /** Those that are active or to come; never from memory, so that one sees what one has just done. */
@@ -85,6 +96,14 @@ export interface Status {
 export function createStatus(options: StatusOptions): Status {
   const { clock, live, store } = options;
   const remembered = createRemembered(store, clock);
+  const started =
+    live === null
+      ? null
+      : {
+          atMs: live.startedAtMs,
+          monotonicMs: clock.monotonic() - (clock.now() - live.startedAtMs),
+        };
+  const time = () => ({ started, now: { atMs: clock.now(), monotonicMs: clock.monotonic() } });
   const names = options.sources.map((source) => source.name);
 
   async function sinks(): Promise<readonly SinkReport[]> {
@@ -96,13 +115,31 @@ export function createStatus(options: StatusOptions): Status {
 
   return {
     sinks,
+    async health() {
+      const now = clock.now();
+      const [sources, { file }] = await Promise.all([
+        Promise.all(
+          options.sources.map((source) =>
+            sourceHealth(remembered, source, live?.source(source.name) ?? null, time()),
+          ),
+        ),
+        remembered.made("store", STEADY_MS, store.describe),
+      ]);
+      const space = diskSpace(file);
+      return {
+        now: isoUtc(now),
+        sources,
+        sinks: live?.sinks() ?? [],
+        commands: live?.commands() ?? null,
+        disk: { free: space?.free ?? null, diskBytes: space?.size ?? null },
+      };
+    },
     async report() {
       const now = clock.now();
-      const time = { startedAtMs: live?.startedAtMs ?? null, nowMs: now };
       const [sources, shownSinks, { file, bytes, damaged, copy = null }] = await Promise.all([
         Promise.all(
           options.sources.map((source) =>
-            sourceReport(remembered, source, live?.source(source.name) ?? null, time),
+            sourceReport(remembered, source, live?.source(source.name) ?? null, time()),
           ),
         ),
         sinks(),

@@ -8,20 +8,27 @@ import {
   type HeldHealth,
   type HeldHistory,
   type HeldLeftOut,
-  type HeldPoll,
   type HeldQuarantine,
   type HeldTagSeen,
-  type HeldToken,
-  type HeldUnavailability,
   type HeldValue,
   isWhole,
   syncSet,
   type TypeDoubt,
 } from "../sync/snapshot.ts";
 import type { FirstInventoryReport, SuddenChange } from "../sync/work.ts";
-import { type JobReport, jobReports, type Paces } from "./job-report.ts";
-import { knownCount, lastCount, type Reading, readingOf } from "./reading.ts";
+import type { JobReport, Moment } from "./job-report.ts";
+import { knownCount, lastCount, type Reading } from "./reading.ts";
 import { oncePer, type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import {
+  type LiveSource,
+  type LostSite,
+  pollsOf,
+  type ShownSource,
+  type TokenReport,
+  type Unavailable,
+} from "./source-health.ts";
+
+export type { LiveSource, ShownSource } from "./source-health.ts";
 
 /** What is known of one source. Times are UTC. */
 export interface SourceReport {
@@ -92,47 +99,6 @@ export interface TagSetAside {
   readonly reason: string;
 }
 
-/** What only a running worker knows of a source. */
-export interface LiveSource {
-  readonly quota: QuotaStatus | null;
-  readonly clockSkewMs: number | null;
-  plan(): Promise<PlanReport>;
-  /** Since when history has been due and got no turn, UTC; null while it gets its share. */
-  historyStarvesSince?(): string | null;
-  /** Values that changed at once and are not settled yet. */
-  suddenChanges?(): readonly SuddenChange[];
-  firstInventory?(): FirstInventoryReport;
-  /** Last good polls by job, UTC; what is written in the state can be a minute old. */
-  lastPolls?(): Promise<ReadonlyMap<string, string>>;
-}
-
-/** A source as it is configured. */
-export interface ShownSource {
-  readonly name: string;
-  readonly origin: string;
-  /** When its jobs are late, so that every job is shown; without it only those that ran, and none is late. */
-  readonly paces?: Paces;
-}
-
-export interface Unavailable {
-  /** The job whose feature it is; null for the service as a whole. */
-  readonly job: string | null;
-  readonly since: string;
-  readonly reason: string;
-}
-
-export interface LostSite {
-  readonly siteId: number;
-  readonly since: string;
-  readonly reason: string;
-}
-
-export interface TokenReport {
-  readonly name: string;
-  readonly expiresAt: string | null;
-  readonly checkedAt: string;
-}
-
 export interface SiteReport {
   readonly id: number;
   readonly displayName: string;
@@ -175,65 +141,34 @@ export interface UnreadableSeries {
 /** Unreadable series that a report names. */
 const UNREADABLE_NAMED = 20;
 
-/** Before the id of a site that is out of the token's sight, where availability is kept. */
-const SITE = "site/";
-
 export async function sourceReport(
   remembered: Remembered,
-  { name, origin, paces = new Map() }: ShownSource,
+  shown: ShownSource,
   live: LiveSource | null,
-  time: { readonly startedAtMs: number | null; readonly nowMs: number },
+  time: { readonly started: Moment | null; readonly now: Moment },
 ): Promise<SourceReport> {
+  const { name, origin } = shown;
   const watched = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
-  const [
-    sites,
-    tags,
-    tagsSeen,
-    gateways,
-    alarms,
-    values,
-    polls,
-    health,
-    unavailable,
-    tokens,
-    history,
-    setAside,
-    leftOut,
-    lastPolls,
-  ] = await Promise.all([
-    watched<Held<Site>>(documentSet("site", name)),
-    steady<Held<Tag>>(documentSet("tag", name)),
-    watched<HeldTagSeen>(syncSet("tag-seen", name)),
-    watched<Held<Gateway>>(documentSet("gateway", name)),
-    watched<HeldAlarm>(documentSet("alarm", name)),
-    watched<HeldValue>(documentSet("value", name)),
-    watched<HeldPoll>(documentSet("poll", name)),
-    watched<HeldHealth>(syncSet("health", name)),
-    watched<HeldUnavailability>(syncSet("availability", name)),
-    watched<HeldToken>(documentSet("token", name)),
-    steady<HeldHistory>(documentSet("history", name)),
-    watched<HeldQuarantine>(syncSet("quarantine", name)),
-    watched<HeldLeftOut>(syncSet("left-out", name)),
-    live?.lastPolls?.() ?? new Map<string, string>(),
-  ]);
+  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] =
+    await Promise.all([
+      watched<Held<Site>>(documentSet("site", name)),
+      steady<Held<Tag>>(documentSet("tag", name)),
+      watched<HeldTagSeen>(syncSet("tag-seen", name)),
+      watched<Held<Gateway>>(documentSet("gateway", name)),
+      watched<HeldAlarm>(documentSet("alarm", name)),
+      watched<HeldValue>(documentSet("value", name)),
+      watched<HeldHealth>(syncSet("health", name)),
+      steady<HeldHistory>(documentSet("history", name)),
+      watched<HeldQuarantine>(syncSet("quarantine", name)),
+      watched<HeldLeftOut>(syncSet("left-out", name)),
+    ]);
   const read = readValues(values);
-  const jobs = jobReports({ polls, heard: lastPolls, newestValue: read.newest, paces, ...time });
-  const ofSites = [...unavailable].filter(([subject]) => subject.startsWith(SITE));
-  const away = [...unavailable]
-    .filter(([subject]) => !subject.startsWith(SITE))
-    .map(([subject, { since, reason }]) => ({
-      job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
-      since,
-      reason,
-    }));
-  const reading = (job: string, held: number) =>
-    readingOf({
-      job: jobs.find((each) => each.name === job),
-      isOff: paces.get(job) === "off",
-      isAvailable: !away.some((each) => each.job === null || each.job === job),
-      held,
-    });
+  const counts = (await live?.counts?.()) ?? null;
+  const { jobs, lostSites, reading, token, unavailable } = await pollsOf(remembered, shown, {
+    ...{ counts, ...time },
+    ...(counts === null ? { newestValue: read.newest } : {}),
+  });
   const active = [...alarms.values()].filter(isActive);
   const present = [...gateways.values()].filter((held) => held.missingSince === null);
   const readings = {
@@ -270,23 +205,10 @@ export async function sourceReport(
           : null,
     };
   });
-  const token = tokens.get("token");
   return {
-    name,
-    origin,
+    ...{ name, origin, unavailable, lostSites, token, jobs },
     quota: live?.quota ?? null,
-    unavailable: away,
-    lostSites: ofSites.map(([subject, { since, reason }]) => ({
-      siteId: Number(subject.slice(SITE.length)),
-      since,
-      reason,
-    })),
-    token:
-      token === undefined
-        ? null
-        : { name: token.info.name, expiresAt: token.info.expiresAt, checkedAt: token.checkedAt },
     health: health.get("health") ?? null,
-    jobs,
     sites: siteReports.toSorted((a, b) => a.id - b.id),
     counts: {
       sites: lastCount(readings.sites),

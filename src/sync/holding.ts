@@ -8,6 +8,8 @@ export interface Holding {
   get<T>(set: string): ReadonlyMap<string, T>;
   /** How often a set was changed since the start; null when it is not held by this room. */
   version(set: string): number | null;
+  /** Calls `changed` for each document of the set: now with what it is, and at every commit with what it was and is. */
+  observe<T>(set: string, changed: (before: T | undefined, after: T | undefined) => void): void;
   /** One transaction: documents and events together, or neither. A change of nothing costs nothing. */
   commit(change: Change): Promise<Committed | null>;
   /** Puts a document that may wait for a transaction; here it counts at once. Resolves once it is durable. */
@@ -26,6 +28,14 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
   };
 
   const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
+  const observers = new Map<string, (before: unknown, after: unknown) => void>();
+
+  function apply(set: string, id: string, after: unknown): void {
+    const map = mapOf(set);
+    observers.get(set)?.(map.get(id), after);
+    if (after === undefined) map.delete(id);
+    else map.set(id, after);
+  }
 
   return {
     get<T>(set: string) {
@@ -33,6 +43,11 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
     },
 
     version: (set) => (held.has(set) ? (versions.get(set) ?? 0) : null),
+
+    observe<T>(set: string, observer: (before: T | undefined, after: T | undefined) => void) {
+      for (const document of mapOf(set).values()) observer(undefined, document as T);
+      observers.set(set, observer as (before: unknown, after: unknown) => void);
+    },
 
     async commit(change) {
       const documents = (change.documents ?? []).map((one) => ({
@@ -44,16 +59,15 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
       if (empty && (change.events ?? []).length === 0) return null;
       const committed = await store.commit({ ...change, documents });
       for (const { set, put, remove } of documents) {
-        const map = mapOf(set);
-        for (const id of remove) map.delete(id);
-        for (const [id, value] of put) map.set(id, value);
+        for (const id of remove) apply(set, id, undefined);
+        for (const [id, value] of put) apply(set, id, value);
         if (put.length > 0 || remove.length > 0) changed(set);
       }
       return committed;
     },
 
     async putSoon(set, key, value) {
-      mapOf(set).set(key, value);
+      apply(set, key, value);
       changed(set);
       await store.putSoon(set, key, value);
     },

@@ -35,3 +35,9 @@ export const OK: JobOutcome = { kind: "ok" };
 export function incomplete(reason: string): JobOutcome {
   return { kind: "incomplete", reason };
 }
+
+/** When a poll succeeded, by the wall clock and by measured time, milliseconds. */
+export interface PollTime {
+  readonly atMs: number;
+  readonly monotonicMs: number;
+}

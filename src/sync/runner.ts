@@ -34,6 +34,8 @@ export interface RunnerOptions {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
+  /** Called after each run that did not fail. */
+  readonly succeeded?: ((job: string) => void) | undefined;
 }
 
 /** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
@@ -102,7 +104,10 @@ export function createRunner(first: Job, options: RunnerOptions): Runner {
       failures = result.kind === "ok" ? 0 : failures + 1;
       refused = result.kind === "failed" && result.failure instanceof ConfigError;
       metrics.polls.inc({ ...labels, outcome: result.kind });
-      if (result.kind !== "failed") metrics.pollSuccess.set(labels, clock.now() / 1000);
+      if (result.kind !== "failed") {
+        metrics.pollSuccess.set(labels, clock.now() / 1000);
+        options.succeeded?.(name);
+      }
       const heldMs = result.kind === "failed" && !mayPass(result.failure) ? retryInMs(result) : null;
       notBeforeMs = heldMs === null ? Number.NEGATIVE_INFINITY : clock.monotonic() + heldMs;
       return result;

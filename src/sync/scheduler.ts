@@ -42,6 +42,8 @@ export interface SchedulerOptions {
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
   /** Tells which sites the token lost. */
   readonly lostSites?: LostSites;
+  /** Called for each successful run of a job, and for each good reply to a follower. */
+  readonly succeeded?: (job: string) => void;
   /** Remembers how a job is doing. */
   readonly remember: (job: string, state: HeldPoll) => void;
   readonly remembered: (job: string) => HeldPoll | undefined;
@@ -69,7 +71,8 @@ type Named = Pick<Job, "name" | "ability">;
 export function createScheduler(options: SchedulerOptions): Scheduler {
   const { source, clock, log, metrics, random, outage, availability } = options;
   const isOn = (job: Job) => job.schedule !== false;
-  const runnerOf = (job: Job) => createRunner(job, { source, clock, metrics, random });
+  const runnerOf = (job: Job) =>
+    createRunner(job, { source, clock, metrics, random, succeeded: options.succeeded });
   const first = options.jobs.filter(isOn);
   let runners: readonly Runner[] = first.map(runnerOf);
   let { spreadMs } = options;
@@ -208,6 +211,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           failures = 0;
           refusals = 0;
           metrics.pollSuccess.set(labels, clock.now() / 1000);
+          options.succeeded?.(follower.name);
           beside(noted(() => well(follower, null)));
         };
         try {

@@ -7,6 +7,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { oneAtATime } from "../waiting.ts";
+import { type ActiveCounts, createActiveCounts } from "./alarms/active-counts.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createAvailability } from "./availability.ts";
@@ -19,14 +20,21 @@ import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
 import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
-import type { Job } from "./job.ts";
+import type { Job, PollTime } from "./job.ts";
 import { createLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
-import { type Held, type HeldPoll, type HeldTagSeen, type HeldToken, syncSet } from "./snapshot.ts";
+import {
+  type Held,
+  type HeldAlarm,
+  type HeldPoll,
+  type HeldTagSeen,
+  type HeldToken,
+  syncSet,
+} from "./snapshot.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
@@ -49,6 +57,13 @@ export interface Sync {
   readonly scope: TokenScope;
   /** The store, for who reads what is held here. */
   readonly store: Store;
+  readonly activeAlarms: ActiveCounts;
+  siteIds(): readonly number[];
+  knowsTag(id: string): boolean;
+  /** When each job last finished well since the start. */
+  readonly lastPolls: ReadonlyMap<string, PollTime>;
+  /** When the last page of a first inventory came, monotonic milliseconds; null where there was none since the start. */
+  inventoryPageMs(): number | null;
   /** The offline gateway that every tag of this site is behind, where that is certain. */
   offlineGatewayOf(siteId: number): string | null;
   /** Many values of this site turned null at once: reads its list of gateways soon, unless that would say nothing new. */
@@ -80,6 +95,9 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       syncSet(name, source.name),
     ),
   ]);
+  const alarms = createActiveCounts();
+  holding.observe<HeldAlarm>(documentSet("alarm", source.name), alarms.changed);
+  const lastPolls = new Map<string, PollTime>();
   const scope = createScope(source, clock);
   const availability = createAvailability({ source: source.name, holding, clock });
   const lastToken = holding.get<HeldToken>(tokenSet).get("token");
@@ -94,6 +112,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   const firstInventory = createFirstInventory(
     (job) => (holding.get<HeldPoll>(pollSet).get(job)?.lastSuccess ?? null) !== null,
   );
+  let inventoryPageMs: number | null = null;
   const listedSites = new Set<number>();
   const systemsRead = Promise.withResolvers<void>();
   const partsFor = (settings: SyncConfig): PollParts => ({
@@ -104,7 +123,12 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     metrics,
     scope,
     holding,
-    firstInventory,
+    firstInventory: {
+      page(...page) {
+        if (!firstInventory.now().done) inventoryPageMs = clock.monotonic();
+        firstInventory.page(...page);
+      },
+    },
     listedSites,
     commit: availability.commit,
   });
@@ -170,6 +194,11 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   return {
     scope,
     change,
+    activeAlarms: alarms.counts,
+    siteIds: () => [...holding.get(documentSet("site", source.name)).keys()].map(Number),
+    knowsTag: (id) => holding.get(documentSet("tag", source.name)).has(id),
+    lastPolls,
+    inventoryPageMs: () => inventoryPageMs,
     store: withHeld(store, holding),
     service(followers) {
       scheduler = createScheduler({
@@ -194,6 +223,9 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
           clock,
           log,
         }),
+        succeeded(job) {
+          lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() });
+        },
         remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
         remember(job, state) {
           holding.putSoon(pollSet, job, state).catch((error: unknown) => {

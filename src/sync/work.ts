@@ -1,9 +1,27 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { formatDuration } from "../duration.ts";
+import type { ActiveCounts } from "./alarms/active-counts.ts";
+import type { PollTime } from "./job.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
 export type { FirstInventoryReport } from "./first-inventory.ts";
+export type { PollTime } from "./job.ts";
 export type { SuddenChange } from "./read/sudden-change.ts";
+
+/**
+ * Counts that a running worker changes with each commit, so that `/readyz` and `/metrics` read no tag, value or alarm: a building of
+ * 50,000 tags takes 0.3 s to read.
+ */
+export interface SourceCounts {
+  readonly activeAlarms: ActiveCounts;
+  readonly siteIds: readonly number[];
+  /** Tags without a usable value in the replies; null before the first reply. */
+  readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
+  /** Last successful polls since the start by job; of `live` the last reply that had a value. */
+  readonly lastPolls: ReadonlyMap<string, PollTime>;
+  /** When the last page of a first inventory came, monotonic milliseconds; null where there was none since the start. */
+  readonly inventoryPageMs: number | null;
+}
 
 /** Where one tag stands in the live reads of a running worker. Durations are seconds, times UTC. */
 export interface LiveTag {

@@ -27,7 +27,7 @@ function routes({ read = notAsked, notReady = null, works = new Map() }: Parts =
     report: notAsked,
     notReady: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
-    work: { sources: works, lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]) },
+    work: { sources: works },
     log: () => ['{"level":30,"msg":"started"}'],
   });
   const answer = async (response: Response) => ({
@@ -109,6 +109,11 @@ describe("what a worker knows of its work", () => {
             historyStarvesSince: () => null,
             suddenChanges: () => [],
             firstInventory: () => ({ pagesRead: 0, pagesTotal: null, done: true, message: null }),
+            counts: () => ({
+              ...{ activeAlarms: new Map(), siteIds: [], leftOut: null },
+              lastPolls: new Map([["alarms", { atMs: Date.parse("2026-11-21T10:00:00Z"), monotonicMs: 0 }]]),
+              inventoryPageMs: null,
+            }),
             requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
           },
         ],

@@ -3,11 +3,11 @@ import { afterEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/errors.ts";
 import { commitNotices, watchCommits } from "#src/status/commits.ts";
 import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/status/readiness.ts";
-import { createStatus, type StatusReport } from "#src/status/report.ts";
+import { createStatus, type StatusHealth } from "#src/status/report.ts";
 import { Conflict, documentSet, type Store } from "#src/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
+import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
 
 const MINUTE = 60_000;
 const nowMs = Date.parse(NOW);
@@ -16,7 +16,7 @@ const nowMs = Date.parse(NOW);
 async function ready(
   options: {
     readonly sink?: { readonly state: string; readonly sinceMs: number };
-    readonly report?: (report: StatusReport) => StatusReport | Promise<StatusReport>;
+    readonly health?: (health: StatusHealth) => StatusHealth | Promise<StatusHealth>;
     readonly isRunning?: () => boolean;
     readonly store?: (store: Store) => Store;
   } = {},
@@ -38,13 +38,17 @@ async function ready(
         paces: new Map([["alarms", (lastMs) => lastMs + 3 * MINUTE] as const]),
       },
     ],
-    live: { ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] },
+    live: counting(
+      { ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] },
+      store,
+      clock,
+    ),
   });
   const look = createReadiness({
     clock,
-    report: async () => {
-      const report = await status.report();
-      return (await options.report?.(report)) ?? report;
+    health: async () => {
+      const health = await status.health();
+      return (await options.health?.(health)) ?? health;
     },
     isRunning: options.isRunning ?? (() => true),
     commitTrouble: trouble,
@@ -144,11 +148,11 @@ describe("a worker is ready", () => {
 
   test("not when the disk is full, nor when the state cannot be read", async () => {
     const withFree = (free: number | null) =>
-      ready({ report: (report) => ({ ...report, store: { ...report.store, free } }) });
+      ready({ health: (health) => ({ ...health, disk: { ...health.disk, free } }) });
     expect(reasons(await (await withFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
     expect((await (await withFree(65 * 1024 ** 2)).look()).ready).toBe(true);
     expect((await (await withFree(null)).look()).ready).toBe(true);
-    const unreadable = await ready({ report: () => Promise.reject(new Retryable("input/output error")) });
+    const unreadable = await ready({ health: () => Promise.reject(new Retryable("input/output error")) });
     expect(reasons(await unreadable.look())).toEqual(["commit-failed state"]);
   });
 
@@ -173,9 +177,9 @@ describe("a worker is ready", () => {
   test("and looks once a second, however often it is asked", async () => {
     let looks = 0;
     const { look, clock } = await ready({
-      report: (report) => {
+      health: (health) => {
         looks += 1;
-        return report;
+        return health;
       },
     });
     await Promise.all(Array.from({ length: 100 }, look));

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/metrics.ts";
 import { refreshGauges } from "#src/status/gauges.ts";
+import { createStatus } from "#src/status/report.ts";
 import type { LiveSource } from "#src/status/source-report.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import { firstSight } from "#src/sync/history/ledger.ts";
@@ -395,7 +396,8 @@ describe("the cost of being looked at", () => {
         return store.documents<T>(set);
       },
     };
-    const status = statusOver(counting, clock);
+    const sources = ["north", "south"].map((name) => ({ name, origin: `https://${name}.example` }));
+    const status = createStatus({ version: "1.2.3", clock, store: counting, sources, live: LIVE });
     await status.report();
     const once = reads;
     await Promise.all(Array.from({ length: 10 }, () => status.report()));

@@ -16,8 +16,16 @@ import type { StatusServerOptions } from "#src/status/server.ts";
 import type { LiveSource } from "#src/status/source-report.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { createActiveCounts } from "#src/sync/alarms/active-counts.ts";
 import { type PlanFacts, planReport } from "#src/sync/plan/report.ts";
-import type { HeldAlarm, HeldPoll, HeldValue } from "#src/sync/snapshot.ts";
+import {
+  type HeldAlarm,
+  type HeldLeftOut,
+  type HeldPoll,
+  type HeldValue,
+  syncSet,
+} from "#src/sync/snapshot.ts";
+import type { SourceCounts } from "#src/sync/work.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -102,6 +110,65 @@ export const LIVE = {
   notices: () => [],
 } satisfies LiveParts;
 
+/** The parts of a worker that counts what a store holds; a real one counts it as it changes. */
+export function counting<T extends LiveParts>(
+  live: T,
+  store: Store,
+  clock: Clock,
+  /** Last successful polls by job, where they are later than those in the store, UTC. */
+  heard: Readonly<Record<string, string>> = {},
+): T {
+  return {
+    ...live,
+    source(name: string) {
+      const source = live.source(name);
+      return source === null ? null : { counts: () => countsOf(store, clock, name, heard), ...source };
+    },
+  };
+}
+
+async function countsOf(
+  store: Store,
+  clock: Clock,
+  source: string,
+  heard: Readonly<Record<string, string>>,
+): Promise<SourceCounts> {
+  const alarms = createActiveCounts();
+  for (const held of (await store.documents<HeldAlarm>(documentSet("alarm", source))).values())
+    alarms.changed(undefined, held);
+  const polls = await store.documents<HeldPoll>(documentSet("poll", source));
+  const values = [...(await store.documents<HeldValue>(documentSet("value", source))).values()];
+  const newest =
+    values
+      .map(({ time }) => time)
+      .toSorted()
+      .at(-1) ?? null;
+  const last = [
+    ...[...polls]
+      .filter(([job]) => job !== "live")
+      .map(([job, { lastSuccess }]) => [job, lastSuccess] as const),
+    ["live", newest] as const,
+    ...Object.entries(heard),
+  ];
+  const offsetMs = clock.monotonic() - clock.now();
+  const tags = await store.documents(documentSet("tag", source));
+  const left = [...(await store.documents<HeldLeftOut>(syncSet("left-out", source)))].filter(([id]) =>
+    tags.has(id),
+  );
+  const unreadable = left.filter(([, { kind }]) => kind === "unreadable").length;
+  return {
+    activeAlarms: alarms.counts,
+    siteIds: [...(await store.documents(documentSet("site", source))).keys()].map(Number),
+    leftOut: { unreadable, unanswered: left.length - unreadable },
+    lastPolls: new Map(
+      last.flatMap(([job, at]) =>
+        at === null ? [] : [[job, { atMs: Date.parse(at), monotonicMs: Date.parse(at) + offsetMs }] as const],
+      ),
+    ),
+    inventoryPageMs: null,
+  };
+}
+
 export function statusOver(store: Store, clock: Clock, live: LiveParts | null = LIVE): Status {
   return createStatus({
     version: "1.2.3",
@@ -111,7 +178,7 @@ export function statusOver(store: Store, clock: Clock, live: LiveParts | null = 
       { name: "north", origin: "https://north.example" },
       { name: "south", origin: "https://south.example" },
     ],
-    live,
+    live: live === null ? null : counting(live, store, clock),
   });
 }
 

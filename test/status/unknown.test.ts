@@ -9,7 +9,7 @@ import { documentSet, type Store } from "#src/store/store.ts";
 import { type HeldPoll, syncSet } from "#src/sync/snapshot.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { fillSource, LIVE, LIVE_SOURCE, NOW, shownBuilding } from "./shown-building.ts";
+import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
 
 /** What is not known is said to be unknown: null in the report, absent in the metrics, never 0. */
 
@@ -27,14 +27,9 @@ const CONFIG = Config.parse({
   sinks: { lake: { file: { folder: "events" }, filter: { kinds: ["alarm-*"] } } },
 });
 
-function statusOf(
-  store: Store,
-  clock: VirtualClock,
-  lastPolls: Readonly<Record<string, string>> = {},
-): Status {
-  const source = () => ({ ...LIVE_SOURCE, lastPolls: async () => new Map(Object.entries(lastPolls)) });
+function statusOf(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
   // The worker has only just started: what it has not done yet is not late.
-  const live = { ...LIVE, startedAtMs: Date.parse(NOW), source };
+  const live = counting({ ...LIVE, startedAtMs: Date.parse(NOW) }, store, clock, heard);
   return createStatus({ version: "1", clock, store, ...shownConfig(CONFIG), live });
 }
 
@@ -265,7 +260,8 @@ test("a state that cannot be read leaves the gauges out and breaks no scrape", a
   const metrics = createMetrics();
   metrics.outboxDepth.set({ sink: "lake" }, 3);
   metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);
-  const status = { report: () => Promise.reject(new Error("disk I/O error")) };
+  const broken = () => Promise.reject(new Error("disk I/O error"));
+  const status = { health: broken, sinks: broken };
   await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
   expect(await metrics.registry.metrics()).not.toMatch(/^plenum_(outbox_depth|alarms_active)\{/m);
 });

@@ -180,10 +180,10 @@ describe("types of more than a third of a reply that change at once", () => {
       return round > 1 && isChanged(id) ? true : 20;
     });
     await run(1_000);
-    expect(reads.status().suddenChanges).toEqual([]);
+    expect(reads.suddenChanges()).toEqual([]);
     while (round < 2) await run(1_000);
     await run(1_000);
-    expect(reads.status().suddenChanges).toEqual([
+    expect(reads.suddenChanges()).toEqual([
       { what: "types", siteIds: [1], since: expect.any(String), tags: 7 },
     ]);
     expect(warned(/more than a third/)).toBe(1);
@@ -202,7 +202,7 @@ describe("types of more than a third of a reply that change at once", () => {
       [20, "good"],
       [20, "good"],
     ]);
-    expect(reads.status().suddenChanges).toEqual([]);
+    expect(reads.suddenChanges()).toEqual([]);
     expect(warned(/more than a third/)).toBe(1);
   });
 
@@ -215,7 +215,7 @@ describe("types of more than a third of a reply that change at once", () => {
     while (round < 3) await run(1_000);
     await run(1_000);
     for (const id of ids) expect((await qualities(id))[2]).toEqual([20, "good"]);
-    expect(reads.status().suddenChanges).toEqual([]);
+    expect(reads.suddenChanges()).toEqual([]);
   });
 
   test("a third or less leaves the other values of the reply good", async () => {
@@ -228,7 +228,7 @@ describe("types of more than a third of a reply that change at once", () => {
     await run(1_000);
     expect((await qualities("101"))[1]).toEqual([true, "uncertain"]);
     expect((await qualities("120"))[1]).toEqual([20, "good"]);
-    expect(reads.status().suddenChanges).toEqual([]);
+    expect(reads.suddenChanges()).toEqual([]);
   });
 });
 
@@ -244,7 +244,7 @@ describe("values of a site that turn null at once", () => {
     await run(35_000);
     expect(onSuddenNulls).toHaveBeenCalledWith(1);
     expect((await events("101")).at(-1)?.data).toMatchObject({ value: null, quality: "bad" });
-    expect(reads.status().suddenChanges).toEqual([
+    expect(reads.suddenChanges()).toEqual([
       { what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 },
     ]);
     const calls = onSuddenNulls.mock.calls.length;
@@ -253,7 +253,7 @@ describe("values of a site that turn null at once", () => {
     expect(onSuddenNulls).toHaveBeenCalledTimes(calls);
     isGone = false;
     await run(300_000);
-    expect(reads.status().suddenChanges).toEqual([]);
+    expect(reads.suddenChanges()).toEqual([]);
     expect(warned(/turned null at once/)).toBe(1);
   });
 

@@ -1,33 +1,28 @@
-import type { Metrics } from "../../metrics.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 
-/** Shows in the metrics how many alarms of each site and priority are held to be active. */
-export function createActiveCounts(source: string, metrics: Pick<Metrics, "alarmsActive">) {
-  /** By site, the priorities of which a count was shown. */
-  const shown = new Map<number, Set<string>>();
+/** Active alarms by site and priority; an alarm that a listing missed is active until there is evidence. */
+export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
-  return (held: ReadonlyMap<string, HeldAlarm>): void => {
-    const counts = new Map<number, Map<string, number>>();
-    for (const { state, alarm } of held.values()) {
-      if (state !== "active" && state !== "missing") continue;
-      const ofSite = counts.get(alarm.site.id) ?? new Map<string, number>();
-      counts.set(alarm.site.id, ofSite);
-      const { priority } = alarm.trigger;
-      ofSite.set(priority, (ofSite.get(priority) ?? 0) + 1);
-    }
-    // A count that was shown once goes to 0.
-    for (const [site, priorities] of shown) {
-      for (const priority of priorities)
-        if (counts.get(site)?.get(priority) === undefined)
-          metrics.alarmsActive.set({ source, site: String(site), priority }, 0);
-    }
-    for (const [site, ofSite] of counts) {
-      const priorities = shown.get(site) ?? new Set();
-      shown.set(site, priorities);
-      for (const [priority, count] of ofSite) {
-        priorities.add(priority);
-        metrics.alarmsActive.set({ source, site: String(site), priority }, count);
-      }
-    }
+/** Counts active alarms as they change, so that a look at the counts walks through no alarm. */
+export function createActiveCounts() {
+  const counts = new Map<number, Map<string, number>>();
+
+  function add(held: HeldAlarm | undefined, by: 1 | -1): void {
+    if (held?.state !== "active" && held?.state !== "missing") return;
+    const { site, trigger } = held.alarm;
+    const ofSite = counts.get(site.id) ?? new Map<string, number>();
+    counts.set(site.id, ofSite);
+    const count = (ofSite.get(trigger.priority) ?? 0) + by;
+    if (count === 0) ofSite.delete(trigger.priority);
+    else ofSite.set(trigger.priority, count);
+    if (ofSite.size === 0) counts.delete(site.id);
+  }
+
+  return {
+    counts: counts as ActiveCounts,
+    changed(before: HeldAlarm | undefined, after: HeldAlarm | undefined): void {
+      add(before, -1);
+      add(after, 1);
+    },
   };
 }

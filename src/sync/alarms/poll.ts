@@ -9,7 +9,6 @@ import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
-import { createActiveCounts } from "./active-counts.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmDiffOptions, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { inParts } from "./diff-parts.ts";
@@ -75,7 +74,6 @@ export function createAlarmPoll(
   });
   const interval = createPollInterval(clock, everyMs, () => source.listRate());
   let pages = 0;
-  const showActive = createActiveCounts(source.name, metrics);
   const doubtful = createDoubtfulRecords(source.name, metrics, log);
 
   /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
@@ -280,7 +278,6 @@ export function createAlarmPoll(
     doubts.committed();
     overtakenEnds.committed();
     for (const siteId of covered) takenOver.add(siteId);
-    showActive(held());
     const remarks = [
       ...seen.remarks,
       ...masses,

@@ -6,6 +6,7 @@ import type { Metrics } from "../../metrics.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import type { Quality } from "../../tag-facts.ts";
+import type { PollTime } from "../job.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
@@ -23,7 +24,9 @@ export interface ReadCommit {
   /** Values that changed at once and are not settled yet. */
   suddenChanges(): readonly SuddenChange[];
   /** Tags that the replies had no usable value of. */
-  readonly leftOut: Pick<LeftOutTags, "of" | "any" | "labelOf">;
+  readonly leftOut: Pick<LeftOutTags, "of" | "all" | "any" | "labelOf">;
+  /** When a reply last had a value, since the start; null before the first. */
+  lastRead(): PollTime | null;
 }
 
 export interface ReadCommitOptions {
@@ -70,8 +73,11 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
     atHand.set(id, held);
   }
 
+  let lastRead: PollTime | null = null;
+
   return {
     leftOut,
+    lastRead: () => lastRead,
     suddenChanges: sudden.current,
 
     async values(asked, reply, hurry) {
@@ -129,6 +135,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
       };
       await options.together.commit(source.name, change, hurry);
       settled();
+      if (values.size > 0) lastRead = { atMs: reply.receivedAtMs, monotonicMs: nowMs };
       for (const id of asked) {
         const value = values.get(id);
         if (value !== undefined) options.onRead?.(id, value, reply.receivedAtMs);

@@ -23,6 +23,8 @@ export interface LeftOutTags {
   ): Promise<{ readonly documents: DocumentChange; settled(): void }>;
   /** Since when, and why, a tag has no usable value; undefined for any other. */
   of(id: string): HeldLeftOut | undefined;
+  /** All of them; null before the first reply. */
+  all(): ReadonlyMap<string, HeldLeftOut> | null;
   /** Whether any tag is requested singly. */
   any(): boolean;
   /** Tags with a label of their own are requested singly; null for all others. */
@@ -108,6 +110,7 @@ export function createLeftOutTags(options: {
       };
     },
     of: (id) => known?.get(id),
+    all: () => known,
     any: () => singles.size > 0,
     labelOf: (id) => (isSingle(id) ? `single ${id}` : null),
   };

@@ -16,21 +16,22 @@ import { standInLine } from "../standing.ts";
 import { namedMember, refusalOf } from "../tag-group/refusal.ts";
 import { createSuspects } from "../tag-group/suspects.ts";
 import { type Board, type ClassFreshness, createBoard, type TagState } from "./board.ts";
-import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
+import { createReadCommit, type ReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControls } from "./controls.ts";
 import { createNextGroup } from "./next-group.ts";
 import { createSlowTags } from "./slow.ts";
-import type { SuddenChange } from "./sudden-change.ts";
 
 /**
  * The live reads of one source. A request stands in the quota's lane `live`, and the planner decides which 20 tags it
  * is for when a slot is free: those that a promise needs, or none, and then the slot goes to history. Another stands in
  * the last lane, `spare`, and reads what is oldest when nobody wants the slot.
  */
-export interface LiveReads extends Follower {
+export interface LiveReads extends Follower, Pick<ReadCommit, "lastRead" | "suddenChanges"> {
   status(): LiveReadStatus;
-  /** Sets the gauges of freshness as it is now. */
+  /** Tags without a usable value in the replies; null before the first reply. */
+  leftOut(): ReadonlyMap<string, HeldLeftOut> | null;
+  /** Sets the gauges of freshness; with 50,000 tags as it was within the last 50 s, because each tag has its own age. */
   showFreshness(): void;
   /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
   known(id: string): KnownTag | undefined;
@@ -54,8 +55,6 @@ export interface LiveReadStatus {
   readonly stretch: Stretch | null;
   /** Promised and achieved, by class, now. */
   readonly freshness: readonly ClassFreshness[];
-  /** Values that changed at once and are not settled yet. */
-  readonly suddenChanges: readonly SuddenChange[];
 }
 
 export interface LiveReadOptions extends ReadCommitOptions {
@@ -123,6 +122,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** Slots that first readings of tags took of the share that the plan leaves to history. */
   let owedToHistory = 0;
   let shownClasses: readonly string[] = [];
+  let freshnessShownMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
     const { buckets } = source.quota();
@@ -203,6 +203,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   function showFreshness(): void {
+    freshnessShownMs = clock.monotonic();
     const { freshnessPromised, freshnessAchieved } = options.metrics;
     const classes = board.freshness(clock.monotonic());
     for (const name of shownClasses) {
@@ -388,9 +389,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       outOfSight: board.outOfSight(),
       stretch: lastStretch,
       freshness: board.freshness(clock.monotonic()),
-      suddenChanges: commit.suddenChanges(),
     }),
-    showFreshness,
+    lastRead: commit.lastRead,
+    leftOut: commit.leftOut.all,
+    suddenChanges: commit.suddenChanges,
+    showFreshness() {
+      if (clock.monotonic() - freshnessShownMs >= board.size()) showFreshness();
+    },
     change(next) {
       classes = next;
       classOf = firstMatch(classes);

@@ -1,0 +1,197 @@
+import { StatementSync } from "node:sqlite";
+import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import { jobReports, type Moment } from "#src/status/job-report.ts";
+import type { Readiness } from "#src/status/readiness.ts";
+import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+
+let virtual: VirtualWorker;
+afterEach(async () => {
+  const { clear } = virtual;
+  virtual = { ...virtual, clear: async () => undefined };
+  await clear();
+});
+
+async function ask(path: string): Promise<{ readonly status: number; readonly text: string }> {
+  const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
+  return { status: response.status, text: await response.text() };
+}
+
+async function readyz(): Promise<Readiness & { readonly status: number }> {
+  const { status, text } = await ask("/readyz");
+  return { ...(JSON.parse(text) as Readiness), status };
+}
+
+/** Values of the statements that SQLite runs from now on. */
+function watchStatements(): unknown[] {
+  const bound: unknown[] = [];
+  for (const name of ["all", "get", "iterate"] as const) {
+    const original = StatementSync.prototype[name] as (...values: unknown[]) => unknown;
+    const spy = vi.spyOn(StatementSync.prototype, name).mockImplementation(function (
+      this: StatementSync,
+      ...values: unknown[]
+    ) {
+      bound.push(...values);
+      return original.apply(this, values) as never;
+    } as never);
+    onTestFinished(() => spy.mockRestore());
+  }
+  return bound;
+}
+
+test("reads no tag, value, alarm or ledger of history for /readyz and /metrics", async () => {
+  virtual = await startVirtualWorker({
+    simulator: { sites: [3], alarms: { recorded: true } },
+    source: {
+      read: [{ name: "all", every: "5m" }],
+      history: [{ name: "all", resolution: "5m", every: "1h" }],
+    },
+  });
+  await virtual.clock.advance(30 * MINUTE);
+  const bound = watchStatements();
+  const { status } = await readyz();
+  const { text } = await ask("/metrics");
+  const sets = bound.filter((value) =>
+    /^(tag|value|alarm|history|quarantine|left-out)\//.test(String(value)),
+  );
+  expect(sets).toEqual([]);
+  expect(bound).toContain("poll/main");
+  expect(status).toBe(200);
+  expect(text).toMatch(/^plenum_alarms_active\{source="main",site="3",priority="A"\} \d+$/m);
+});
+
+test("counts active alarms as the state has them, also after they end and after a restart", async () => {
+  virtual = await startVirtualWorker({
+    simulator: { sites: [3], alarms: { recorded: true } },
+    source: { read: [], schedules: { alarms: "* * * * *", resolved_sweep: "* * * * *" } },
+  });
+  const look = async () => {
+    const sources = (JSON.parse((await ask("/api/status")).text) as Shown).sources;
+    const shown = Object.entries(sources[0]?.sites[0]?.alarms ?? {}).filter(([, count]) => count > 0);
+    const { text } = await ask("/metrics");
+    const counted = [...text.matchAll(/^plenum_alarms_active\{.*priority="(.)"\} ([1-9]\d*)$/gm)];
+    return { shown, counted: counted.map(([, priority, count]) => [priority, Number(count)]) };
+  };
+  const seen = new Set<string>();
+  const { control } = virtual.simulator;
+  const ids: string[] = [];
+  for (let step = 0; step < 6; step++) {
+    if (step < 3) for (const siteId of [3, 3, 3]) ids.push(control.raiseAlarm({ siteId }));
+    else for (const id of ids.splice(0, 2)) control.resolveAlarm(id);
+    if (step === 4) await virtual.restart("stop");
+    await virtual.clock.advance(10 * MINUTE);
+    const { counted, shown } = await look();
+    expect(counted.toSorted()).toEqual(shown.toSorted());
+    seen.add(JSON.stringify(shown));
+  }
+  expect(seen.size, "different counts").toBe(5);
+});
+
+interface Shown {
+  readonly sources: readonly {
+    readonly sites: readonly { readonly alarms: Record<string, number> | null }[];
+  }[];
+}
+
+describe("the age of a poll", () => {
+  test("is measured time: a wall clock that steps 2 h forward or back makes no poll late", async () => {
+    virtual = await startVirtualWorker({
+      simulator: { sites: [3], alarms: { recorded: false } },
+      source: { read: [{ name: "all", every: "10m" }], schedules: { alarms: "*/10 * * * *" } },
+      // The service's own clock is right.
+      serviceNow: (clock) => START_MS + clock.monotonic(),
+    });
+    const { clock } = virtual;
+    await clock.advance(30 * MINUTE);
+    for (const step of [2 * HOUR, -2 * HOUR]) {
+      clock.stepWall(step);
+      await clock.advance(2 * SECOND);
+      const { reasons, status } = await readyz();
+      expect(reasons, `${step / HOUR} h`).toEqual([]);
+      expect(status).toBe(200);
+      await clock.advance(30 * MINUTE);
+      expect((await readyz()).reasons, `${step / HOUR} h, half an hour later`).toEqual([]);
+    }
+  });
+
+  const paces = new Map([["alarms", (lastMs: number) => lastMs + 10 * MINUTE] as const]);
+  const start: Moment = { atMs: Date.parse("2026-06-01T12:00:00Z"), monotonicMs: 1_000 };
+  const later = (ms: number, step = 0): Moment => ({
+    atMs: start.atMs + ms + step,
+    monotonicMs: start.monotonicMs + ms,
+  });
+  const isLate = (stored: string | null, now: Moment, inventoryMs: number | null = null) => {
+    const poll = { lastSuccess: stored, lastAttempt: stored ?? "2026-06-01T12:00:00.000Z", problem: null };
+    const polls = new Map(stored === null ? [] : [["alarms", poll] as const]);
+    const [job] = jobReports({ polls, lastPolls: new Map(), paces, started: start, inventoryMs, now });
+    return job?.late;
+  };
+
+  test("starts with the stored age after a restart", () => {
+    const stored = "2026-06-01T11:54:00.000Z";
+    expect(isLate(stored, later(4 * MINUTE))).toBe(false);
+    expect(isLate(stored, later(4 * MINUTE + 1))).toBe(true);
+    expect(isLate(stored, later(4 * MINUTE, 2 * HOUR)), "with a step of the wall clock").toBe(false);
+  });
+
+  test.each(["2016-01-01T00:00:00.000Z", "2026-06-01T11:50:00.000Z"])(
+    "leaves three minutes for the first poll after a restart, the stored one being of %s",
+    (stored) => {
+      expect(isLate(stored, later(3 * MINUTE))).toBe(false);
+      expect(isLate(stored, later(3 * MINUTE + 1))).toBe(true);
+    },
+  );
+
+  test("counts a stored time in the future as the start of the worker", () => {
+    expect(isLate("2036-01-01T00:00:00.000Z", later(10 * MINUTE))).toBe(false);
+    expect(isLate("2036-01-01T00:00:00.000Z", later(10 * MINUTE + 1))).toBe(true);
+  });
+
+  test("of a poll that never succeeded begins with the last page of the first inventory", () => {
+    expect(isLate(null, later(10 * MINUTE + 1))).toBe(true);
+    const pageMs = start.monotonicMs + 15 * MINUTE;
+    expect(isLate(null, later(20 * MINUTE), pageMs)).toBe(false);
+    expect(isLate(null, later(25 * MINUTE + 1), pageMs)).toBe(true);
+  });
+});
+
+describe("the first inventory", () => {
+  const long = (isBroken: () => boolean = () => false) =>
+    startVirtualWorker({
+      simulator: { sites: [1], alarms: { recorded: false } },
+      source: {
+        read: [{ name: "all", every: "1m" }],
+        schedules: { alarms: "* * * * *", resolved_sweep: false },
+        page_size: { others: 1 },
+        quota: { list_requests_per_minute: 30 },
+      },
+      around: (transport) => (request, signal) => {
+        if (isBroken() && request.path.includes("/tags")) throw new Retryable("cut off");
+        return transport(request, signal);
+      },
+    });
+
+  test("leaves a worker ready while its pages arrive, and /readyz says so", async () => {
+    virtual = await long();
+    await virtual.clock.advance(5 * MINUTE + 30 * SECOND);
+    const during = await readyz();
+    expect(during.reasons).toEqual([]);
+    expect(during.status).toBe(200);
+    expect(during.notes?.[0]).toMatch(/^main: Reading the building: \d+ of \d+ pages of tags, /);
+  });
+
+  test("is over for /readyz where its pages do not arrive any more", async () => {
+    let isBroken = false;
+    virtual = await long(() => isBroken);
+    await virtual.clock.advance(MINUTE);
+    isBroken = true;
+    await virtual.clock.advance(20 * MINUTE);
+    const { notes, reasons } = await readyz();
+    expect(notes).toBeUndefined();
+    expect(reasons.map(({ subject }) => subject)).toContain("source/main/live");
+  });
+});
