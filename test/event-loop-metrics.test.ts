@@ -1,0 +1,41 @@
+import { readFile } from "node:fs/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Registry } from "@prometheus-io/client";
+import { expect, test } from "vitest";
+import { addEventLoopMetrics } from "#src/metrics.ts";
+
+const registry = new Registry();
+addEventLoopMetrics(registry);
+
+async function scrape(): Promise<Readonly<Record<string, number>>> {
+  const text = await registry.metrics();
+  const lines = text.matchAll(/^plenum_nodejs_eventloop_lag(?:_(\w+?))?_seconds (\S+)$/gm);
+  return Object.fromEntries([...lines].map(([, name = "now", value]) => [name, Number(value)]));
+}
+
+function block(ms: number): void {
+  const endMs = performance.now() + ms;
+  while (performance.now() < endMs);
+}
+
+test("a stop of 100 ms is in the next scrape, and not in the one after it", async () => {
+  const names = ["max", "mean", "min", "now", "p50", "p90", "p99", "stddev"];
+  expect(Object.keys(await scrape()).toSorted()).toEqual(names);
+  await readFile(import.meta.filename);
+  // By measured time: a busy machine only makes it longer.
+  const begun = performance.now();
+  block(100);
+  const stoppedMs = performance.now() - begun;
+  await sleep(200);
+  const { max = 0, mean = 0 } = await scrape();
+  expect(max).toBeGreaterThanOrEqual(0.07);
+  expect(mean).toBeLessThan(max);
+  expect(stoppedMs).toBeGreaterThanOrEqual(100);
+  // Several idle rounds, of which the quietest counts, because the machine may be busy.
+  const idle: number[] = [];
+  for (let round = 0; round < 5; round++) {
+    await sleep(200);
+    idle.push((await scrape()).max ?? Number.NaN);
+  }
+  expect(Math.min(...idle)).toBeLessThan(0.05);
+});
