@@ -14,6 +14,7 @@ import type { CliContext } from "../shell/context.ts";
 import { takeStandardError } from "../shell/log-stream.ts";
 import { leavePointer } from "../shell/pointer.ts";
 import { createHappenings, type Happenings } from "./happenings.ts";
+import { takeBetterFlags } from "./node-flags.ts";
 
 /** Containers and service managers give about ten seconds before they kill. */
 const STOP_WITHIN_MS = 8_000;
@@ -43,6 +44,7 @@ export function define(command: Command, context: CliContext): void {
         return context.config();
       };
       const config = load();
+      takeBetterFlags(Object.keys(config.sources).length);
       const recent = createRecentLines();
       const terminal = context.terminal();
       const people =

@@ -1,0 +1,64 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { betterFlags } from "#src/cli/running/node-flags.ts";
+import { runProgram } from "../plenum-process.ts";
+import { MAIN } from "./hosted.ts";
+import { workplace } from "./plenum.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const FEW =
+  "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
+const MANY = FEW.replaceAll("size=4", "size=8").replace("percent=20", "percent=60");
+
+test.each([
+  ["9 sources keep the flags of the start script", 9, FEW, {}, null],
+  ["10 sources get more room", 10, FEW, {}, MANY],
+  ["10 sources that have more room keep it", 10, MANY, {}, null],
+  ["other flags were given by hand", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],
+  ["no flags were given by hand", 200, "", {}, null],
+  ["the same flags were given by hand", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
+] as const)("%s", (_name, sources, flags, environment, better) => {
+  const given = flags === "" ? [] : flags.split(" ");
+  expect(betterFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
+});
+
+test.each(["plenum", "plenum.cmd", "tools/start.cjs"])(
+  "%s gives a worker the flags of few sources",
+  (file) => {
+    expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
+  },
+);
+
+test("a worker of ten sources starts again in the same process, and says nothing of it", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: a program that the worker loads
+  const tell = "process.stderr.write(`flags ${process.pid} ${process.execArgv.join(' ')}\\n`)";
+  const told = `data:text/javascript,${encodeURIComponent(tell)}`;
+  const starts = async (count: number) => {
+    place.configure({
+      sources: Object.fromEntries(
+        Array.from({ length: count }, (_, n) => [`s${n}`, { ...source, token: place.token(`token${n}`) }]),
+      ),
+      commands: undefined,
+    });
+    const { PLENUM_NODE_FLAGS: _, ...own } = process.env as Readonly<Record<string, string>>;
+    const worker = runProgram(process.execPath, [...FEW.split(" "), MAIN, "run"], {
+      cwd: place.folder,
+      environment: { ...own, NODE_OPTIONS: `--import=${told}` },
+    });
+    await worker.says("Plenum is running");
+    expect(await worker.end("SIGTERM")).toBe(0);
+    const lines = worker
+      .output()
+      .split("\n")
+      .filter((line) => line !== "");
+    expect(lines.filter((line) => !/^(flags|\{)/.test(line))).toEqual([]);
+    return { pid: worker.pid, flags: lines.filter((line) => line.startsWith("flags")) };
+  };
+  const one = await starts(1);
+  expect(one.flags).toEqual([`flags ${one.pid} ${FEW}`]);
+  const ten = await starts(10);
+  expect(ten.flags).toEqual([`flags ${ten.pid} ${FEW}`, `flags ${ten.pid} ${MANY}`]);
+});
