@@ -8,10 +8,10 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { isOurs, runtimeFolder } from "./runtime-folders.ts";
 
 /**
  * Where a demo that runs is to be found, so that every command works against it: a file of each in a folder of this user's
@@ -32,31 +32,6 @@ export const DEMO_CONFIG = fileURLToPath(new URL("../../config/demo.yaml", impor
 
 /** A file of each, so that one which ends hides no other. */
 const NAME = /^demo-\d+\.json$/;
-
-function runtimeFolder(): string {
-  const given = process.env.XDG_RUNTIME_DIR;
-  if (given !== undefined && given !== "") return join(given, "plenum");
-  return temporaryFolder();
-}
-
-function temporaryFolder(): string {
-  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
-}
-
-/** systemd makes this folder for the unit of the package (`RuntimeDirectory`), whose temporary folder is its own. */
-export const SERVICE_FOLDER = "/run/plenum";
-
-/** Every folder in which a process of this user may have left word: a service and a login session have different ones. */
-export function runtimeFolders(): readonly string[] {
-  return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
-}
-
-/** Whether only this user can have put something there: a folder that is ours, and open to us only. */
-export function isOurs(folder: string): boolean {
-  const found = lstatSync(folder, { throwIfNoEntry: false });
-  if (found?.isDirectory() !== true) return false;
-  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
-}
 
 /** Leaves word; answers what takes it back. A demo that cannot leave any is found by nobody, and runs all the same. */
 export function leaveWord(word: Omit<Whereabouts, "pid">): () => void {

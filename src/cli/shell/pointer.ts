@@ -1,8 +1,6 @@
-import { createHash } from "node:crypto";
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { z } from "zod";
-import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../../demo/whereabouts.ts";
+import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../../demo/runtime-folders.ts";
 import { realFolder } from "../../folder-trouble.ts";
 
 /**
@@ -12,12 +10,19 @@ import { realFolder } from "../../folder-trouble.ts";
  *
  * It is next to the file (`.plenum.yaml.worker`), or, where that folder is read-only, in a runtime folder of the user.
  */
-const Pointer = z.strictObject({
+export interface Pointer {
   /** Absolute; of a fleet the folder in which each member has its own. */
-  stateFolder: z.string().min(1),
-  isFleet: z.boolean(),
-});
-export type Pointer = z.infer<typeof Pointer>;
+  readonly stateFolder: string;
+  readonly isFleet: boolean;
+}
+
+/** By hand: a health check reads it without loading a library. */
+function isPointer(read: unknown): read is Pointer {
+  if (typeof read !== "object" || read === null) return false;
+  const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
+  const isFolder = typeof stateFolder === "string" && stateFolder !== "";
+  return isFolder && typeof isFleet === "boolean" && Object.keys(rest).length === 0;
+}
 
 /**
  * Leaves the pointer next to the file. Where that cannot be, leaves it in every runtime folder of this user: the shell
@@ -47,14 +52,18 @@ function write({ file, isRuntime }: Place, text: string): boolean {
 
 /** The pointers of this file that may be trusted. */
 export function pointersOf(configFile: string): readonly Pointer[] {
-  return placesOf(configFile).flatMap(({ file, isRuntime }) => {
+  return [...lookForPointers(configFile)];
+}
+
+/** The same, one after the other, for a caller that is content with the first. */
+export function* lookForPointers(configFile: string): Generator<Pointer> {
+  for (const { file, isRuntime } of placesOf(configFile)) {
     try {
-      if (isRuntime && !isOurs(dirname(file))) return [];
-      return trusted(file, configFile);
+      if (!isRuntime || isOurs(dirname(file))) yield* trusted(file, configFile);
     } catch {
-      return [];
+      // No pointer is there, or none that can be read.
     }
-  });
+  }
 }
 
 interface Place {
@@ -62,15 +71,15 @@ interface Place {
   readonly isRuntime: boolean;
 }
 
-function placesOf(configFile: string): readonly Place[] {
+function* placesOf(configFile: string): Generator<Place> {
   // The folder's links are followed and the file's is not: a ConfigMap turns its link with each version.
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);
-  const digest = createHash("sha256").update(join(folder, name)).digest("hex").slice(0, 32);
-  return [
-    { file: join(folder, `.${name}.worker`), isRuntime: false },
-    ...runtimeFolders().map((each) => ({ file: join(each, `worker-${digest}.json`), isRuntime: true })),
-  ];
+  yield { file: join(folder, `.${name}.worker`), isRuntime: false };
+  // Loaded when it is needed: it is a tenth of a health check.
+  const { hash } = process.getBuiltinModule("node:crypto");
+  const digest = hash("sha256", join(folder, name)).slice(0, 32);
+  for (const each of runtimeFolders()) yield { file: join(each, `worker-${digest}.json`), isRuntime: true };
 }
 
 /**
@@ -80,7 +89,8 @@ function placesOf(configFile: string): readonly Place[] {
 function trusted(file: string, configFile: string): readonly Pointer[] {
   const found = lstatSync(file);
   if (!found.isFile()) return [];
-  const pointer = Pointer.parse(JSON.parse(readFileSync(file, "utf8")));
+  const pointer: unknown = JSON.parse(readFileSync(file, "utf8"));
+  if (!isPointer(pointer)) return [];
   const { uid } = statSync(pointer.stateFolder);
   if (process.geteuid === undefined) return [pointer];
   const owners = [configFile, dirname(configFile)].map(

@@ -1,0 +1,44 @@
+// Before anything that imports node:http.
+import "./shell/one-undici.ts";
+import { CommanderError, InvalidArgumentError } from "commander";
+import { createProgram } from "./program.ts";
+import { asCalled } from "./shell/called.ts";
+import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
+import { watchForFaults } from "./shell/last-resort.ts";
+import { createTerminal } from "./shell/terminal.ts";
+
+/** How long a reader of the output may keep a finished command from ending, in milliseconds. */
+const END_WITHIN_MS = 1_000;
+
+/** Runs the command line of this process to its end, and ends the process. */
+export async function start(): Promise<never> {
+  const stopping = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      // The first asks, the second insists.
+      if (stopping.signal.aborted) process.exit(EXIT.failure);
+      stopping.abort();
+    });
+  }
+  watchForFaults();
+
+  const program = createProgram(stopping.signal, process.env);
+  try {
+    await program.parseAsync();
+  } catch (error) {
+    const { json, utc } = program.opts();
+    const { say } = createTerminal({ json: json === true, utc: utc === true });
+    if (stopping.signal.aborted) say("Stopped before it was done.");
+    // Commander has said what is wrong with the command line by itself, unless a command found it out.
+    else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
+      say(...complaint(error).map((line) => asCalled(line)));
+    process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
+  }
+  // A finished command ends as soon as its output is written, whatever a library left behind, such as the timer of a
+  // connection pool.
+  setTimeout(() => process.exit(), END_WITHIN_MS).unref();
+  for (const stream of [process.stdout, process.stderr])
+    if (stream.writableLength > 0)
+      await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
+  process.exit();
+}

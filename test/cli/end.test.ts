@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { workplace } from "./plenum.ts";
+
+/**
+ * Loaded before the program: leaves a timer behind as a library does, and takes the timer away that ends the process after a
+ * second. A program that waits for one of them ends with 99.
+ */
+const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
+  const { setTimeout: original } = globalThis;
+  globalThis.setTimeout = (work, ms, ...rest) =>
+    ms === 1_000 ? { unref() {} } : original(work, ms, ...rest);
+  original(() => process.exit(99), 30_000);
+`)}`;
+
+test("ends a finished command though a library left a timer behind, with all of its output", async () => {
+  const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const { code, stdout } = await place.start("schema").ended;
+  expect(code).toBe(0);
+  expect(stdout.length).toBeGreaterThan(64 * 1_024);
+  expect(() => JSON.parse(stdout)).not.toThrow();
+});
+
+test("ends a worker as soon as its services have stopped", async () => {
+  const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
+  const worker = place.start("run");
+  await worker.says('"msg":"Plenum is running"');
+  worker.signal("SIGTERM");
+  const { code, stderr } = await worker.ended;
+  expect(code).toBe(0);
+  expect(stderr).toContain('"msg":"stopped"');
+});

@@ -1,0 +1,86 @@
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { leavePointer } from "#src/cli/shell/pointer.ts";
+import { isReady } from "#src/cli/shell/probe.ts";
+import { socketIn } from "#src/operator/socket.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { workplace } from "./plenum.ts";
+
+/** A configuration file whose pointer leads to a state folder, where somebody answers on the control socket. */
+async function answering(body: object, { status = 200, isFleet = false } = {}) {
+  const folder = temporaryFolder("probe");
+  const file = join(folder, "plenum.yaml");
+  const state = join(folder, "state");
+  const own = isFleet ? join(state, "member-1") : state;
+  mkdirSync(own, { recursive: true, mode: 0o700 });
+  writeFileSync(file, "sources: {}\n", { mode: 0o644 });
+  leavePointer(file, { stateFolder: state, isFleet });
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? "");
+    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+  });
+  await new Promise<void>((resolve) => server.listen(socketIn(own), resolve));
+  onTestFinished(async () => {
+    await new Promise((resolve) => server.close(resolve));
+    rmSync(folder, { recursive: true });
+  });
+  return {
+    asked,
+    file,
+    state,
+    probe: (...args: readonly string[]) => isReady(args, { PLENUM_CONFIG: file }),
+  };
+}
+
+describe("the short way of `plenum status --probe`", () => {
+  test.each([[["status", "--probe"]], [["--probe", "status"]]])(
+    "asks the ready worker for %j",
+    async (args) => {
+      const { asked, file, probe } = await answering({ result: null });
+      expect(await probe(...args)).toBe(true);
+      for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
+        expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
+      expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
+    },
+  );
+
+  test("finds a member of a fleet in its own folder", async () => {
+    const { probe } = await answering({ result: null }, { isFleet: true });
+    expect(await probe("status", "--probe")).toBe(true);
+  });
+
+  test("leaves every other command line to the command", async () => {
+    const { asked, probe } = await answering({ result: null });
+    for (const args of [[], ["status"], ["--probe"], ["status", "--probe", "--json"], ["run", "--probe"]])
+      expect(await probe(...args), args.join(" ")).toBe(false);
+    expect(asked).toEqual([]);
+  });
+
+  test("leaves a worker that is not ready, or answers an error, to the command", async () => {
+    const starting = await answering({ result: "The worker is starting or stopping." });
+    expect(await starting.probe("status", "--probe")).toBe(false);
+    const broken = await answering({ result: null }, { status: 500 });
+    expect(await broken.probe("status", "--probe")).toBe(false);
+  });
+
+  test("trusts no answer from a state folder that others can write to", async () => {
+    const { asked, probe, state } = await answering({ result: null });
+    chmodSync(state, 0o777);
+    expect(await probe("status", "--probe")).toBe(false);
+    expect(asked).toEqual([]);
+  });
+});
+
+test("the command says by its exit code alone whether the worker is ready", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
+  const worker = place.start("run");
+  await worker.says('"msg":"Plenum is running"');
+  expect(await place.start("status", "--probe").ended).toEqual({ code: 0, stdout: "", stderr: "" });
+  worker.signal("SIGTERM");
+  await worker.ended;
+  expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
+});
