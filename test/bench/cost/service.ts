@@ -1,4 +1,4 @@
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { parseArgs } from "node:util";
 
 /**
@@ -117,13 +117,36 @@ function answer(path: string, query: URLSearchParams): unknown {
     }
     case "values":
       return values;
+    case "records":
+      return records;
     default:
       return { errors: [{ status: 404, message: "Not found." }] };
   }
 }
 
+/** Records of a ServiceNow table that both receivers write to. */
+let records = 0;
+
+/** As the Table API: what is created or changed comes back as it is now, and a search finds nothing. */
+function answerReceiver(request: IncomingMessage, response: ServerResponse): void {
+  let text = "";
+  request.on("data", (piece: Buffer) => {
+    text += piece.toString();
+  });
+  request.on("end", () => {
+    const isSearch = request.method === "GET";
+    const id = /\/([0-9a-f]{32})/.exec(request.url ?? "")?.[1];
+    if (!isSearch && id === undefined) records += 1;
+    const own = { sys_id: id ?? records.toString(16).padStart(32, "0"), number: `INC${records}` };
+    const result = isSearch ? [] : { ...(JSON.parse(text) as object), ...own };
+    response.writeHead(request.method === "POST" ? 201 : 200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ result }));
+  });
+}
+
 const server = createServer((request, response) => {
   const [path = "", query = ""] = (request.url ?? "").split("?");
+  if (path.startsWith("/api/now/")) return answerReceiver(request, response);
   const body = JSON.stringify(answer(path, new URLSearchParams(query)));
   response.writeHead(200, { "content-type": "application/json", "content-length": Buffer.byteLength(body) });
   response.end(body);

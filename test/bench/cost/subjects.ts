@@ -1,11 +1,15 @@
+import { execFile } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { BUNDLE, BUNDLED_MAIN } from "../../../tools/bundle.ts";
 import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
 import { type Used, usedBy } from "../process-use.ts";
 import { nodeRedProgram, writeNodeRed } from "./node-red.ts";
 
 const HERE = import.meta.dirname;
+/** The bundle, as the container image runs it. */
+const PROGRAM = join(HERE, "../../..", BUNDLE, BUNDLED_MAIN);
 const LOOP_STOPS = new URL("../loop-stops.ts", import.meta.url).href;
 
 /** Where a scenario's values go: the addresses of the broker and the database. */
@@ -24,20 +28,24 @@ export interface Scenario {
   readonly alarmsEvery?: string;
   /** Nothing changes, and only changes are told. */
   readonly steady?: boolean;
-  /** Looks how long the event loop is stopped, which takes processor time itself. */
-  readonly stops?: boolean;
+  /** Receivers that have one record for each alarm. */
+  readonly receivers?: number;
+  /** Lists are read as fast as a configuration without settings says. */
+  readonly defaultLists?: boolean;
 }
 
 export interface Subject {
   readonly pid: number;
   /** Values that were asked of its service so far. */
   values(): Promise<number>;
-  /** Where it tells the longest stops of its event loop since the last SIGUSR2; undefined when nobody looks. */
-  readonly stopsFile?: string;
+  /** A worker's own: where it tells the longest stops of its event loop from SIGUSR2 on, and how it is watched. */
+  readonly worker?: { readonly stopsFile: string; readonly status: string; readonly folder: string };
+  /** Seconds from the start until its service was asked for a value; null while it was not. */
+  firstValue?(): number | null;
 }
 
 /** As `loop-stops.ts` tells them, in milliseconds. */
-interface Stops {
+export interface Stops {
   readonly processorMs: number;
   readonly clockMs: number;
 }
@@ -81,8 +89,9 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
           base_url: `${url}/s${n}`,
           token: { env: `BENCH_TOKEN_${n}` },
           time_zone: "Europe/Stockholm",
-          quota: { list_requests_per_minute: 600 },
-          page_size: { others: 500 },
+          ...(scenario.defaultLists === true
+            ? {}
+            : { quota: { list_requests_per_minute: 600 }, page_size: { others: 500 } }),
           schedules: {
             ...lists,
             ...(scenario.alarmsEvery === undefined ? {} : { alarms: scenario.alarmsEvery }),
@@ -103,17 +112,42 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
     sinks: {
       broker: { mqtt: { url: ends.mqtt, prefix: folder.replaceAll(/\W/g, "_") } },
       lake: { influxdb: { url: ends.influx, api: "v2", bucket: "bench" } },
+      ...Object.fromEntries(
+        Array.from({ length: scenario.receivers ?? 0 }, (_, n) => [
+          `desk${n}`,
+          {
+            servicenow: {
+              ...{ url: new URL(url).origin, user: "bench", password: { env: "BENCH_PASSWORD" } },
+              ...{ close_code: "Solved", allow_networks: ["127.0.0.0/8"] },
+            },
+          },
+        ]),
+      ),
     },
   };
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(config));
   const stopsFile = join(folder, "stops.json");
   const environment = {
     ...Object.fromEntries(Array.from({ length: scenario.sources }, (_, n) => [`BENCH_TOKEN_${n}`, TOKEN])),
-    ...(scenario.stops === true ? { BENCH_STOPS: stopsFile, NODE_OPTIONS: `--import ${LOOP_STOPS}` } : {}),
+    ...{
+      BENCH_PASSWORD: TOKEN,
+      BENCH_STOPS: stopsFile,
+      BENCH_STOPS_LATER: "1",
+      NODE_OPTIONS: `--import ${LOOP_STOPS}`,
+    },
   };
   const worker = started(runPlenum(["run", "--config", "plenum.yaml"], { cwd: folder, environment }));
   await worker.says("Plenum is running");
-  return { pid: worker.pid, values, ...(scenario.stops === true ? { stopsFile } : {}) };
+  const begun = performance.now();
+  let firstValue: number | null = null;
+  const look = setInterval(async () => {
+    const count = await values().catch(() => 0);
+    if (count > 0) firstValue ??= (performance.now() - begun) / 1_000;
+    if (count > 0) clearInterval(look);
+  }, 100);
+  if (scenario.every === null) clearInterval(look);
+  const watched = { stopsFile, status: `http://127.0.0.1:${port}`, folder };
+  return { pid: worker.pid, values, firstValue: () => firstValue, worker: watched };
 }
 
 export async function startMinimal(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
@@ -143,11 +177,9 @@ export interface Window {
   readonly seconds: number;
   readonly used: Used;
   readonly values: number;
-  readonly stops: Stops | null;
 }
 
-export async function watch({ pid, values, stopsFile }: Subject, lengthMs: number): Promise<Window> {
-  if (stopsFile !== undefined) process.kill(pid, "SIGUSR2");
+export async function watch({ pid, values }: Subject, lengthMs: number): Promise<Window> {
   const [before, valuesBefore, begin] = [usedBy(pid), await values(), performance.now()];
   await new Promise((resolve) => setTimeout(resolve, lengthMs));
   const [after, valuesAfter] = [usedBy(pid), await values()];
@@ -159,6 +191,50 @@ export async function watch({ pid, values, stopsFile }: Subject, lengthMs: numbe
       writtenBytes: after.writtenBytes - before.writtenBytes,
     },
     values: valuesAfter - valuesBefore,
-    stops: stopsFile === undefined ? null : (JSON.parse(readFileSync(stopsFile, "utf8")) as Stops),
+  };
+}
+
+/** The longest stops of its event loop meanwhile; null for a program that is no worker. */
+export async function watchStops({ pid, worker }: Subject, lengthMs: number): Promise<Stops | null> {
+  if (worker === undefined) return null;
+  process.kill(pid, "SIGUSR2");
+  await new Promise((resolve) => setTimeout(resolve, lengthMs));
+  return JSON.parse(readFileSync(worker.stopsFile, "utf8")) as Stops;
+}
+
+const METRICS_EVERY_MS = 15_000;
+const HEALTH_EVERY_MS = 30_000;
+
+/** Scrapes a worker and runs its health check as often as people do, until `stop`. */
+export function lookedAt({ worker }: Subject): { stop(): void; readonly checksMs: readonly number[] } {
+  const checksMs: number[] = [];
+  if (worker === undefined) return { stop: () => undefined, checksMs };
+  const get = async (path: string) => {
+    await (await fetch(`${worker.status}${path}`)).text();
+  };
+  const check = () => {
+    const command = ["status", "--probe", "--config", "plenum.yaml"];
+    // The shell says how much processor time its command took, in milliseconds.
+    const script = 'TIMEFORMAT="%U %S"; time "$0" "$@"';
+    const child = execFile("bash", ["-c", script, process.execPath, PROGRAM, ...command], {
+      cwd: worker.folder,
+    });
+    child.stderr?.on("data", (text: string) => {
+      const [, user, system] = /([\d.]+) ([\d.]+)/.exec(text) ?? [];
+      checksMs.push((Number(user) + Number(system)) * 1_000);
+    });
+  };
+  const timers = [
+    setInterval(() => void get("/metrics").catch(() => undefined), METRICS_EVERY_MS),
+    setInterval(() => {
+      void get("/readyz").catch(() => undefined);
+      check();
+    }, HEALTH_EVERY_MS),
+  ];
+  return {
+    checksMs,
+    stop() {
+      for (const timer of timers) clearInterval(timer);
+    },
   };
 }
