@@ -20,7 +20,7 @@ import {
 } from "./subjects.ts";
 
 /**
- * What a worker costs, in processor time with all its threads, not in time by the clock (`npm run bench:cost`, six minutes).
+ * What a worker costs, in processor time with all its threads, not in time by the clock (`npm run bench:cost`, six to eight minutes).
  * Worker, service, broker and database are processes of their own; all scenarios are measured at the same time, because the
  * same work takes another time on a machine that is busy otherwise. So the figure to trust is the ratio to the minimal
  * program of the same run. Every worker is watched meanwhile: one `/metrics` every 15 s, one `/readyz` and one health check
@@ -120,7 +120,7 @@ async function run(folder: string, keys: readonly string[], ends: Ends): Promise
     }),
   ]);
   const looks = started.map(([, , subject]) => lookedAt(subject));
-  await sleep(WARM_MS);
+  await Promise.all([sleep(WARM_MS), ...started.map(([, , subject]) => subject.settled?.())]);
   const windows = await Promise.all(started.map(([, , subject]) => watch(subject, WINDOW_MS)));
   const stops = await Promise.all(started.map(([, , subject]) => watchStops(subject, STOPS_MS)));
   for (const { stop } of looks) stop();

@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { BUNDLE, BUNDLED_MAIN } from "../../../tools/bundle.ts";
 import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
@@ -8,8 +9,9 @@ import { type Used, usedBy } from "../process-use.ts";
 import { nodeRedProgram, writeNodeRed } from "./node-red.ts";
 
 const HERE = import.meta.dirname;
+const ROOT = join(HERE, "../../..");
 /** The bundle, as the container image runs it. */
-const PROGRAM = join(HERE, "../../..", BUNDLE, BUNDLED_MAIN);
+const PROGRAM = join(ROOT, BUNDLE, BUNDLED_MAIN);
 const LOOP_STOPS = new URL("../loop-stops.ts", import.meta.url).href;
 
 /** Where a scenario's values go: the addresses of the broker and the database. */
@@ -40,6 +42,8 @@ export interface Subject {
   values(): Promise<number>;
   /** A worker's own: where it tells the longest stops of its event loop from SIGUSR2 on, and how it is watched. */
   readonly worker?: { readonly stopsFile: string; readonly status: string; readonly folder: string };
+  /** Resolves once every receiver has a record for each alarm; rejects after five minutes. */
+  settled?(): Promise<void>;
   /** Seconds from the start until its service was asked for a value; null while it was not. */
   firstValue?(): number | null;
 }
@@ -49,6 +53,9 @@ export interface Stops {
   readonly processorMs: number;
   readonly clockMs: number;
 }
+
+/** A record takes some 20 ms where everything runs at once. */
+const SETTLED_S = 300;
 
 /** All of them are ended together, whatever happens. */
 const TOKEN = "bench-token-0123456789";
@@ -69,13 +76,13 @@ async function startService(scenario: Scenario) {
   const service = started(runProgram(process.execPath, [join(HERE, "service.ts"), ...args, ...steady]));
   await service.says(/port \d+/);
   const url = `http://127.0.0.1:${/port (\d+)/.exec(service.output())?.[1]}`;
-  const values = async () => Number(await (await fetch(`${url}/api/v1/values`)).json());
-  return { url, values };
+  const count = async (what: string) => Number(await (await fetch(`${url}/api/v1/${what}`)).json());
+  return { url, values: () => count("values"), records: () => count("records") };
 }
 
 /** A worker as a user starts it, with a service of its own. */
 export async function startWorker(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
-  const { url, values } = await startService(scenario);
+  const { records, url, values } = await startService(scenario);
   const port = await freePort();
   mkdirSync(folder, { recursive: true });
   const lists = { hosts: false, systems: false };
@@ -118,7 +125,7 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
           {
             servicenow: {
               ...{ url: new URL(url).origin, user: "bench", password: { env: "BENCH_PASSWORD" } },
-              ...{ close_code: "Solved", allow_networks: ["127.0.0.0/8"] },
+              ...{ close_code: "Solved", initial: true, allow_networks: ["127.0.0.0/8"] },
             },
           },
         ]),
@@ -147,7 +154,14 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
   }, 100);
   if (scenario.every === null) clearInterval(look);
   const watched = { stopsFile, status: `http://127.0.0.1:${port}`, folder };
-  return { pid: worker.pid, values, firstValue: () => firstValue, worker: watched };
+  const settled = async () => {
+    const wanted = (scenario.alarms ?? 0) * (scenario.receivers ?? 0);
+    for (let look = 0; (await records()) < wanted; look++) {
+      if (look === SETTLED_S) throw new Error(`The receivers have ${await records()} of ${wanted} records.`);
+      await sleep(1_000);
+    }
+  };
+  return { pid: worker.pid, values, settled, firstValue: () => firstValue, worker: watched };
 }
 
 export async function startMinimal(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
@@ -218,6 +232,8 @@ export function lookedAt({ worker }: Subject): { stop(): void; readonly checksMs
     const script = 'TIMEFORMAT="%U %S"; time "$0" "$@"';
     const child = execFile("bash", ["-c", script, process.execPath, PROGRAM, ...command], {
       cwd: worker.folder,
+      // As the image and the start script have it.
+      env: { ...process.env, NODE_COMPILE_CACHE: join(ROOT, "node_modules/.cache/plenum") },
     });
     child.stderr?.on("data", (text: string) => {
       const [, user, system] = /([\d.]+) ([\d.]+)/.exec(text) ?? [];
