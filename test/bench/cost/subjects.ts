@@ -147,11 +147,12 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
   await worker.says("Plenum is running");
   const begun = performance.now();
   let firstValue: number | null = null;
-  const look = setInterval(async () => {
+  const lookOnce = async () => {
     const count = await values().catch(() => 0);
     if (count > 0) firstValue ??= (performance.now() - begun) / 1_000;
     if (count > 0) clearInterval(look);
-  }, 100);
+  };
+  const look = setInterval(() => void lookOnce(), 100);
   if (scenario.every === null) clearInterval(look);
   const watched = { stopsFile, status: `http://127.0.0.1:${port}`, folder };
   const settled = async () => {
