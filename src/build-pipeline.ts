@@ -1,7 +1,15 @@
 import { buildAnswers } from "./build-answers.ts";
 import { buildPlots } from "./build-plots.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
-import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
+import {
+  buildSinks,
+  followsHistory,
+  listenersOf,
+  listening,
+  type StandIn,
+  sinksOf,
+  ticketMakers,
+} from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
 import { buildStatus, noticesOf, type PageSettings } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
@@ -124,6 +132,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   const sinkParts = {
     ...shared,
     picture,
+    followsHistory: followsHistory(config),
     ...(standIn === undefined ? {} : { standIn }),
     ...(tenure === undefined
       ? {}

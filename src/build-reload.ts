@@ -3,6 +3,7 @@ import {
   type BuiltSinks,
   buildSinks,
   closeNew,
+  followsHistory,
   type Listening,
   listenersOf,
   type SinkParts,
@@ -91,7 +92,11 @@ function sinksAndCommands(parts: RunningParts): Reconfigurable {
     name: "sinks and commands",
     async prepare(next) {
       const before = sinks.built;
-      const built = await buildSinks(next.sinks, sinkParts, before);
+      const built = await buildSinks(
+        next.sinks,
+        { ...sinkParts, followsHistory: followsHistory(next) },
+        before,
+      );
       return {
         async takeOver() {
           sinks.built = built;

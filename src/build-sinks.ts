@@ -39,7 +39,14 @@ export interface SinkParts {
   readonly metrics: Metrics;
   readonly store: Store;
   readonly picture: Picture;
+  /** As in `ConnectorContext`. */
+  readonly followsHistory?: boolean;
   readonly share?: FleetShare;
+}
+
+/** Whether a source of this configuration follows history, so days are accounted for. */
+export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
+  return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
 const NONE: BuiltSinks = new Map();
@@ -82,6 +89,7 @@ async function buildSink(
   const context: ConnectorContext = {
     name,
     ...(copy === undefined ? {} : { identity: copy.identity }),
+    ...(parts.followsHistory === true ? { followsHistory: true } : {}),
     ...(parts.share === undefined ? {} : { share: parts.share }),
     log: parts.log.child({ sink: name }),
     clock,

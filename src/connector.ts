@@ -324,6 +324,8 @@ export interface ConnectorContext {
   readonly name: string;
   /** Tells this worker from the one whose state it was copied from; absent where it was not. */
   readonly identity?: string;
+  /** A source follows history, so days are accounted for and `day-sealed` comes; absent where none does. */
+  readonly followsHistory?: true;
   /** Which part of its work this is; absent where one worker does all of it. */
   readonly share?: FleetShare;
   readonly log: Log;

@@ -22,7 +22,7 @@ export function createAlone(format: TableFormat, where: string) {
     const before = known.get(folder);
     if (before !== undefined) return before;
     const there = new Set<string>();
-    for (const key of await format.filesOf(partition, signal)) {
+    for (const { key } of await format.filesOf(partition, signal)) {
       const bytes = await format.read(key, signal);
       if (bytes === null) continue;
       const read = createColumns({ ...table, columns: keyColumns(table) });

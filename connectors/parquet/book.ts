@@ -20,8 +20,24 @@ export interface Book {
   readonly landings: readonly Landing[];
   /** Days to be sealed, oldest first. */
   readonly seals: readonly Seal[];
-  /** A compaction that was begun. */
-  readonly compaction: Compaction | null;
+  /** Compactions that were begun. */
+  readonly compactions: readonly Compaction[];
+  /** Days whose files are to be compacted, by `dayKey`. */
+  readonly loose: ReadonlyMap<string, LooseDay>;
+  /** When files were compacted last, wall time in milliseconds; null where that never happened. */
+  readonly compactedAtMs: number | null;
+}
+
+/** A day of a site that has files which no compaction has seen. */
+export interface LooseDay {
+  /** Null for facts about no single site. */
+  readonly site: string | null;
+  readonly day: string;
+  /** Names of the tables. */
+  readonly tables: readonly string[];
+  /** When the first and the last of these files landed, wall time in milliseconds. */
+  readonly sinceMs: number;
+  readonly lastMs: number;
 }
 
 export interface Landing {
@@ -40,6 +56,8 @@ const LIFE = "life";
 const LANDINGS = "landings";
 const COMPACTION = "compaction";
 const SEAL = "seal ";
+const LOOSE = "loose ";
+const COMPACTED = "compacted";
 
 interface Life {
   readonly id: string;
@@ -61,7 +79,14 @@ export async function openBook(
   const seals = [...all].filter(([key]) => key.startsWith(SEAL)).map(([, seal]) => seal as Seal);
   const rest = {
     seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
-    compaction: (all.get(COMPACTION) ?? null) as Compaction | null,
+    // A version before this one had one at a time.
+    compactions: [(all.get(COMPACTION) ?? []) as Compaction | readonly Compaction[]].flat(),
+    loose: new Map(
+      [...all]
+        .filter(([key]) => key.startsWith(LOOSE))
+        .map(([key, day]) => [key.slice(LOOSE.length), day as LooseDay]),
+    ),
+    compactedAtMs: (all.get(COMPACTED) ?? null) as number | null,
   };
   const known = all.get(LIFE) as Life | undefined;
   if (known !== undefined) {
@@ -120,8 +145,26 @@ export function withSeals(seals: readonly Seal[], more: readonly Seal[]): readon
   return [...new Map([...seals, ...more].map((seal) => [keyOf(seal), seal])).values()];
 }
 
-export function compacting(compaction: Compaction | null): Remembered {
-  return new Map([[COMPACTION, compaction]]);
+export function compacting(compactions: readonly Compaction[]): Remembered {
+  return new Map([[COMPACTION, compactions.length === 0 ? null : compactions]]);
+}
+
+/** A compaction was begun, and has to be completed or undone before the next. */
+export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get">): Promise<boolean> {
+  return ((await memory.get(COMPACTION)) ?? null) !== null;
+}
+
+/** These days have files to be compacted; null where a day has none any more. */
+export function toCompact(days: ReadonlyMap<string, LooseDay | null>): Remembered {
+  return new Map([...days].map(([key, day]) => [`${LOOSE}${key}`, day]));
+}
+
+export function compactedAt(wallMs: number): Remembered {
+  return new Map([[COMPACTED, wallMs]]);
+}
+
+export function dayKey(day: string, site: string | null): string {
+  return `${day} ${site ?? ""}`;
 }
 
 export function sealed(seal: Seal): Remembered {
@@ -129,5 +172,5 @@ export function sealed(seal: Seal): Remembered {
 }
 
 function keyOf({ site, day }: Seal): string {
-  return `${SEAL}${day} ${site ?? ""}`;
+  return `${SEAL}${dayKey(day, site)}`;
 }

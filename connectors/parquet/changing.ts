@@ -1,4 +1,4 @@
-import type { Row } from "../../src/lake/table.ts";
+import type { Row, Table } from "../../src/lake/table.ts";
 import { withNews } from "../../src/lake/versions.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import type { Change } from "./hand.ts";
@@ -21,14 +21,27 @@ export async function replacementOf(
   read: (key: string) => Promise<Uint8Array | null>,
   nameOf: (key: string) => string,
 ): Promise<Replacement | null> {
-  const held: Row[] = [];
-  for (const key of keys) {
-    const bytes = await read(key);
-    if (bytes !== null) await readParquet(bytes, { table, add: (row) => held.push(row) }, nameOf(key));
-  }
+  const held = await rowsOfFiles(table, keys, read, nameOf);
   const merged = withNews(table, held, news);
   if (merged === held) return null;
   const columns = createColumns(table);
   const rows = sorting(columns)(merged.map((row) => columns.add(row)));
   return { bytes: await parquetOf(columns, rows), columns, rows };
+}
+
+/** All rows of some files of a table; of a file that is gone, none. */
+export async function rowsOfFiles(
+  table: Table,
+  keys: readonly string[],
+  read: (key: string) => Promise<Uint8Array | null>,
+  nameOf: (key: string) => string,
+): Promise<readonly Row[]> {
+  const columns = createColumns(table);
+  for (const key of keys) {
+    const bytes = await read(key);
+    if (bytes !== null) await readParquet(bytes, columns, nameOf(key));
+  }
+  return Array.from({ length: columns.length }, (_, row) =>
+    table.columns.map((_, place) => columns.cell(place, row)),
+  );
 }

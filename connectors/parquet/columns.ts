@@ -1,4 +1,5 @@
 import { type Cell, type Column, placeOf, type Row, type Table } from "../../src/lake/table.ts";
+import { createPauses } from "./pauses.ts";
 
 /**
  * Rows of one table as columns: a text is the number of a word, everything else a place in a typed array. A row of
@@ -11,6 +12,11 @@ export interface Columns {
   readonly characters: number;
   /** Copies the cells of a row, and answers its number. */
   add(row: Row): number;
+  /**
+   * Appends `rows` rows, column by column in the order of the table: `cellsOf` returns the cells of a column, or null
+   * where all of them are null. Pauses between columns, so nothing else may add rows meanwhile.
+   */
+  addAll(rows: number, cellsOf: (place: number) => Promise<ArrayLike<unknown> | null>): Promise<void>;
   cell(place: number, row: number): Cell;
   /** Orders rows by columns, one after the other; null comes first. What is added later is not in the order. */
   comparing(names: readonly string[]): Comparing;
@@ -55,6 +61,15 @@ export function createColumns(table: Table): Columns {
       return length - 1;
     },
 
+    async addAll(rows, cellsOf) {
+      for (let place = 0; place < stores.length; place++) {
+        const store = storeAt(place);
+        const cells = await cellsOf(place);
+        for (let n = 0; n < rows; n++) store.add(logical(cells?.[n]), length + n);
+      }
+      length += rows;
+    },
+
     cell: (place, row) => storeAt(place).cell(row),
 
     comparing(names) {
@@ -76,17 +91,66 @@ export function sorting(columns: Columns): (rows: readonly number[]) => Uint32Ar
   return (rows) => Uint32Array.from(rows).sort((a, b) => compare(a, b) || a - b);
 }
 
-/** All rows in that order, and of those with the same key only the one that was observed last. */
-export function sortedOnce(columns: Columns): Uint32Array {
+/**
+ * All rows in that order, and of rows with the same key only the one that was observed last. Merges the ascending runs
+ * that are there already, for example one per file that was read, and pauses often.
+ */
+export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const { table } = columns;
+  const pause = createPauses();
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
   const isSameThing = columns.comparing(table.key);
-  const rows = Uint32Array.from({ length: columns.length }, (_, row) => row).sort(compare);
-  return rows.filter((row, n) => {
-    const next = rows[n + 1];
-    return next === undefined || isSameThing(row, next) !== 0;
-  });
+  const rows = await mergedRuns(columns.length, compare, pause);
+  const once = new Uint32Array(rows.length);
+  let kept = 0;
+  for (let n = 0; n < rows.length; n++) {
+    const [row, next] = [rows[n] ?? 0, rows[n + 1]];
+    if (next === undefined || isSameThing(row, next) !== 0) once[kept++] = row;
+    if (n % ROWS_AT_ONCE === 0) await pause();
+  }
+  return once.subarray(0, kept);
+}
+
+/** Rows that are compared before the time is looked at: 1,000 comparisons take less than 1 ms. */
+const ROWS_AT_ONCE = 1_000;
+
+/** Sorts the rows 0 to `length`, not included, by merging ascending runs in pairs until one is left. */
+async function mergedRuns(
+  length: number,
+  compare: Comparing,
+  pause: () => Promise<void>,
+): Promise<Uint32Array> {
+  let rows = Uint32Array.from({ length }, (_, row) => row);
+  let starts: number[] = [];
+  for (let n = 0; n < length; n++) {
+    if (n === 0 || compare(n - 1, n) > 0) starts.push(n);
+    if (n % ROWS_AT_ONCE === 0) await pause();
+  }
+  let spare = new Uint32Array(length);
+  while (starts.length > 1) {
+    const merged: number[] = [];
+    for (let run = 0; run < starts.length; run += 2) {
+      const from = starts[run] ?? 0;
+      const middle = starts[run + 1] ?? length;
+      const end = starts[run + 2] ?? length;
+      merged.push(from);
+      let [left, right] = [from, middle];
+      for (let to = from; to < end; to++) {
+        const isLeft = right >= end || (left < middle && compare(rows[left] ?? 0, rows[right] ?? 0) <= 0);
+        spare[to] = rows[isLeft ? left++ : right++] ?? 0;
+        if (to % ROWS_AT_ONCE === 0) await pause();
+      }
+    }
+    [rows, spare] = [spare, rows];
+    starts = merged;
+  }
+  return rows;
+}
+
+function logical(value: unknown): Cell {
+  if (typeof value === "bigint") return Number(value);
+  return value === undefined ? null : (value as Cell);
 }
 
 function storeOf({ name, type }: Column): Store {

@@ -2,19 +2,19 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext } from "../../src/connector.ts";
 import { ConfigError, Retryable } from "../../src/errors.ts";
 import type { Table } from "../../src/lake/table.ts";
-import { TABLES } from "../../src/lake/tables.ts";
+import { ALARM_EPISODE_TABLE, TABLES } from "../../src/lake/tables.ts";
 import { compacting } from "./book.ts";
-import { replacementOf } from "./changing.ts";
+import { replacementOf, rowsOfFiles } from "./changing.ts";
 import type { Columns } from "./columns.ts";
-import { compact } from "./compaction.ts";
+import { type Compacted, join, merge } from "./compaction.ts";
 import { type AddedFile, NOTHING } from "./delta/change.ts";
 import { statisticsOf } from "./delta/statistics.ts";
 import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { Change, Portion } from "./hand.ts";
 import { digestOf, putPortions } from "./landing.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { folderOf, isDivided, type Partition } from "./paths.ts";
-import type { Arrived, LandingWork, TableFormat } from "./table-format.ts";
+import { FIRST_DAY, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
+import type { Arrived, LandingWork, StoredFile, TableFormat } from "./table-format.ts";
 import { createVacuumTime } from "./vacuum-time.ts";
 
 /** A change of rows that somebody else changed meanwhile is made anew so often in one go. */
@@ -93,7 +93,7 @@ export function createDeltaFormat(
       const remove: string[] = [];
       for (const change of changes) {
         const { partition } = change;
-        const held = keysIn(partition, files);
+        const held = keysIn(partition, files).map(({ key }) => key);
         const replacement = await replacementOf(change, held, (key) => read(key, signal), where);
         if (replacement === null) continue;
         const { bytes, columns, rows } = replacement;
@@ -103,6 +103,8 @@ export function createDeltaFormat(
         arrived.set(key, digest);
         add.push(await added(key, bytes.length, partition, columns, rows));
         remove.push(...held);
+        if (change.from !== undefined)
+          remove.push(...keysIn(change.from, files).map(({ key: each }) => each));
       }
       if (add.length === 0) return [];
       const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
@@ -120,18 +122,58 @@ export function createDeltaFormat(
   function keysIn(
     { table, of }: Partition,
     files: Awaited<ReturnType<DeltaTable["files"]>>["files"],
-  ): readonly string[] {
+  ): readonly StoredFile[] {
     const wanted = valuesOf(of);
-    const keys = files
-      .filter(({ partitionValues }) =>
-        Object.entries(wanted).every(([name, v]) => partitionValues[name] === v),
-      )
-      .map(({ key }) => key);
-    if (!keys.includes(null)) return keys.filter((key) => key !== null).sort();
+    const all = files.filter(({ partitionValues }) =>
+      Object.entries(wanted).every(([name, v]) => partitionValues[name] === v),
+    );
+    const there = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
+    if (there.length === all.length) return there.toSorted((a, b) => (a.key < b.key ? -1 : 1));
     throw new ConfigError(
       `The Delta table ${where(folderOf(table))} has a file that lies outside of its folder, and cannot be read from here.`,
       { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
     );
+  }
+
+  const toolsFor = (signal: AbortSignal) => ({
+    read: (key: string) => read(key, signal),
+    nameOf: where,
+    signal,
+  });
+
+  /** In one commit, so a reader meets each row once at every moment. False where somebody else was faster. */
+  async function replaceFiles(
+    table: Table,
+    all: readonly CompactedPartition[],
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const results = all.map(({ kind, partition }) =>
+      keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`),
+    );
+    await memory.put(compacting(results.map((result) => ({ result, sources: [] }))));
+    const add: AddedFile[] = [];
+    for (const [n, { bytes, partition, rows, sorted }] of all.entries()) {
+      const key = results[n] ?? "";
+      await store.put(key, bytes, signal);
+      // Of files that were only joined nobody has looked at the rows: a reader opens them without a look at bounds.
+      if (sorted === null)
+        add.push({ key, bytes: bytes.length, rows, partitionValues: valuesOf(partition.of) });
+      else add.push(await added(key, bytes.length, partition, sorted.columns, sorted.rows));
+    }
+    const isTheSame = all.every(({ rows, sourceRows }) => rows === sourceRows);
+    const { outcome } = await deltaOf(table).commit(
+      {
+        ...NOTHING,
+        add,
+        remove: all.flatMap(({ sources }) => sources),
+        operation: isTheSame ? "OPTIMIZE" : "MERGE",
+        dataChange: !isTheSame,
+      },
+      signal,
+    );
+    if (outcome === "conflict") await format.discard(results, signal);
+    await memory.put(compacting([]));
+    return outcome !== "conflict";
   }
 
   const format: TableFormat = {
@@ -178,38 +220,60 @@ export function createDeltaFormat(
     },
     read,
 
-    /** In one commit, so a reader meets each row once at every moment. */
+    async *partitions(table, signal) {
+      const { files } = await deltaOf(table).files(signal());
+      const days = new Map<string, Partition>();
+      for (const { partitionValues } of files) {
+        const { date, site } = partitionValues;
+        if (typeof date !== "string") continue;
+        const partition = partitionOf(table, date, site ?? null);
+        days.set(partition.folder, partition);
+      }
+      yield* days.values();
+    },
+
     async compact(partition, signal) {
-      await compact(partition, await format.filesOf(partition, signal), {
-        read: (key) => read(key, signal),
-        nameOf: where,
-        signal,
-        async replace({ bytes, columns, rows, sources }) {
-          const result = keyIn(partition, `day-${randomBytes(8).toString("hex")}`);
-          await memory.put(compacting({ result, sources: [] }));
-          await store.put(result, bytes, signal);
-          const isTheSame = rows.length === columns.length;
-          const { outcome } = await deltaOf(partition.table).commit(
-            {
-              ...NOTHING,
-              add: [await added(result, bytes.length, partition, columns, rows)],
-              remove: sources,
-              operation: isTheSame ? "OPTIMIZE" : "MERGE",
-              dataChange: !isTheSame,
-            },
-            signal,
-          );
-          if (outcome === "conflict") {
-            throw new Retryable(`Somebody else changed ${where(partition.folder)} while it was compacted.`);
-          }
-          await memory.put(compacting(null));
+      await merge(partition, await format.filesOf(partition, signal), {
+        ...toolsFor(signal),
+        replace: async (merged) => {
+          if (await replaceFiles(partition.table, [{ kind: "day", partition, ...merged }], signal)) return;
+          throw new Retryable(`Somebody else changed ${where(partition.folder)} while it was compacted.`);
         },
       });
     },
 
-    async finishCompaction({ result }, signal) {
-      await format.discard([result], signal);
-      await memory.put(compacting(null));
+    /** Somebody else who has changed one of the partitions meanwhile leaves all of them for the next time. */
+    async join(table, partitions, signal) {
+      const all: CompactedPartition[] = [];
+      for (const partition of partitions) {
+        const joined = await join(partition, await format.filesOf(partition, signal), toolsFor(signal));
+        if (joined !== null) all.push({ kind: "hour", partition, ...joined });
+      }
+      if (all.length > 0) await replaceFiles(table, all, signal);
+    },
+
+    async finishCompaction(compactions, signal) {
+      const results = compactions.map(({ result }) => result);
+      await format.discard(results, signal);
+      await memory.put(compacting([]));
+    },
+
+    /** Alarms whose time is not known: earlier versions put them under 1970-01-01. */
+    async prepare(signal) {
+      const table = ALARM_EPISODE_TABLE;
+      const { files } = await deltaOf(table).files(signal);
+      const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
+      const sites = new Set(old.map(({ partitionValues }) => partitionValues.site ?? null));
+      const changes: Change[] = [];
+      for (const site of sites) {
+        const from = partitionOf(table, FIRST_DAY, site);
+        const keys = keysIn(from, files).map(({ key }) => key);
+        const news = await rowsOfFiles(table, keys, (key) => read(key, signal), where);
+        changes.push({ partition: partitionOf(table, null, site), news, from });
+      }
+      const name = `moved-${randomBytes(8).toString("hex")}`;
+      const work = { portions: [], changes, name, positions: null, arrived: new Map() };
+      if (changes.length > 0) await replace(table, changes, work, signal);
     },
 
     /** Some files of a table at a time, so that nothing waits for long. */
@@ -222,6 +286,11 @@ export function createDeltaFormat(
     },
   };
   return format;
+}
+
+interface CompactedPartition extends Compacted {
+  readonly kind: "day" | "hour";
+  readonly partition: Partition;
 }
 
 function keyIn({ folder }: Partition, name: string): string {

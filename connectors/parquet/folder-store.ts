@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, type Dirent } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
+import { type Clock, systemClock } from "../../src/clock.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { danglingLink, folderFailure, linkTrouble } from "../../src/folder-trouble.ts";
 import { systemCodeOf } from "../../src/own-trouble.ts";
@@ -12,12 +13,22 @@ const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
 /** One that is older than this is nobody's any more, in milliseconds: a file is written in seconds. */
 const ABANDONED_MS = 10 * 60_000;
 
+export interface FolderStore extends ObjectStore {
+  /** When a file was last written, read, listed or removed, on the monotonic clock. */
+  lastStepMs(): number;
+}
+
 /**
  * Files in a folder. A file gets its name when it is on the disk, and the name is on the disk when `put` resolves, so a
  * power cut leaves the one before or this one, whole.
  */
-export function createFolderStore(folder: string, mode: number): ObjectStore {
+export function createFolderStore(
+  folder: string,
+  mode: number,
+  clock: Pick<Clock, "monotonic"> = systemClock,
+): FolderStore {
   const root = resolve(folder);
+  let steppedMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   /** Folders that were there and were tidied up. */
   const known = new Set<string>();
@@ -80,31 +91,41 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
     }
   }
 
+  /** Runs one operation on a file; the operation counts as progress when it is done. */
+  async function step<T>(work: () => Promise<T>): Promise<T> {
+    const result = await work();
+    steppedMs = clock.monotonic();
+    return result;
+  }
+
   return {
     where: root,
+    lastStepMs: () => steppedMs,
 
     async put(key, bytes, signal) {
       signal.throwIfAborted();
-      await publish(key, bytes, (draft) => rename(draft, pathOf(key)));
+      await step(() => publish(key, bytes, (draft) => rename(draft, pathOf(key))));
     },
 
     async putIfAbsent(key, bytes, signal) {
       signal.throwIfAborted();
-      return publish(key, bytes, async (draft) => {
-        try {
-          await link(draft, pathOf(key));
-          return true;
-        } catch (error) {
-          if (systemCodeOf(error) === "EEXIST") return false;
-          throw error;
-        }
-      });
+      return step(() =>
+        publish(key, bytes, async (draft) => {
+          try {
+            await link(draft, pathOf(key));
+            return true;
+          } catch (error) {
+            if (systemCodeOf(error) === "EEXIST") return false;
+            throw error;
+          }
+        }),
+      );
     },
 
     async get(key, signal) {
       signal.throwIfAborted();
       try {
-        return await readFile(pathOf(key), { signal });
+        return await step(() => readFile(pathOf(key), { signal }));
       } catch (error) {
         if (systemCodeOf(error) === "ENOENT") return null;
         throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
@@ -115,7 +136,7 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
       signal.throwIfAborted();
       const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
       try {
-        const files = await readdir(top, { recursive: true, withFileTypes: true }).catch(nobody);
+        const files = await step(() => readdir(top, { recursive: true, withFileTypes: true }).catch(nobody));
         const found: StoredObject[] = [];
         for (const file of files) {
           const path = join(file.parentPath, file.name);
@@ -131,11 +152,22 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
       }
     },
 
+    async folders(prefix, signal) {
+      signal.throwIfAborted();
+      try {
+        const entries = await step(() => readdir(join(root, prefix), { withFileTypes: true }).catch(nobody));
+        const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+        return names.sort(byBytes);
+      } catch (error) {
+        throw folderFailure(error, root, "Free some space");
+      }
+    },
+
     async remove(key, signal) {
       signal.throwIfAborted();
       const path = pathOf(key);
       try {
-        await unlink(path);
+        await step(() => unlink(path));
         await syncFolder(dirname(path));
       } catch (error) {
         if (systemCodeOf(error) !== "ENOENT") throw folderFailure(error, root, "Free some space");

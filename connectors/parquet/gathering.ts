@@ -3,7 +3,7 @@ import type { Event } from "../../src/event.ts";
 import { type Book, begun, type Landing, settled, tellLife } from "./book.ts";
 import { createHand, type Hand } from "./hand.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { landedName } from "./paths.ts";
+import { landedName, type Partition } from "./paths.ts";
 import { type Seal, sealIn } from "./sealed-day.ts";
 import type { Arrived, TableFormat } from "./table-format.ts";
 
@@ -20,12 +20,16 @@ export interface Gathering {
   take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void>;
   /** Nothing more comes just now: what is complete or worth a file lands. */
   land(signal: AbortSignal): Promise<void>;
-  /** Where all that was taken is in the lake: what goes with the settlement, and days to be sealed afterwards. */
-  settle(): { readonly remember: Remembered; readonly seals: readonly Seal[] } | null;
+  /** Where all that was taken is in the lake: what goes with the settlement, what landed, and days to be sealed afterwards. */
+  settle(): {
+    readonly remember: Remembered;
+    readonly partitions: readonly Partition[];
+    readonly seals: readonly Seal[];
+  } | null;
 }
 
 export function createGathering(options: {
-  readonly book: Book;
+  readonly book: Pick<Book, "life" | "landings">;
   readonly store: ObjectStore;
   readonly format: TableFormat;
   readonly memory: ConnectorContext["memory"];
@@ -40,6 +44,8 @@ export function createGathering(options: {
   let unfinished = book.landings;
   /** Landings that are in the lake and not settled. */
   let landed: readonly Landing[] = [];
+  /** By folder; those that got rows by these landings. */
+  const partitions = new Map<string, Partition>();
   let hand: Hand = createHand();
   let sinceMs = 0;
   let through = 0;
@@ -68,6 +74,7 @@ export function createGathering(options: {
     const unused = all.filter((key) => !made.has(key));
     if (unused.length > 0) await format.discard(unused, signal);
     landed = [...landed, { ...landing, keys: all }];
+    for (const { partition } of rows.portions) partitions.set(partition.folder, partition);
     unfinished = rest;
     hand = createHand();
     arrived.clear();
@@ -100,8 +107,9 @@ export function createGathering(options: {
     settle() {
       if (landed.length === 0 || unfinished.length > 0 || hand.events > 0) return null;
       const remember = settled(life, through, seals);
-      const done = { remember, seals };
+      const done = { remember, partitions: [...partitions.values()], seals };
       landed = [];
+      partitions.clear();
       seals = [];
       return done;
     },

@@ -36,6 +36,8 @@ export interface Portion {
 export interface Change {
   readonly partition: Partition;
   readonly news: readonly Row[];
+  /** Another partition whose files go with this change, because `news` has their rows. */
+  readonly from?: Partition;
 }
 
 const DAY_MS = 86_400_000;
@@ -138,6 +140,8 @@ function createBook(table: Table) {
 
 function partitionIn(table: Table, row: Row): Partition {
   const site = row[siteIn(table)];
-  const day = dayOf(Number(row[placeOf(table, table.time)]));
+  const timeMs = Number(row[placeOf(table, table.time)]);
+  // rows.ts writes 0 where the time of an alarm is not known.
+  const day = timeMs === 0 ? null : dayOf(timeMs);
   return partitionOf(table, day, typeof site === "string" ? site : null);
 }

@@ -11,8 +11,8 @@ export interface LakeStore {
   readonly store: ObjectStore;
   /** As in `Sink`. */
   readonly farEnd: string;
-  /** As in `Sink`; absent where nobody is asked. */
-  lastStepMs?(): number;
+  /** As in `Sink`. */
+  lastStepMs(): number;
   /** Writes nothing. */
   probe(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -26,9 +26,10 @@ export function createLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Cloc
     return { store, farEnd, lastStepMs, probe: (signal) => store.probe(signal), close: () => store.close() };
   }
   if (folder === undefined) throw new Error("A lake without a place passed the schema.");
-  const store = createFolderStore(folder, Number.parseInt(mode, 8));
+  const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   return {
     store,
+    lastStepMs: () => store.lastStepMs(),
     farEnd: hashOf(store.where),
     probe: () => probeFolder(folder),
     close: async () => undefined,

@@ -10,6 +10,8 @@ export interface ObjectStore {
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
   /** All keys that begin so, ascending by UTF-8 bytes; those after `after`, where it is given. */
   list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredObject[]>;
+  /** Names of the folders directly below a prefix that ends with a slash, ascending; without their slash. */
+  folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
   /** Nothing happens where there is nothing. */
   remove(key: string, signal: AbortSignal): Promise<void>;
 }

@@ -12,17 +12,41 @@ import type { Table } from "../../src/lake/table.ts";
 /** Of facts about no single site. */
 const NO_SITE = "none";
 
+/** Hive's name for a partition without a value, which DuckDB and Spark read as null. */
+const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
+
+/** The day under which earlier versions put rows without a time, and files without rows. */
+export const FIRST_DAY = "1970-01-01";
+
 /** Rows that lie together: those of a table's day and site, or of a whole table that changes too rarely to be divided. */
 export interface Partition {
   readonly table: Table;
   /** In the lake, with the slash. */
   readonly folder: string;
-  /** UTC day and site; null where the table is not divided. */
-  readonly of: { readonly day: string; readonly site: string | null } | null;
+  /** UTC day and site; null where the table is not divided. The day is null where the row's time is not known. */
+  readonly of: { readonly day: string | null; readonly site: string | null } | null;
 }
 
-export function partitionOf(table: Table, day: string, site: string | null): Partition {
-  return { table, folder: `${folderOf(table)}date=${day}/site=${escaped(site)}/`, of: { day, site } };
+export function partitionOf(table: Table, day: string | null, site: string | null): Partition {
+  const date = day ?? NO_DAY;
+  return { table, folder: `${folderOf(table)}date=${date}/site=${escaped(site)}/`, of: { day, site } };
+}
+
+/** The partition of two folder names, such as `date=2026-11-21` and `site=1`; null where they are not of a day. */
+export function partitionIn(table: Table, date: string, site: string): Partition | null {
+  const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
+  const [, word] = /^site=(.+)$/.exec(site) ?? [];
+  if (day === undefined || word === undefined) return null;
+  const partition = partitionOf(table, day, word === NO_SITE ? null : unescaped(word));
+  return partition.folder === `${folderOf(table)}${date}/${site}/` ? partition : null;
+}
+
+function unescaped(word: string): string {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
 }
 
 /** Tables of versions hold things of all sites, each from one day to another. */
@@ -43,10 +67,8 @@ export function wholeOf({ table, folder }: Partition): string {
   return `${folder}${table.name}.parquet`;
 }
 
-/** A file of a table that has all its columns and no rows, where no day is in the way. */
-export function emptyOf(table: Table): string {
-  return `${partitionOf(table, "1970-01-01", null).folder}empty.parquet`;
-}
+/** Name of a file that has all columns of its table and no rows. */
+export const EMPTY = "empty.parquet";
 
 /** What a landing puts there, without the ending: whose, and which positions. */
 export function landedName(life: string, from: number, through: number): string {

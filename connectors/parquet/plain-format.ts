@@ -1,13 +1,26 @@
 import { createHash } from "node:crypto";
-import type { SinkMemory } from "../../src/connector.ts";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { dayOf } from "../../src/lake/rows.ts";
+import { TABLES } from "../../src/lake/tables.ts";
 import { type Compaction, compacting } from "./book.ts";
-import { replacementOf } from "./changing.ts";
+import { replacementOf, rowsOfFiles } from "./changing.ts";
 import { createColumns } from "./columns.ts";
-import { compact } from "./compaction.ts";
+import { type Compacted, join, merge } from "./compaction.ts";
+import type { Change } from "./hand.ts";
 import { putPortions } from "./landing.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { parquetOf } from "./parquet-file.ts";
-import { emptyOf, undivided, wholeOf } from "./paths.ts";
+import {
+  EMPTY,
+  FIRST_DAY,
+  folderOf,
+  isDivided,
+  type Partition,
+  partitionIn,
+  partitionOf,
+  undivided,
+  wholeOf,
+} from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**
@@ -16,29 +29,94 @@ import type { TableFormat } from "./table-format.ts";
  */
 export function createPlainFormat(options: {
   readonly store: ObjectStore;
-  readonly memory: Pick<SinkMemory, "put">;
+  readonly memory: Pick<ConnectorContext["memory"], "put">;
+  readonly clock: Pick<ConnectorContext["clock"], "now">;
   /** Rows of a compacted file at most. */
   readonly maxRows?: number;
 }): TableFormat {
-  const { memory, store } = options;
+  const { clock, memory, store } = options;
   const where = (key: string) => `${store.where}/${key}`;
+
+  /**
+   * Puts the new file before the old ones are removed, so a reader misses nothing; for the moment in between it meets
+   * rows twice, with the same key. Which files are to go is written down first. A name has a digest of the content, so a
+   * file is never replaced by another while somebody reads it.
+   */
+  async function replace(
+    kind: "day" | "hour",
+    { folder }: Partition,
+    { bytes, sources }: Compacted,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
+    const compaction = { result: `${folder}${kind}-${digest}.parquet`, sources };
+    await memory.put(compacting([compaction]));
+    await store.put(compaction.result, bytes, signal);
+    await removeSources(compaction, signal);
+    await memory.put(compacting([]));
+  }
 
   async function removeSources({ result, sources }: Compaction, signal: AbortSignal): Promise<void> {
     for (const key of sources) if (key !== result) await store.remove(key, signal);
-    await memory.put(compacting(null));
+  }
+
+  const toolsFor = (signal: AbortSignal) => ({
+    read: (key: string) => store.get(key, signal),
+    nameOf: where,
+    signal,
+    ...(options.maxRows === undefined ? {} : { maxRows: options.maxRows }),
+  });
+
+  async function change({ from, news, partition }: Change, signal: AbortSignal): Promise<void> {
+    const key = wholeOf(partition);
+    const work = { partition, news };
+    const replacement = await replacementOf(work, [key], (each) => store.get(each, signal), where);
+    if (replacement !== null) await store.put(key, replacement.bytes, signal);
+    if (from !== undefined) await store.remove(wholeOf(from), signal);
   }
 
   const format: TableFormat = {
     name: "plain",
 
     /**
-     * A file without rows: a view over a table of which nothing was told yet, or that names a column which came later,
+     * A file without rows, in the newest partition, or in one of today where there is none: a view over a table of which nothing was told yet, or that names a column which came later,
      * fails where no file has it.
      */
     async make(table, signal) {
       const empty = await parquetOf(createColumns(table), new Uint32Array());
-      if (table.keeping === "versions") await store.putIfAbsent(wholeOf(undivided(table)), empty, signal);
-      else await store.put(emptyOf(table), empty, signal);
+      if (!isDivided(table)) {
+        await store.putIfAbsent(wholeOf(undivided(table)), empty, signal);
+        return;
+      }
+      const dates = await store.folders(folderOf(table), signal);
+      const newest = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
+      const sites = newest === undefined ? [] : await store.folders(`${folderOf(table)}${newest}/`, signal);
+      const newestFolder = sites[0] === undefined ? null : `${folderOf(table)}${newest}/${sites[0]}/`;
+      const folder = newestFolder ?? partitionOf(table, dayOf(clock.now()), null).folder;
+      await store.put(`${folder}${EMPTY}`, empty, signal);
+    },
+
+    /**
+     * Gives a table that has no file a file without rows, and moves what earlier versions put under 1970-01-01: files
+     * without rows, and alarms whose time is not known.
+     */
+    async prepare(signal) {
+      for (const table of TABLES) {
+        if (!isDivided(table)) continue;
+        const dates = await store.folders(folderOf(table), signal);
+        const isOld = dates.includes(`date=${FIRST_DAY}`);
+        if (dates.length === (isOld ? 1 : 0)) await format.make(table, signal);
+        if (!isOld) continue;
+        for (const { key } of await store.list(`${folderOf(table)}date=${FIRST_DAY}/`, signal)) {
+          if (key.endsWith(`/${EMPTY}`)) await store.remove(key, signal);
+          if (!key.endsWith(`/${table.name}.parquet`)) continue;
+          const [, date = "", site = ""] = key.split("/");
+          const from = partitionIn(table, date, site);
+          if (from === null) continue;
+          const news = await rowsOfFiles(table, [key], (each) => store.get(each, signal), where);
+          await change({ partition: partitionOf(table, null, from.of?.site ?? null), news, from }, signal);
+        }
+      }
     },
 
     nameOf: (landing) => landing,
@@ -47,11 +125,7 @@ export function createPlainFormat(options: {
     async land({ portions, changes, name, arrived }, signal) {
       const keyFor = ({ partition }: (typeof portions)[number]) => `${partition.folder}${name}.parquet`;
       const files = await putPortions({ portions, keyFor, store, arrived, signal });
-      for (const change of changes) {
-        const key = wholeOf(change.partition);
-        const replacement = await replacementOf(change, [key], (each) => store.get(each, signal), where);
-        if (replacement !== null) await store.put(key, replacement.bytes, signal);
-      }
+      for (const each of changes) await change(each, signal);
       return files.map(({ key }) => key);
     },
 
@@ -61,36 +135,41 @@ export function createPlainFormat(options: {
 
     async filesOf({ folder }, signal) {
       const objects = await store.list(folder, signal);
-      return objects.map(({ key }) => key).filter((key) => key.endsWith(".parquet"));
+      return objects.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY}`));
     },
     read: (key, signal) => store.get(key, signal),
 
-    /**
-     * The new file is put before the old ones are removed, so a reader misses nothing; for the moment in between it meets
-     * rows twice, with the same key. Which files are to go is written down first. A name says what is in the file, so a
-     * file is never replaced by another while somebody reads it.
-     */
+    async *partitions(table, signal) {
+      for (const date of await store.folders(folderOf(table), signal())) {
+        for (const site of await store.folders(`${folderOf(table)}${date}/`, signal())) {
+          const partition = partitionIn(table, date, site);
+          if (partition !== null) yield partition;
+        }
+      }
+    },
+
     async compact(partition, signal) {
-      await compact(partition, await format.filesOf(partition, signal), {
-        read: (key) => store.get(key, signal),
-        nameOf: where,
-        signal,
-        ...(options.maxRows === undefined ? {} : { maxRows: options.maxRows }),
-        async replace({ bytes, sources }) {
-          const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
-          const compaction = { result: `${partition.folder}day-${digest}.parquet`, sources };
-          await memory.put(compacting(compaction));
-          await store.put(compaction.result, bytes, signal);
-          await removeSources(compaction, signal);
-        },
+      await merge(partition, await format.filesOf(partition, signal), {
+        ...toolsFor(signal),
+        replace: (merged) => replace("day", partition, merged, signal),
       });
     },
 
+    async join(_table, partitions, signal) {
+      for (const partition of partitions) {
+        const joined = await join(partition, await format.filesOf(partition, signal), toolsFor(signal));
+        if (joined !== null) await replace("hour", partition, joined, signal);
+      }
+    },
+
     /** Where the new file is there, the files that it was made of go. */
-    async finishCompaction(compaction, signal) {
-      const { result } = compaction;
-      const isThere = (await store.list(result, signal)).some(({ key }) => key === result);
-      await removeSources(isThere ? compaction : { result, sources: [] }, signal);
+    async finishCompaction(compactions, signal) {
+      for (const compaction of compactions) {
+        const { result } = compaction;
+        const isThere = (await store.list(result, signal)).some(({ key }) => key === result);
+        if (isThere) await removeSources(compaction, signal);
+      }
+      await memory.put(compacting([]));
     },
   };
   return format;

@@ -194,7 +194,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     after: string | undefined,
     token: string | null,
     signal: AbortSignal,
-    most = 1_000,
+    { most = 1_000, delimiter = null as string | null } = {},
   ) {
     const query = {
       "list-type": "2",
@@ -202,6 +202,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       "encoding-type": "url",
       "max-keys": String(most),
       prefix: prefix + start,
+      ...(delimiter === null ? {} : { delimiter }),
       ...(after === undefined ? {} : { "start-after": prefix + after }),
       ...(token === null ? {} : { "continuation-token": token }),
     };
@@ -246,12 +247,23 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       return all;
     },
 
+    async folders(start, signal) {
+      const all: string[] = [];
+      let token: string | null = null;
+      do {
+        const { folders, next } = await page(start, undefined, token, signal, { delimiter: "/" });
+        all.push(...folders.map((folder) => folder.slice(start.length, -1)));
+        token = next;
+      } while (token !== null);
+      return all;
+    },
+
     async remove(key, signal) {
       await ask({ method: "DELETE", key, allow: [404] }, signal);
     },
 
     async probe(signal) {
-      await page("", undefined, null, signal, 1);
+      await page("", undefined, null, signal, { most: 1 });
     },
 
     async close() {
@@ -292,17 +304,24 @@ function escaped(key: string): string {
 }
 
 /** What a page of a list says; the keys without the prefix. `next` is null on the last page. */
-function listed(xml: string, prefixLength: number): { objects: StoredObject[]; next: string | null } {
+function listed(xml: string, prefixLength: number) {
+  const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const objects = xml
     .split("<Contents>")
     .slice(1)
     .filter((content) => content.includes("</Contents>"))
-    .map((content) => ({
-      key: decodeURIComponent(within(content, "Key").replaceAll("+", " ")).slice(prefixLength),
-      bytes: Number(within(content, "Size")),
-    }));
+    .map(
+      (content): StoredObject => ({
+        key: keyOf(within(content, "Key")),
+        bytes: Number(within(content, "Size")),
+      }),
+    );
+  const folders = xml
+    .split("<CommonPrefixes>")
+    .slice(1)
+    .map((content) => keyOf(within(content, "Prefix")));
   const isCut = within(xml, "IsTruncated") === "true";
-  return { objects, next: isCut ? within(xml, "NextContinuationToken") : null };
+  return { objects, folders, next: isCut ? within(xml, "NextContinuationToken") : null };
 }
 
 function within(xml: string, tag: string): string {

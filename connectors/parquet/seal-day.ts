@@ -1,25 +1,32 @@
 import { createHash } from "node:crypto";
 import { type Clock, isoUtc } from "../../src/clock.ts";
-import { TABLES } from "../../src/lake/tables.ts";
+import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../../src/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";
 import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
 import type { Seal } from "./sealed-day.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** What lies in the lake of a sealed day, and why that is all. JSON in `_manifests/`. */
+/** The files of a day that is over. JSON in `_manifests/`. */
 interface Manifest {
   readonly site: string | null;
   readonly date: string;
+  /** True where the ledger has accounted for the day: `account` says what is there and what is missing. */
+  readonly complete: boolean;
+  /** 0 where no ledger has accounted for the day. */
   readonly revision: number;
-  /** When it was written, UTC. */
-  readonly sealed_at: string;
-  /** The ledger's account, as the event `day-sealed` has it. */
+  /** When the day was sealed, UTC; null where it was not. */
+  readonly sealed_at: string | null;
+  /** When this list of files was written, UTC. */
+  readonly written_at: string;
+  /** The ledger's account, as the event `day-sealed` has it; null without one. */
   readonly account: unknown;
-  readonly tables: Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
+  readonly tables: Tables;
   /** The revisions before this one, the newest first. */
   readonly before: readonly Before[];
 }
+
+type Tables = Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
 
 interface ListedFile {
   /** From the root of the lake. */
@@ -37,40 +44,70 @@ interface Before {
   readonly rows: Readonly<Record<string, number>>;
 }
 
+interface Tools {
+  readonly store: ObjectStore;
+  readonly format: TableFormat;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
 /**
- * Compacts the files of a site's day, and says in a manifest what they are. Done again it changes nothing but the time in
- * the manifest, so a crash needs no care.
+ * Compacts the files of a site's day that the ledger has accounted for, and lists them in a manifest. Done again it
+ * changes nothing but the time in the manifest, so a crash needs no care.
  */
-export async function sealDay(
-  seal: Seal,
-  tools: {
-    readonly store: ObjectStore;
-    readonly format: TableFormat;
-    readonly clock: Clock;
-    readonly signal: AbortSignal;
-  },
+export async function sealDay(seal: Seal, tools: Tools): Promise<void> {
+  const { clock, format, signal } = tools;
+  for (const table of TABLES) {
+    if (table.keeping === "append") await format.compact(partitionOf(table, seal.day, seal.site), signal);
+  }
+  const now = isoUtc(clock.now());
+  const last = await manifestAt(seal, tools);
+  const { account, revision } = seal;
+  const before = last === null ? [] : revisionsBefore(revision, last);
+  await put(seal, { complete: true, revision, sealed_at: now, account, before }, tools);
+}
+
+/**
+ * Lists the files of a day that is over and was compacted. A day that the ledger has accounted for keeps its account.
+ * Where the ledger has yet to account for the day, no manifest is written, because whoever needs a complete day waits for it.
+ */
+export async function listMergedDay(
+  day: Pick<Seal, "site" | "day">,
+  tools: Tools & { readonly hasLedger: boolean },
 ): Promise<void> {
-  const { clock, format, signal, store } = tools;
-  const tables: Record<string, Manifest["tables"][string]> = {};
+  const last = await manifestAt(day, tools);
+  if (last !== null && last.revision > 0) {
+    const { account, before, revision, sealed_at } = last;
+    await put(day, { complete: true, revision, sealed_at, account, before }, tools);
+    return;
+  }
+  if (tools.hasLedger || (await hasHistory(day, tools))) return;
+  await put(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
+}
+
+async function hasHistory({ day, site }: Pick<Seal, "site" | "day">, tools: Tools): Promise<boolean> {
+  for (const table of [HISTORY_TABLE, TOTAL_TABLE]) {
+    if ((await tools.format.filesOf(partitionOf(table, day, site), tools.signal)).length > 0) return true;
+  }
+  return false;
+}
+
+async function put(
+  { day, site }: Pick<Seal, "site" | "day">,
+  about: Pick<Manifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
+  { clock, format, signal, store }: Tools,
+): Promise<void> {
+  const tables: Record<string, Tables[string]> = {};
   for (const table of TABLES) {
     if (!isDivided(table)) continue;
-    const partition = partitionOf(table, seal.day, seal.site);
-    if (table.keeping === "append") await format.compact(partition, signal);
-    const files = await filesIn(partition, format, store.where, signal);
+    const files = await filesIn(partitionOf(table, day, site), format, store.where, signal);
     if (files.length === 0) continue;
     tables[table.name] = { rows: files.reduce((sum, { rows }) => sum + rows, 0), files };
   }
-  const key = manifestOf(seal.day, seal.site);
-  const manifest: Manifest = {
-    site: seal.site,
-    date: seal.day,
-    revision: seal.revision,
-    sealed_at: isoUtc(clock.now()),
-    account: seal.account,
-    tables,
-    before: await revisionsBefore(seal.revision, key, store, signal),
-  };
-  await store.put(key, Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), signal);
+  const { before, ...first } = about;
+  const written_at = isoUtc(clock.now());
+  const manifest: Manifest = { site, date: day, ...first, written_at, tables, before };
+  await store.put(manifestOf(day, site), Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), signal);
 }
 
 async function filesIn(
@@ -80,7 +117,7 @@ async function filesIn(
   signal: AbortSignal,
 ): Promise<ListedFile[]> {
   const files: ListedFile[] = [];
-  for (const key of await format.filesOf(partition, signal)) {
+  for (const { key } of await format.filesOf(partition, signal)) {
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
     files.push({
@@ -93,23 +130,19 @@ async function filesIn(
   return files;
 }
 
-async function revisionsBefore(
-  revision: number,
-  key: string,
-  store: ObjectStore,
-  signal: AbortSignal,
-): Promise<readonly Before[]> {
-  const last = await manifestAt(key, store, signal);
-  if (last === null) return [];
-  const { sealed_at, tables } = last;
+function revisionsBefore(revision: number, last: Manifest): readonly Before[] {
+  const { sealed_at, tables, written_at } = last;
   const rows = Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, table.rows]));
-  const known = [{ revision: last.revision, sealed_at, rows }, ...last.before];
-  return known.filter((each) => each.revision < revision);
+  const known = [{ revision: last.revision, sealed_at: sealed_at ?? written_at, rows }, ...last.before];
+  return known.filter((each) => each.revision > 0 && each.revision < revision);
 }
 
 /** Null where there is none, or it is none of ours: then this one is the first. */
-async function manifestAt(key: string, store: ObjectStore, signal: AbortSignal): Promise<Manifest | null> {
-  const bytes = await store.get(key, signal);
+async function manifestAt(
+  { day, site }: Pick<Seal, "site" | "day">,
+  { signal, store }: Tools,
+): Promise<Manifest | null> {
+  const bytes = await store.get(manifestOf(day, site), signal);
   if (bytes === null) return null;
   try {
     const manifest = JSON.parse(Buffer.from(bytes).toString()) as Manifest;

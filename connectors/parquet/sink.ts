@@ -1,7 +1,8 @@
-import type { ConnectorContext, Offered, Receipt, Rejection, Sink } from "../../src/connector.ts";
+import type { ConnectorContext, Offered, Receipt, Rejection, Remembered, Sink } from "../../src/connector.ts";
+import { ConfigError } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import { createAlone } from "./alone.ts";
-import { openBook, sealed, toSeal, withSeals } from "./book.ts";
+import { isCompacting, openBook, sealed, toSeal, withSeals } from "./book.ts";
 import type { ParquetConfig } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
 import { createGathering, type Gathering } from "./gathering.ts";
@@ -9,28 +10,31 @@ import { createHand, Untold } from "./hand.ts";
 import { createLakeStore } from "./lake-store.ts";
 import { createPlainFormat } from "./plain-format.ts";
 import { agreeOnSchemas } from "./schemas.ts";
-import { sealDay } from "./seal-day.ts";
+import { listMergedDay, sealDay } from "./seal-day.ts";
 import { type Seal, sealIn } from "./sealed-day.ts";
 import type { Arrived } from "./table-format.ts";
+import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
 /** Events of one write at most. */
 const MAX_BATCH = 5_000;
-/** A year of backfill is many days to seal: new ones are begun for so long before what is offered has its turn, milliseconds. */
-const SEALING_MS = 500;
-/** How often it is looked, at least, whether something is old enough or a day is to be sealed; in milliseconds. */
+/** A year of backfill is many days to compact: new ones are begun for so long before what is offered has its turn, milliseconds. */
+const COMPACTING_MS = 500;
+/** How often it is looked, at least, whether something is old enough or a day is to be compacted; in milliseconds. */
 const LOOK_MS = 5_000;
 
 /** Accepted means: the rows are in the lake, in files that are whole. Until then events are only gathered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
-  const { clock, memory } = context;
+  const { clock, log, memory } = context;
   const { store, ...lake } = createLakeStore(config, clock);
   const format =
     config.table_format === "delta"
       ? createDeltaFormat(store, context)
-      : createPlainFormat({ store, memory });
+      : createPlainFormat({ store, memory, clock });
   const alone = createAlone(format, store.where);
   const arrived: Arrived = new Map();
   let gathering: Gathering | null = null;
+  let upkeep: Upkeep | null = null;
+  let isPrepared = false;
   let seals: readonly Seal[] = [];
 
   /** At the start, and after every failure: what is remembered counts, and what is offered from the cursor on. */
@@ -38,13 +42,24 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (gathering !== null) return gathering;
     alone.forget();
     await agreeOnSchemas(store, format, signal);
+    if (!isPrepared) await format.prepare(signal);
+    isPrepared = true;
     const book = await openBook(context, store, signal);
-    if (book.compaction !== null) await format.finishCompaction(book.compaction, signal);
+    if (book.compactions.length > 0) await format.finishCompaction(book.compactions, signal);
     seals = book.seals;
+    upkeep ??= createUpkeep({
+      book,
+      format,
+      clock,
+      onMerged: (day, until) => listMergedDay(day, { ...toolsFor(until), hasLedger }),
+    });
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     gathering = createGathering({ book, store, format, memory, clock, arrived, maxRows, maxAgeMs });
     return gathering;
   }
+
+  const toolsFor = (signal: AbortSignal) => ({ store, format, clock, signal });
+  const hasLedger = context.followsHistory === true;
 
   async function orForget<T>(work: () => Promise<T>): Promise<T> {
     try {
@@ -72,7 +87,32 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (done === null) return null;
     alone.forget();
     seals = withSeals(seals, done.seals);
-    return done.remember;
+    return new Map([...done.remember, ...(upkeep?.landed(done.partitions) ?? [])]);
+  }
+
+  /** Finalizes a day, or does a part of the hourly compaction; null where nothing is due. */
+  async function compactNext(signal: AbortSignal): Promise<Remembered | null> {
+    const [seal, ...rest] = seals;
+    if (seal === undefined) {
+      const done = await upkept(signal);
+      if (done !== null) alone.forget();
+      return done;
+    }
+    await sealDay(seal, toolsFor(signal));
+    alone.forget();
+    seals = rest;
+    return sealed(seal);
+  }
+
+  /** A file that cannot be read keeps its day from being compacted, and nothing else. */
+  async function upkept(signal: AbortSignal): Promise<Remembered | null> {
+    try {
+      return (await upkeep?.step(signal)) ?? null;
+    } catch (error) {
+      if (!(error instanceof ConfigError) || (await isCompacting(memory))) throw error;
+      log.warn({ err: error }, "files of a day could not be compacted; this is tried again in an hour");
+      return new Map();
+    }
   }
 
   /** What comes again, or stands nowhere in the log. */
@@ -87,9 +127,10 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
       hand.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
     await alone.land(hand, signal);
+    const loose = upkeep?.landed(hand.portions().map(({ partition }) => partition)) ?? [];
     const more = batch.map(sealIn).filter((seal) => seal !== null);
     seals = withSeals(seals, more);
-    return { rejected, remember: toSeal(more) };
+    return { rejected, remember: new Map([...toSeal(more), ...loose]) };
   }
 
   return {
@@ -118,18 +159,15 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
         const remember = settled(here);
         if (remember !== null) return { remember, settled: true, inMs };
         // A file that may have to be made again must not be made a part of another one.
-        if (seals.length === 0 || !here.isSettled) return { inMs };
+        if (!here.isSettled) return { inMs };
         const done = new Map<string, unknown>();
-        const untilMs = clock.monotonic() + SEALING_MS;
+        const untilMs = clock.monotonic() + COMPACTING_MS;
         do {
-          const [seal, ...rest] = seals;
-          if (seal === undefined) break;
-          await sealDay(seal, { store, format, clock, signal });
-          alone.forget();
-          seals = rest;
-          for (const [key, value] of sealed(seal)) done.set(key, value);
+          const step = await compactNext(signal);
+          if (step === null) break;
+          for (const [key, value] of step) done.set(key, value);
         } while (clock.monotonic() < untilMs);
-        return { remember: done, inMs };
+        return done.size === 0 ? { inMs } : { remember: done, inMs };
       });
     },
 

@@ -19,16 +19,27 @@ export interface TableFormat {
   land(landing: LandingWork, signal: AbortSignal): Promise<readonly string[]>;
   /** Takes away what was put, or may have been, for a landing and is no part of the lake. */
   discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
-  /** Keys of the files whose rows count, ascending. */
-  filesOf(partition: Partition, signal: AbortSignal): Promise<readonly string[]>;
+  /** Files whose rows count, ascending by key. */
+  filesOf(partition: Partition, signal: AbortSignal): Promise<readonly StoredFile[]>;
+  /** All partitions of a table that is divided. Takes the signal anew for each step, since a caller may pause for long. */
+  partitions(table: Table, signal: () => AbortSignal): AsyncGenerator<Partition>;
   /** The content of one of them; null where somebody has taken it away meanwhile, which a log does not allow. */
   read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
-  /** Makes one file of those in a partition, sorted, each row once. */
+  /** Merges the files of a partition into one, sorted, each row once. */
   compact(partition: Partition, signal: AbortSignal): Promise<void>;
-  /** Makes good what a crash has left of a compaction. */
-  finishCompaction(compaction: Compaction, signal: AbortSignal): Promise<void>;
+  /** Joins the small files of some partitions of a table, as they are, into one file for each. */
+  join(table: Table, partitions: readonly Partition[], signal: AbortSignal): Promise<void>;
+  /** Completes or undoes the compactions that a crash has cut off. */
+  finishCompaction(compactions: readonly Compaction[], signal: AbortSignal): Promise<void>;
+  /** Called once after the start: mends what an earlier version has left, and what somebody has removed. */
+  prepare(signal: AbortSignal): Promise<void>;
   /** Called every few seconds: removes what no reader needs any more, where it is time to. */
   tidy?(signal: AbortSignal): Promise<void>;
+}
+
+export interface StoredFile {
+  readonly key: string;
+  readonly bytes: number;
 }
 
 export interface LandingRows {

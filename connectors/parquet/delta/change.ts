@@ -16,7 +16,8 @@ export interface AddedFile {
   readonly bytes: number;
   readonly rows: number;
   readonly partitionValues: PartitionValues;
-  readonly stats: Statistics;
+  /** Absent where nobody has looked at the rows. */
+  readonly stats?: Statistics;
 }
 
 export interface Change {

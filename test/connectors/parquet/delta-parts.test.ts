@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import type { Compaction } from "#connectors/parquet/book.ts";
 import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
 import { createHand } from "#connectors/parquet/hand.ts";
 import { partitionOf, undivided } from "#connectors/parquet/paths.ts";
@@ -62,12 +63,12 @@ test("removes the file of a compaction that a crash cut off before its commit", 
   await land(2);
   faults.set("putIfAbsent value/_delta_log/00000000000000000002.json", "refused");
   await expect(format.compact(PARTITION, never())).rejects.toThrow(Retryable);
-  const compaction = (await memory.all<{ result: string; sources: string[] }>()).get("compaction");
+  const [compaction] = (await memory.get<readonly Compaction[]>("compaction")) ?? [];
   expect(files()).toHaveLength(3);
   expect(files()).toContain(compaction?.result);
   faults.clear();
   const next = createDeltaFormat(store, { ...contextFor("lake"), memory });
-  await next.finishCompaction({ result: compaction?.result ?? "", sources: [] }, never());
+  await next.finishCompaction([{ result: compaction?.result ?? "", sources: [] }], never());
   expect(files()).toHaveLength(2);
   expect((await memory.all()).get("compaction")).toBeUndefined();
   await next.compact(PARTITION, never());

@@ -18,8 +18,8 @@ function gathering({ landings = [] as readonly Landing[], maxRows = 2, maxAgeMs 
   const clock = createVirtualClock(0);
   const { memory } = contextFor("lake");
   const here = createGathering({
-    book: { life: "life", landings, seals: [], compaction: null },
-    format: createPlainFormat({ store, memory }),
+    book: { life: "life", landings },
+    format: createPlainFormat({ store, memory, clock }),
     arrived: new Map(),
     ...{ store, memory, clock, maxRows, maxAgeMs },
   });

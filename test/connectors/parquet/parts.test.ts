@@ -3,11 +3,12 @@ import type { FileHandle } from "node:fs/promises";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { rowsOfFiles } from "#connectors/parquet/changing.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
 import { ParquetConfig, S3Config } from "#connectors/parquet/config.ts";
 import { parquet } from "#connectors/parquet/definition.ts";
 import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
-import { parquetOf, readParquet, rowsOf } from "#connectors/parquet/parquet-file.ts";
+import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { endpointOf, failureOfAnswer, prefixOf } from "#connectors/parquet/s3-answer.ts";
 import { agreeOnSchemas } from "#connectors/parquet/schemas.ts";
@@ -87,7 +88,7 @@ describe("columns", () => {
     expect([...sorting(columns)([6, 1])]).toEqual([1, 6]);
   });
 
-  test("keep of rows with one key the one that was observed last", () => {
+  test("keep of rows with one key the one that was observed last", async () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, time: number, observedAt: number, position: number): Row => [
       ...[meter, time, position, null, position, null],
@@ -101,7 +102,7 @@ describe("columns", () => {
       row("b", 1, 1, 7),
     ])
       columns.add(each);
-    expect([...sortedOnce(columns)]).toEqual([2, 3, 4]);
+    expect([...(await sortedOnce(columns))]).toEqual([2, 3, 4]);
   });
 });
 
@@ -114,9 +115,7 @@ describe("a file", () => {
   }
 
   async function readAs(table: Table, bytes: Uint8Array): Promise<readonly Row[]> {
-    const rows: Row[] = [];
-    await readParquet(bytes, { table, add: (row) => rows.push(row) }, "lake/x.parquet");
-    return rows;
+    return rowsOfFiles(table, ["lake/x.parquet"], async () => bytes, String);
   }
 
   test.each([0, 1, 9_999, 10_000, 20_001])("of %i rows is read as it was written", async (count) => {
@@ -367,7 +366,7 @@ describe("a lake in memory", () => {
   async function lake() {
     const store = createMemoryStore();
     const context = contextFor("lake");
-    const format = createPlainFormat({ store, memory: context.memory });
+    const format = createPlainFormat({ store, memory: context.memory, clock: context.clock });
     return { store, format, clock: context.clock };
   }
 

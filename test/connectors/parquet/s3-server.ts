@@ -218,10 +218,24 @@ function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): 
   const all = [...objects.keys()]
     .filter((key) => key.startsWith(prefix) && Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0)
     .sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+  const shownAs = (key: string) => encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
+  // With a delimiter a page has the folders instead, each as one of its entries.
+  if (query.get("delimiter") === "/") {
+    const rests = all.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
+    const names = [...new Set(rests.map((rest) => `${prefix}${rest.slice(0, rest.indexOf("/"))}/`))];
+    // The token is the last name of the page before, so that all its keys are passed over.
+    const left = names.filter((name) => name > after || after === "");
+    const shown = left
+      .slice(0, most)
+      .map((name) => `<CommonPrefixes><Prefix>${shownAs(name)}</Prefix></CommonPrefixes>`);
+    const isCutHere = left.length > most;
+    const token = isCutHere ? `<NextContinuationToken>${left[most - 1]}</NextContinuationToken>` : "";
+    return `<?xml version="1.0"?><ListBucketResult><IsTruncated>${isCutHere}</IsTruncated>${token}${shown.join("")}</ListBucketResult>`;
+  }
   const page = all.slice(0, most);
   const isCut = all.length > most;
   const contents = page.map((key) => {
-    const shown = encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
+    const shown = shownAs(key);
     return `<Contents><Key>${shown}</Key><Size>${objects.get(key)?.length}</Size></Contents>`;
   });
   const next = isCut ? `<NextContinuationToken>${page.at(-1)}</NextContinuationToken>` : "";

@@ -7,7 +7,7 @@ export type Fault = "none" | "refused" | "answer lost" | "denied";
 export interface MemoryStore extends ObjectStore {
   readonly objects: ReadonlyMap<string, Uint8Array>;
   /** By kind of call, how often it was made. */
-  readonly calls: Readonly<Record<"put" | "putIfAbsent" | "get" | "list" | "remove", number>>;
+  readonly calls: Readonly<Record<"put" | "putIfAbsent" | "get" | "list" | "folders" | "remove", number>>;
   text(key: string): string;
   write(key: string, content: string | Uint8Array): void;
 }
@@ -18,7 +18,7 @@ export function createMemoryStore(
   pause: () => Promise<void> = () => Promise.resolve(),
 ): MemoryStore {
   const objects = new Map<string, Uint8Array>();
-  const calls = { put: 0, putIfAbsent: 0, get: 0, list: 0, remove: 0 };
+  const calls = { put: 0, putIfAbsent: 0, get: 0, list: 0, folders: 0, remove: 0 };
 
   async function done<T>(
     call: keyof typeof calls,
@@ -60,6 +60,12 @@ export function createMemoryStore(
           .map(([key, { length }]) => ({ key, bytes: length }))
           .toSorted((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
       ),
+    folders: (prefix, signal) =>
+      done("folders", prefix, signal, () => {
+        const below = [...objects.keys()].filter((key) => key.startsWith(prefix));
+        const names = below.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
+        return [...new Set(names.map((rest) => rest.slice(0, rest.indexOf("/"))))].sort();
+      }),
     remove: (key, signal) => done("remove", key, signal, () => void objects.delete(key)),
   };
 }

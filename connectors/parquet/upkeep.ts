@@ -1,0 +1,168 @@
+import type { Clock } from "../../src/clock.ts";
+import type { Remembered } from "../../src/connector.ts";
+import { TABLES } from "../../src/lake/tables.ts";
+import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./book.ts";
+import { FIRST_DAY, isDivided, type Partition, partitionOf } from "./paths.ts";
+import type { TableFormat } from "./table-format.ts";
+
+/**
+ * Compacts the files of each day and site, whether or not a ledger of history exists.
+ *
+ *     a landing settles ─► its days are loose ─► once an hour: join their small files
+ *                                           └─► the day is over, and nothing has landed in it for an hour:
+ *                                               merge each table into one file, write the manifest, forget the day
+ *
+ * Which days are loose is remembered in the transaction that settles a landing, so a crash forgets none, and a worker that
+ * was off for a week goes on with those of then. A state that remembers no pass looks through the whole lake once.
+ */
+export interface Upkeep {
+  /** Rows have landed in these partitions: returns what is to be remembered with the settlement. */
+  landed(partitions: Iterable<Partition>): Remembered;
+  /** Does a part of what is due, one day or one table; null where nothing is due. What fails waits for the next pass. */
+  step(signal: AbortSignal): Promise<Remembered | null>;
+}
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** A day that goes on to get rows is merged at the latest so long after it was over, and then once in that time. */
+const MOST_WAIT_MS = DAY_MS;
+/** Partitions of one table that are joined in one step: one commit of a Delta table. */
+const JOINED_AT_ONCE = 50;
+
+type Work = { readonly join: readonly Partition[] } | { readonly merge: string };
+
+export function createUpkeep(options: {
+  readonly book: Pick<Book, "loose" | "compactedAtMs">;
+  readonly format: TableFormat;
+  readonly clock: Clock;
+  /** All tables of the day have been merged. */
+  readonly onMerged: (day: LooseDay, signal: AbortSignal) => Promise<void>;
+}): Upkeep {
+  const { book, clock, format, onMerged } = options;
+  const loose = new Map(book.loose);
+  /** When rows last landed in a day, on the monotonic clock; of days from before the start by the wall clock of then. */
+  const landedAt = new Map<string, number>();
+  const startMs = clock.monotonic();
+  const wallMs = clock.now();
+  for (const [key, day] of loose) landedAt.set(key, startMs - since(day.lastMs, wallMs));
+  /** When the last pass began, on the monotonic clock. */
+  let passMs = startMs - (book.compactedAtMs === null ? HOUR_MS : since(book.compactedAtMs, wallMs));
+  let passWallMs = wallMs;
+  let work: Work[] | null = null;
+  let search = book.compactedAtMs === null ? allDays() : null;
+  let searching: AbortSignal = AbortSignal.abort();
+
+  async function* allDays(): AsyncGenerator<Partition> {
+    for (const table of TABLES) {
+      if (table.keeping === "append" && isDivided(table)) yield* format.partitions(table, () => searching);
+    }
+  }
+
+  /** Notes one partition of the lake that another state, or an earlier version, has left; false when all are noted. */
+  async function searchOn(signal: AbortSignal): Promise<boolean> {
+    if (search === null) return false;
+    searching = signal;
+    const { done, value } = await search.next();
+    if (done === true) {
+      search = null;
+      return false;
+    }
+    if (value.of !== null && value.of.day !== FIRST_DAY) note(value, 0, startMs - HOUR_MS);
+    return true;
+  }
+
+  /** Returns the key of the day. */
+  function note({ of, table }: Partition, lastMs: number, monotonicMs: number): string | null {
+    if (of === null || of.day === null) return null;
+    const { day, site } = of;
+    const key = dayKey(day, site);
+    const known = loose.get(key);
+    const tables = known?.tables.includes(table.name) ? known.tables : [...(known?.tables ?? []), table.name];
+    const latestMs = Math.max(lastMs, known?.lastMs ?? lastMs);
+    loose.set(key, { site, day, tables, sinceMs: known?.sinceMs ?? lastMs, lastMs: latestMs });
+    landedAt.set(key, Math.max(monotonicMs, landedAt.get(key) ?? monotonicMs));
+    return key;
+  }
+
+  function isToBeMerged(key: string, { day, sinceMs }: LooseDay): boolean {
+    const nowMs = clock.now();
+    const endMs = Date.parse(day) + DAY_MS;
+    if (nowMs < endMs) return false;
+    const isQuiet = clock.monotonic() - (landedAt.get(key) ?? 0) >= HOUR_MS;
+    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MOST_WAIT_MS;
+  }
+
+  /** What is to be done in this pass, the oldest day first. */
+  function plan(beforeMs: number): Work[] {
+    const merges: Work[] = [];
+    const joins = new Map<string, Partition[]>();
+    for (const [key, day] of [...loose].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+      if (isToBeMerged(key, day)) {
+        merges.push({ merge: key });
+        continue;
+      }
+      if ((landedAt.get(key) ?? 0) < beforeMs) continue;
+      for (const partition of partitionsOf(day)) {
+        const { name } = partition.table;
+        joins.set(name, [...(joins.get(name) ?? []), partition]);
+      }
+    }
+    const parts = [...joins.values()].flatMap((all) => inParts(all, JOINED_AT_ONCE));
+    return [...parts.map((join) => ({ join })), ...merges];
+  }
+
+  async function merge(key: string, signal: AbortSignal): Promise<Remembered> {
+    const day = loose.get(key);
+    // Rows may have landed since the pass began; then the day waits for the next one.
+    if (day === undefined || !isToBeMerged(key, day)) return new Map();
+    for (const partition of partitionsOf(day)) await format.compact(partition, signal);
+    await onMerged(day, signal);
+    loose.delete(key);
+    landedAt.delete(key);
+    return toCompact(new Map([[key, null]]));
+  }
+
+  return {
+    landed(partitions) {
+      const keys = new Set<string>();
+      for (const partition of partitions) {
+        const key = note(partition, clock.now(), clock.monotonic());
+        if (key !== null) keys.add(key);
+      }
+      return toCompact(new Map([...keys].map((key) => [key, loose.get(key) ?? null])));
+    },
+
+    async step(signal) {
+      // A pass that takes longer than an hour begins again: the open day comes first, and what is left is still loose.
+      if (clock.monotonic() - passMs >= HOUR_MS) {
+        if (await searchOn(signal)) return new Map();
+        const beforeMs = passMs;
+        [passMs, passWallMs] = [clock.monotonic(), clock.now()];
+        work = plan(beforeMs);
+      }
+      if (work === null) return null;
+      const next = work.shift();
+      if (next === undefined) {
+        work = null;
+        return compactedAt(passWallMs);
+      }
+      if ("merge" in next) return merge(next.merge, signal);
+      const [partition] = next.join;
+      if (partition !== undefined) await format.join(partition.table, next.join, signal);
+      return new Map();
+    },
+  };
+}
+
+/** Milliseconds from one wall time to another; by a clock that was set back, as long as a pass waits. */
+function since(thenMs: number, nowMs: number): number {
+  return nowMs < thenMs ? HOUR_MS : nowMs - thenMs;
+}
+
+function partitionsOf({ day, site, tables }: LooseDay): readonly Partition[] {
+  return TABLES.filter(({ name }) => tables.includes(name)).map((table) => partitionOf(table, day, site));
+}
+
+function inParts<T>(all: readonly T[], size: number): readonly T[][] {
+  return Array.from({ length: Math.ceil(all.length / size) }, (_, n) => all.slice(n * size, n * size + size));
+}
