@@ -1,5 +1,5 @@
 import { type Columns, createColumns, sortedOnce } from "./columns.ts";
-import { joinedParquet, parquetOf, readParquet, rowsOf } from "./parquet-file.ts";
+import { type Bounds, joinedParquet, parquetOf, readParquet, rowsOf } from "./parquet-file.ts";
 import type { Partition } from "./paths.ts";
 import type { StoredFile } from "./table-format.ts";
 
@@ -30,8 +30,10 @@ export interface Compacted {
   /** Rows in the file, and how many its sources had. */
   readonly rows: number;
   readonly sourceRows: number;
-  /** The rows by column and their order in the file; null where nothing was decoded. */
-  readonly sorted: { readonly columns: Columns; readonly rows: Uint32Array } | null;
+  /** The rows by column and their order in the file; of a file whose rows were not decoded, the bounds of its columns. */
+  readonly content:
+    | { readonly columns: Columns; readonly order: Uint32Array }
+    | { readonly bounds: readonly Bounds[] };
 }
 
 export interface CompactionTools {
@@ -72,7 +74,7 @@ export async function merge(
       bytes: await parquetOf(all, rows),
       rows: rows.length,
       sourceRows: all.length,
-      sorted: { columns: all, rows },
+      content: { columns: all, order: rows },
     });
   }
 
@@ -118,6 +120,6 @@ export async function join(
   if (found.length < 2) return null;
   const done = await joinedParquet(table, found);
   if (done === null) return null;
-  const { bytes, rows } = done;
-  return { sources: found.map(({ key }) => key), bytes, rows, sourceRows: rows, sorted: null };
+  const { bounds, bytes, rows } = done;
+  return { sources: found.map(({ key }) => key), bytes, rows, sourceRows: rows, content: { bounds } };
 }

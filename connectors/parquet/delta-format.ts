@@ -8,7 +8,7 @@ import { replacementOf, rowsOfFiles } from "./changing.ts";
 import type { Columns } from "./columns.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
 import { type AddedFile, NOTHING } from "./delta/change.ts";
-import { statisticsOf } from "./delta/statistics.ts";
+import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
 import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { Change, Portion } from "./hand.ts";
 import { digestOf, putPortions } from "./landing.ts";
@@ -152,13 +152,15 @@ export function createDeltaFormat(
     );
     await memory.put(compacting(results.map((result) => ({ result, sources: [] }))));
     const add: AddedFile[] = [];
-    for (const [n, { bytes, partition, rows, sorted }] of all.entries()) {
+    for (const [n, { bytes, content, partition, rows }] of all.entries()) {
       const key = results[n] ?? "";
       await store.put(key, bytes, signal);
-      // Of files that were only joined nobody has looked at the rows: a reader opens them without a look at bounds.
-      if (sorted === null)
-        add.push({ key, bytes: bytes.length, rows, partitionValues: valuesOf(partition.of) });
-      else add.push(await added(key, bytes.length, partition, sorted.columns, sorted.rows));
+      if ("columns" in content) {
+        add.push(await added(key, bytes.length, partition, content.columns, content.order));
+      } else {
+        const stats = statisticsFrom(table, content.bounds);
+        add.push({ key, bytes: bytes.length, rows, partitionValues: valuesOf(partition.of), stats });
+      }
     }
     const isTheSame = all.every(({ rows, sourceRows }) => rows === sourceRows);
     const { outcome } = await deltaOf(table).commit(

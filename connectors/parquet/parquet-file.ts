@@ -78,7 +78,7 @@ function newFile(table: Table) {
 export async function joinedParquet(
   table: Table,
   files: readonly Named[],
-): Promise<{ readonly bytes: Uint8Array; readonly rows: number } | null> {
+): Promise<Joined | null> {
   const pause = createPauses();
   const { file, writer } = newFile(table);
   for (const { bytes, name } of files) {
@@ -100,7 +100,61 @@ export async function joinedParquet(
     }
   }
   await file.finish();
-  return { bytes: writer.getBytes(), rows: Number(file.num_rows) };
+  const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
+  const bounds = table.columns.map(({ type }, place) =>
+    boundsOf(
+      type,
+      groups.flatMap(({ columns }) => columns[place] ?? []),
+    ),
+  );
+  return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
+}
+
+export interface Joined {
+  readonly bytes: Uint8Array;
+  readonly rows: number;
+  /** In the order of the table's columns. */
+  readonly bounds: readonly Bounds[];
+}
+
+/** The lowest and the highest cell of a column; both null where no cell has a value, or the file does not state them. */
+export interface Bounds {
+  readonly min: Cell;
+  readonly max: Cell;
+  readonly nulls: number;
+}
+
+function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
+  let bounds: Bounds = { min: null, max: null, nulls: 0 };
+  let isStated = type !== "boolean";
+  for (const { meta_data } of chunks) {
+    const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } =
+      meta_data?.statistics ?? {};
+    const nulls = bounds.nulls + Number(null_count ?? 0);
+    const [min, max] = [statedAs(type, min_value), statedAs(type, max_value)];
+    const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
+    if (min === null || max === null || !isExact) {
+      isStated &&= isExact && Number(null_count) === Number(meta_data?.num_values);
+      bounds = { ...bounds, nulls };
+    } else {
+      bounds = { min: outermost(bounds.min, min, -1), max: outermost(bounds.max, max, 1), nulls };
+    }
+  }
+  return isStated ? bounds : { min: null, max: null, nulls: bounds.nulls };
+}
+
+/** The lower of two cells of one type by `sign` -1, the higher by 1; texts are compared by their UTF-8 bytes. */
+function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
+  if (a === null) return b;
+  const isText = typeof a === "string" && typeof b === "string";
+  const order = isText ? Buffer.compare(Buffer.from(a), Buffer.from(b)) : Number(a) - Number(b);
+  return order * sign >= 0 ? a : b;
+}
+
+function statedAs(type: ColumnType, value: unknown): Cell {
+  if (value instanceof Uint8Array) return new TextDecoder().decode(value);
+  if (typeof value === "bigint") return type === "time" ? Number(value) / 1_000 : Number(value);
+  return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
 /** A file's content, and its name for a person. */

@@ -16,8 +16,7 @@ export interface AddedFile {
   readonly bytes: number;
   readonly rows: number;
   readonly partitionValues: PartitionValues;
-  /** Absent where nobody has looked at the rows. */
-  readonly stats?: Statistics;
+  readonly stats: Statistics;
 }
 
 export interface Change {

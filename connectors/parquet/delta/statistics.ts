@@ -45,6 +45,24 @@ export async function statisticsOf(
   return { minValues, maxValues, nullCount };
 }
 
+/** The same from the bounds of columns that are known already, in the order of the table. */
+export function statisticsFrom(
+  table: Table,
+  bounds: readonly { readonly min: Cell; readonly max: Cell; readonly nulls: number }[],
+): Statistics {
+  const minValues: Record<string, Bound> = {};
+  const maxValues: Record<string, Bound> = {};
+  const nullCount: Record<string, number> = {};
+  for (const [place, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
+    const { max = null, min = null, nulls = 0 } = bounds[place] ?? {};
+    nullCount[name] = nulls;
+    if (min === null || max === null || typeof min === "boolean" || typeof max === "boolean") continue;
+    minValues[name] = shown(type, min, cutBelow);
+    maxValues[name] = shown(type, max, cutAbove);
+  }
+  return { minValues, maxValues, nullCount };
+}
+
 async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => Cell) {
   let nulls = 0;
   let min: Bound | null = null;

@@ -19,7 +19,7 @@ test("a large day becomes several files, and one that is cut off in the middle i
   onTestFinished(() => s3.close());
   const engine = createEngine(inS3(s3, { max_rows: 6 }));
   engine.log.push(...Array.from({ length: 24 }, (_, n) => valueEvent(n, `1004${n % 3}`)));
-  await engine.finish(6);
+  while ((await engine.offer(6)) > 0);
   const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
   const { folder } = partition;
   expect(keysIn(folder)).toHaveLength(4);

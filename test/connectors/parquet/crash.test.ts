@@ -105,9 +105,10 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     const restored = createEngine(config, copy);
     restored.cursor = 2;
     restored.log.push(valueEvent(1), valueEvent(2), valueEvent(33), valueEvent(34));
-    await told(restored, () => 10);
+    await restored.offer(10);
     expect([...s3.objects.keys()].filter(ofValues)).toHaveLength(3);
     for (const name of names) expect(s3.objects.has(name)).toBe(true);
+    await told(restored, () => 10);
     const rows = (await lakeOf(s3, "value")).map((row) => row.event_id);
     expect(rows.toSorted()).toEqual([1, 2, 3, 4, 33, 34].map((n) => valueEvent(n).id).toSorted());
   });

@@ -1,0 +1,140 @@
+import { mkdirSync, readdirSync } from "node:fs";
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { systemClock } from "#src/clock.ts";
+import { type Event, makeEvent } from "#src/event.ts";
+import { eventIn, eventText } from "#src/stored-event.ts";
+import { contextFor, never } from "../../connectors/context.ts";
+import { usedBy } from "../process-use.ts";
+import { live, plant, type Workload } from "./workloads.ts";
+
+/**
+ * Lands one workload in steps of 15 minutes, with the hourly compaction of the open day and the merge of the days that are
+ * over, and prints what it cost as JSON: `compact.ts <live or plant> <values> <folder> <plain or delta> [sealed]`. With
+ * `sealed` the ledger accounts for each day at the end, otherwise nothing does.
+ */
+export interface CompactedLake {
+  readonly values: number;
+  /** User and system of all threads: up to the last landing with the hourly compaction, and the merge of the days. */
+  readonly landingMs: number;
+  readonly mergeMs: number;
+  /** The event loop stood still for so long at most, in milliseconds. */
+  readonly longestStopMs: number;
+  /** Files of one table, site and day at most: before the merge, and after it. */
+  readonly filesBefore: number;
+  readonly filesAfter: number;
+  readonly peakBytes: number;
+}
+
+const QUARTER_MS = 15 * 60_000;
+const HOUR_MS = 4 * QUARTER_MS;
+/** Values of a step: 15 minutes of 20 tags every 3 s. */
+const STEP = 6_000;
+const MOST_TICKS = 10_000;
+
+const [workload = "", count = "0", folder = "", format = "plain", sealed = ""] = process.argv.slice(2);
+mkdirSync(folder, { recursive: true });
+let passedMs = 0;
+const clock = {
+  ...systemClock,
+  now: () => systemClock.now() + passedMs,
+  monotonic: () => systemClock.monotonic() + passedMs,
+};
+const config = ParquetConfig.parse({ folder, table_format: format });
+const sink = createParquetSink(config, contextFor("lake", clock));
+const stops = monitorEventLoopDelay({ resolution: 1 });
+let longestStopMs = 0;
+
+async function counted(work: () => Promise<unknown>): Promise<number> {
+  const before = process.cpuUsage();
+  stops.reset();
+  stops.enable();
+  await work();
+  await new Promise((resolve) => setTimeout(resolve, 2));
+  stops.disable();
+  if (stops.count > 0) longestStopMs = Math.max(longestStopMs, stops.max / 1e6);
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1_000;
+}
+
+async function ticks(): Promise<void> {
+  for (let n = 0; n < MOST_TICKS; n++) {
+    const { remember, settled } = (await sink.tick?.(never())) ?? {};
+    if (remember === undefined && settled !== true) return;
+  }
+  throw new Error("The sink never ends its work.");
+}
+
+function* steps(events: Workload): Generator<readonly Event[]> {
+  let step: Event[] = [];
+  let values = 0;
+  for (const each of events) {
+    step.push(eventIn(eventText(each.event)));
+    values += each.values;
+    if (values < STEP) continue;
+    yield step;
+    [step, values] = [[], 0];
+  }
+  if (step.length > 0) yield step;
+}
+
+const days = new Set<string>();
+let values = 0;
+let position = 0;
+async function write(batch: readonly Event[]): Promise<void> {
+  const committedAt = batch.map(() => new Date(clock.now()).toISOString());
+  const positions = batch.map((_, n) => position + n + 1);
+  position += batch.length;
+  for (let n = 0; n < batch.length; n += 5_000) {
+    const part = { positions: positions.slice(n, n + 5_000), committedAt: committedAt.slice(n, n + 5_000) };
+    await sink.write(batch.slice(n, n + 5_000), never(), undefined, { ...part, again: false });
+  }
+}
+
+function mostFiles(): number {
+  const found = new Map<string, number>();
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !/\/date=/.test(entry.parentPath) || !entry.name.endsWith(".parquet")) continue;
+    found.set(entry.parentPath, (found.get(entry.parentPath) ?? 0) + 1);
+  }
+  return Math.max(0, ...found.values());
+}
+
+await sink.open(never());
+await ticks();
+let landingMs = 0;
+for (const batch of steps(workload === "live" ? live(Number(count)) : plant(3_000, Number(count)))) {
+  for (const event of batch) days.add(`${event.siteid ?? ""} ${event.time.slice(0, 10)}`);
+  landingMs += await counted(() => write(batch));
+  passedMs += QUARTER_MS;
+  landingMs += await counted(ticks);
+}
+values = Number(count);
+const filesBefore = mostFiles();
+let mergeMs = 0;
+if (sealed !== "") {
+  const seals = [...days].map((word) => daySealed(word.split(" ")[0] ?? "", word.split(" ")[1] ?? ""));
+  mergeMs += await counted(() => write(seals));
+  mergeMs += await counted(ticks);
+}
+for (let hour = 0; hour < 3; hour++) {
+  passedMs += HOUR_MS;
+  mergeMs += await counted(ticks);
+}
+await sink.close();
+
+function daySealed(site: string, date: string): Event {
+  const data = { date, revision: 1 } as unknown as Event<"audit-head">["data"];
+  return makeEvent({
+    ...{ type: "day-sealed" as "audit-head", source: "/sources/main", subject: `site/${site}/day/${date}` },
+    ...{ time: `${date}T00:00:00.000Z`, siteId: Number(site), data, facts: [date, 1] },
+  });
+}
+
+const filesAfter = format === "delta" ? 0 : mostFiles();
+const lake: CompactedLake = {
+  ...{ values, landingMs, mergeMs, longestStopMs, filesBefore, filesAfter },
+  peakBytes: usedBy(process.pid).peakBytes,
+};
+process.stdout.write(`${JSON.stringify(lake)}\n`);
