@@ -1,5 +1,5 @@
 import { type Cell, type Column, placeOf, type Row, type Table } from "../../src/lake/table.ts";
-import { createPauses } from "./pauses.ts";
+import { pause } from "./pauses.ts";
 
 /**
  * Rows of one table as columns: a text is the number of a word, everything else a place in a typed array. A row of
@@ -97,11 +97,10 @@ export function sorting(columns: Columns): (rows: readonly number[]) => Uint32Ar
  */
 export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const { table } = columns;
-  const pause = createPauses();
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
   const isSameThing = columns.comparing(table.key);
-  const rows = await mergedRuns(columns.length, compare, pause);
+  const rows = await mergedRuns(columns.length, compare);
   const once = new Uint32Array(rows.length);
   let kept = 0;
   for (let n = 0; n < rows.length; n++) {
@@ -116,11 +115,7 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
 const ROWS_AT_ONCE = 1_000;
 
 /** Sorts the rows 0 to `length`, not included, by merging ascending runs in pairs until one is left. */
-async function mergedRuns(
-  length: number,
-  compare: Comparing,
-  pause: () => Promise<void>,
-): Promise<Uint32Array> {
+async function mergedRuns(length: number, compare: Comparing): Promise<Uint32Array> {
   let rows = Uint32Array.from({ length }, (_, row) => row);
   let starts: number[] = [];
   for (let n = 0; n < length; n++) {

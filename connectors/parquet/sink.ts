@@ -9,6 +9,7 @@ import { createGathering, type Gathering } from "./gathering.ts";
 import { createHand, Untold } from "./hand.ts";
 import { createLakeStore } from "./lake-store.ts";
 import { createPlainFormat } from "./plain-format.ts";
+import { pause } from "./pauses.ts";
 import { agreeOnSchemas } from "./schemas.ts";
 import { listMergedDay, sealDay } from "./seal-day.ts";
 import { type Seal, sealIn } from "./sealed-day.ts";
@@ -188,6 +189,7 @@ async function taken(
   const rejected: Rejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
+      await pause();
       await take(event, index);
     } catch (error) {
       if (!(error instanceof Untold)) throw error;

@@ -19,8 +19,9 @@ export interface CompactedLake {
   /** User and system of all threads: up to the last landing with the hourly compaction, and the merge of the days. */
   readonly landingMs: number;
   readonly mergeMs: number;
-  /** The event loop stood still for so long at most, in milliseconds. */
-  readonly longestStopMs: number;
+  /** The event loop stood still for so long at most, in milliseconds, in each of the two. */
+  readonly landingStopMs: number;
+  readonly mergeStopMs: number;
   /** Files of one table, site and day at most: before the merge, and after it. */
   readonly filesBefore: number;
   readonly filesAfter: number;
@@ -44,16 +45,16 @@ const clock = {
 const config = ParquetConfig.parse({ folder, table_format: format });
 const sink = createParquetSink(config, contextFor("lake", clock));
 const stops = monitorEventLoopDelay({ resolution: 1 });
-let longestStopMs = 0;
+const longestMs = { landing: 0, merge: 0 };
 
-async function counted(work: () => Promise<unknown>): Promise<number> {
+async function counted(phase: "landing" | "merge", work: () => Promise<unknown>): Promise<number> {
   const before = process.cpuUsage();
   stops.reset();
   stops.enable();
   await work();
   await new Promise((resolve) => setTimeout(resolve, 2));
   stops.disable();
-  if (stops.count > 0) longestStopMs = Math.max(longestStopMs, stops.max / 1e6);
+  if (stops.count > 0) longestMs[phase] = Math.max(longestMs[phase], stops.max / 1e6);
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1_000;
 }
@@ -106,21 +107,21 @@ await ticks();
 let landingMs = 0;
 for (const batch of steps(workload === "live" ? live(Number(count)) : plant(3_000, Number(count)))) {
   for (const event of batch) days.add(`${event.siteid ?? ""} ${event.time.slice(0, 10)}`);
-  landingMs += await counted(() => write(batch));
+  landingMs += await counted("landing", () => write(batch));
   passedMs += QUARTER_MS;
-  landingMs += await counted(ticks);
+  landingMs += await counted("landing", ticks);
 }
 values = Number(count);
 const filesBefore = mostFiles();
 let mergeMs = 0;
 if (sealed !== "") {
   const seals = [...days].map((word) => daySealed(word.split(" ")[0] ?? "", word.split(" ")[1] ?? ""));
-  mergeMs += await counted(() => write(seals));
-  mergeMs += await counted(ticks);
+  mergeMs += await counted("merge", () => write(seals));
+  mergeMs += await counted("merge", ticks);
 }
 for (let hour = 0; hour < 3; hour++) {
   passedMs += HOUR_MS;
-  mergeMs += await counted(ticks);
+  mergeMs += await counted("merge", ticks);
 }
 await sink.close();
 
@@ -134,7 +135,8 @@ function daySealed(site: string, date: string): Event {
 
 const filesAfter = format === "delta" ? 0 : mostFiles();
 const lake: CompactedLake = {
-  ...{ values, landingMs, mergeMs, longestStopMs, filesBefore, filesAfter },
+  ...{ values, landingMs, mergeMs, filesBefore, filesAfter },
+  ...{ landingStopMs: longestMs.landing, mergeStopMs: longestMs.merge },
   peakBytes: usedBy(process.pid).peakBytes,
 };
 process.stdout.write(`${JSON.stringify(lake)}\n`);
