@@ -148,6 +148,10 @@ export interface Picture {
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
   /** One thing by its id, as it was last listed; undefined when it is not known. Costs the same however many there are. */
   one<N extends keyof Inventory>(noun: N, source: string, id: string): Promise<Inventory[N] | undefined>;
+  /** When a thing was first listed, UTC; undefined when it is not known. */
+  firstListed(noun: keyof Inventory, source: string, id: string): Promise<string | undefined>;
+  /** Whether the tags of a site's systems have been listed once: before, a tag without systems may have some. */
+  hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** The systems whose listings show a tag; empty when none does, or their tags are not listed. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly PicturedValue[]>;

@@ -15,6 +15,7 @@ import {
   type HeldAlarm,
   type HeldPoll,
   type HeldTagPlace,
+  type HeldTagSeen,
   type HeldValue,
   lastGoodOf,
   syncSet,
@@ -43,6 +44,13 @@ export function createPicture(store: CurveStore, zones: ReadonlyMap<string, stri
 
   return {
     one,
+    async firstListed(noun, source, id) {
+      return (await store.document<Held<unknown>>(documentSet(noun, source), id))?.since;
+    },
+    async hasListedSystems(source, siteId) {
+      const seen = await store.document<HeldTagSeen>(syncSet("tag-seen", source), siteId);
+      return (seen?.systems ?? null) !== null;
+    },
     async systemsOf(source, tagId) {
       const place = await store.document<HeldTagPlace>(syncSet("tag-system", source), tagId);
       const systems = await Promise.all((place?.systemIds ?? []).map((id) => one("system", source, id)));

@@ -1,5 +1,7 @@
 import type { System } from "../../src/building.ts";
+import { isoUtc } from "../../src/clock.ts";
 import type { ConnectorContext, Picture } from "../../src/connector.ts";
+import { Throttled } from "../../src/errors.ts";
 import { type AnyEvent, type Event, sourceName } from "../../src/event.ts";
 import { historyText } from "../../src/history-event.ts";
 
@@ -11,26 +13,60 @@ export type NameTag = (typeof NAME_TAGS)[number];
 const BELIEVED_MS = 60_000;
 /** Names that are kept in memory, of some 100 bytes each; then all are looked up anew. */
 const MOST_KEPT = 100_000;
+/** Points of a source wait for the first list with their names for so long, in milliseconds, and once in its life. */
+const WAIT_MS = 60_000;
+/** While they wait, names are looked up so often, in milliseconds. */
+const AGAIN_MS = 1_000;
 
 export interface Names {
-  /** Looks up what `of` will answer for these events. */
-  prepare(batch: readonly Event[]): Promise<void>;
+  /**
+   * Looks up what `of` will return for these events. Returns the index of the first event that has to wait, because its
+   * names have not been listed yet, with the error to wait for; null where all can go.
+   */
+  prepare(batch: readonly Event[], committedAt?: readonly string[]): Promise<Awaited | null>;
   of(event: Event): Readonly<Partial<Record<NameTag, string>>>;
+}
+
+export interface Awaited {
+  readonly from: number;
+  readonly error: Throttled;
+}
+
+interface Name {
+  readonly text: string | null;
+  /** Points that were committed before go without the name; wall time in milliseconds. */
+  readonly fromMs?: number;
+  /** There is no name, and a list that is to come may have one. */
+  readonly mayCome?: true;
 }
 
 /**
  * Names for who cannot join: InfluxQL has no join, and VictoriaMetrics keeps no texts but these. The name of a tag is what
  * the event itself says, so that an old event keeps its old name; that of its site and systems is the one known now.
+ *
+ * A name is part of the series, so a point that was written without it would be there twice after a redelivery. The points
+ * of a new worker therefore wait until the site and the systems are listed. Where they are not within `WAIT_MS`, for
+ * example because the token may not list them (403), the sink remembers that for the source and never waits again. A site
+ * that is listed after that gives its name to points that are committed a minute later or more, also when they are delivered again.
  */
 export function createNames(
   wanted: readonly NameTag[],
-  { clock, picture }: Pick<ConnectorContext, "clock" | "picture">,
+  { clock, memory, picture }: Pick<ConnectorContext, "clock" | "memory" | "picture">,
 ): Names {
-  const kept = new Map<string, string | null>();
+  const kept = new Map<string, Name>();
   let sinceMs = clock.monotonic();
+  /** When points of a source began to wait for a kind of names, on the monotonic clock. */
+  const waiting = new Map<string, number>();
+  /** Kinds of names for which points of a source wait no longer. */
+  const givenUp = new Map<string, boolean>();
+  let unnamed: WeakSet<Event> = new WeakSet();
 
-  async function keep(key: string, find: () => Promise<string | null>): Promise<void> {
-    if (!kept.has(key)) kept.set(key, await find());
+  async function keep(key: string, find: () => Promise<Name>): Promise<Name> {
+    const known = kept.get(key);
+    if (known !== undefined) return known;
+    const name = await find();
+    kept.set(key, name);
+    return name;
   }
 
   function forget(): void {
@@ -40,35 +76,81 @@ export function createNames(
     sinceMs = nowMs;
   }
 
+  async function hasGivenUp(key: string): Promise<boolean> {
+    const known = givenUp.get(key) ?? (await memory.get(key)) !== undefined;
+    givenUp.set(key, known);
+    return known;
+  }
+
+  /** True while points of the source have to wait for names of this kind. */
+  async function waits(kind: NameTag, source: string): Promise<boolean> {
+    const key = `${UNNAMED}${kind} ${source}`;
+    if (await hasGivenUp(key)) return false;
+    const began = waiting.get(key) ?? clock.monotonic();
+    waiting.set(key, began);
+    if (clock.monotonic() - began < WAIT_MS) return true;
+    await memory.put(new Map([[key, isoUtc(clock.now())]]));
+    givenUp.set(key, true);
+    return false;
+  }
+
+  async function siteOf(source: string, id: string): Promise<Name> {
+    const text = await siteName(picture, source, id);
+    if (text === null) return { text, mayCome: true };
+    if (!(await hasGivenUp(`${UNNAMED}site_name ${source}`))) return { text };
+    const listedMs = Date.parse((await picture.firstListed("site", source, id)) ?? "");
+    return { text, fromMs: listedMs + BELIEVED_MS };
+  }
+
+  async function systemOf(source: string, site: string | null, tag: string): Promise<Name> {
+    const text = codesOf(await picture.systemsOf(source, tag));
+    if (text !== null || site === null || (await picture.hasListedSystems(source, site))) return { text };
+    return { text, mayCome: true };
+  }
+
+  /** True where the event has to wait. */
+  async function look({ source, site, tag }: About, event: Event, committedMs: number): Promise<boolean> {
+    if (site !== null && wanted.includes("site_name")) {
+      const key = siteKey(source, site);
+      const { fromMs, mayCome } = await keep(key, () => siteOf(source, site));
+      if (mayCome === true && (await waits("site_name", source))) return kept.delete(key);
+      if (fromMs !== undefined && committedMs < fromMs) unnamed.add(event);
+    }
+    if (tag === null) return false;
+    if (tag.name === null && wanted.includes("name")) {
+      const find = async () => ({ text: await tagName(picture, source, tag.id) });
+      await keep(nameKey(source, tag.id), find);
+    }
+    if (!wanted.includes("system")) return false;
+    const key = systemKey(source, tag.id);
+    const { mayCome } = await keep(key, () => systemOf(source, site, tag.id));
+    return mayCome === true && (await waits("system", source)) && kept.delete(key);
+  }
+
   return {
-    async prepare(batch) {
-      if (wanted.length === 0) return;
+    async prepare(batch, committedAt) {
+      if (wanted.length === 0) return null;
       forget();
-      for (const event of batch) {
+      unnamed = new WeakSet();
+      for (const [index, event] of batch.entries()) {
         const about = aboutOf(event);
-        if (about === null) continue;
-        const { source, site, tag } = about;
-        if (site !== null && wanted.includes("site_name")) {
-          await keep(siteKey(source, site), () => siteName(picture, source, site));
-        }
-        if (tag === null) continue;
-        if (tag.name === null && wanted.includes("name")) {
-          await keep(nameKey(source, tag.id), () => tagName(picture, source, tag.id));
-        }
-        if (wanted.includes("system")) {
-          await keep(systemKey(source, tag.id), async () => codesOf(await picture.systemsOf(source, tag.id)));
-        }
+        const committedMs = Date.parse(committedAt?.[index] ?? "");
+        if (about === null || !(await look(about, event, committedMs))) continue;
+        const message = `Points of ${about.source} wait until its sites and systems have been listed, a minute at most.`;
+        return { from: index, error: new Throttled(message, AGAIN_MS) };
       }
+      return null;
     },
 
     of(event) {
       const about = wanted.length === 0 ? null : aboutOf(event);
       if (about === null) return {};
       const { source, site, tag } = about;
+      const hasSite = site !== null && !unnamed.has(event);
       const known: Record<NameTag, string | null | undefined> = {
-        name: tag === null ? null : (tag.name ?? kept.get(nameKey(source, tag.id))),
-        site_name: site === null ? null : kept.get(siteKey(source, site)),
-        system: tag === null ? null : kept.get(systemKey(source, tag.id)),
+        name: tag === null ? null : (tag.name ?? kept.get(nameKey(source, tag.id))?.text),
+        site_name: hasSite ? kept.get(siteKey(source, site))?.text : null,
+        system: tag === null ? null : kept.get(systemKey(source, tag.id))?.text,
       };
       return Object.fromEntries(
         wanted.flatMap((name) => {
@@ -79,6 +161,9 @@ export function createNames(
     },
   };
 }
+
+/** Keys of what the sink remembers: a kind of names, and the source of which it waits for none any more. */
+const UNNAMED = "unnamed ";
 
 interface About {
   readonly source: string;

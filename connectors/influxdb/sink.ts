@@ -99,14 +99,16 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       }
     },
 
-    async write(batch, signal) {
+    async write(offered, signal, _accepted, offer) {
       signal.throwIfAborted();
       const through = exchange ?? connect();
-      await names.prepare(batch);
+      const awaited = await names.prepare(offered, offer?.committedAt);
+      if (awaited?.from === 0) throw awaited.error;
+      const batch = offered.slice(0, awaited?.from);
       const unreadable = new Map<number, string>();
-      const { rejected, kept } = await storeLines(allLines(batch, unreadable), (lines) =>
-        send(lines, through, signal),
-      );
+      const stored = await storeLines(allLines(batch, unreadable), (lines) => send(lines, through, signal));
+      const { rejected } = stored;
+      const kept = stored.kept ?? awaited ?? undefined;
       if (kept?.from === 0) throw kept.error;
       const end = kept?.from ?? batch.length;
       const known = new Set(rejected.map(({ index }) => index));
