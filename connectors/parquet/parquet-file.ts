@@ -74,10 +74,7 @@ function newFile(table: Table) {
  * The row groups of several files behind each other as one file, as they are: nothing is decoded, so it costs less than
  * 1 % of sorting and encoding the rows again. Null where a file is not written by `parquetOf` with the table's columns of today.
  */
-export async function joinedParquet(
-  table: Table,
-  files: readonly Named[],
-): Promise<Joined | null> {
+export async function joinedParquet(table: Table, files: readonly Named[]): Promise<Joined | null> {
   const { file, writer } = newFile(table);
   for (const { bytes, name } of files) {
     const buffer = bufferOf(bytes);

@@ -36,7 +36,10 @@ beforeEach(async () => {
   await hold("site/main", String(SITE.id), SITE);
   for (const system of SYSTEMS) await hold("system/main", system.id, system);
   await hold("tag/main", TAG.id, { ...TAG, displayName: "the name now" });
-  await put("tag-seen/main", String(SITE.id), { tags: "2026-01-01T00:00:00Z", systems: "2026-01-01T00:00:00Z" });
+  await put("tag-seen/main", String(SITE.id), {
+    tags: "2026-01-01T00:00:00Z",
+    systems: "2026-01-01T00:00:00Z",
+  });
   await put("tag-system/main", TAG.id, { systemIds: ["5", "6", "unknown"] });
 });
 
@@ -121,7 +124,7 @@ describe("names as tags", () => {
   const settings = (names: ReturnType<typeof createNames>) => ({ prefix: "", tags: {}, namesOf: names.of });
   const lineOf = (names: ReturnType<typeof createNames>, event: Event) =>
     [...linesOf(event, settings(names))].map(({ text }) => text.toString()).join("\n");
-  const forget = (set: string, key: string) => store.commit({ documents: [{ set, delete: [key] }] });
+  const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
   test("a point waits until its site and systems are listed, and is the same when it is delivered again", async () => {
     await forget("site/main", String(SITE.id));
@@ -129,7 +132,10 @@ describe("names as tags", () => {
     await forget("tag-seen/main", String(SITE.id));
     const names = createNames(NAME_TAGS, context);
     const own = sampleEvent("delivery-gap");
-    expect(await names.prepare([own, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
+    expect(await names.prepare([own, valueEvent(1)])).toMatchObject({
+      from: 1,
+      error: { retryAfterMs: 1_000 },
+    });
     await hold("site/main", String(SITE.id), SITE);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
     await put("tag-system/main", TAG.id, { systemIds: ["6"] });

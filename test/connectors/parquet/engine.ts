@@ -1,7 +1,7 @@
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { systemClock } from "#src/clock.ts";
-import type { Offered, Remembered, Sink, Ticked } from "#src/connector.ts";
+import type { ConnectorContext, Offered, Remembered, Sink, Ticked } from "#src/connector.ts";
 import type { Event } from "#src/event.ts";
 import type { Store } from "#src/store/store.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
@@ -20,8 +20,13 @@ export interface Engine {
   cursor: number;
   /** Positions that are no longer in the log. */
   readonly dropped: Set<number>;
-  /** Milliseconds by which it knows what is old. */
+  /** Milliseconds by which it knows what is old; a wall clock that was set goes with it. */
   pass(ms: number): void;
+  readonly wallMs: number;
+  /** Sets the wall clock of the sink, which is that of this machine before. */
+  setWall(ms: number): void;
+  /** Ticks until the sink has nothing left to do. */
+  settleDown(): Promise<void>;
   /** Offers so many of what is next; answers how many that were. Throws what the sink throws. */
   offer(batch: number): Promise<number>;
   /** Offers all there is, then lets the sink wait until it is old enough. */
@@ -35,12 +40,25 @@ export interface Engine {
 
 const START = "2026-11-21T12:00:00.000Z";
 
-export function createEngine(given: Record<string, unknown>, remembered?: Remembered): Engine {
+export function createEngine(
+  given: Record<string, unknown>,
+  remembered?: Remembered,
+  more: Partial<ConnectorContext> = {},
+): Engine {
   const store = createMemoryStore();
   let monotonic = 0;
+  let wallAhead = 0;
+  let isWallSet = false;
   let gathered = 0;
   let config = given;
-  const context = () => contextFor("lake", { ...systemClock, monotonic: () => monotonic }, store);
+  const context = () => ({
+    ...contextFor(
+      "lake",
+      { ...systemClock, now: () => systemClock.now() + wallAhead, monotonic: () => monotonic },
+      store,
+    ),
+    ...more,
+  });
   const isReady = remembered === undefined ? null : context().memory.put(remembered);
   const make = () => createParquetSink(ParquetConfig.parse(config), context());
 
@@ -58,6 +76,21 @@ export function createEngine(given: Record<string, unknown>, remembered?: Rememb
     dropped: new Set(),
     pass(ms) {
       monotonic += ms;
+      if (isWallSet) wallAhead += ms;
+    },
+    get wallMs() {
+      return systemClock.now() + wallAhead;
+    },
+    setWall(ms) {
+      wallAhead = ms - systemClock.now();
+      isWallSet = true;
+    },
+    async settleDown() {
+      for (let n = 0; n < 500; n++) {
+        const { remember, settled: isSettled } = await engine.tick();
+        if (remember === undefined && isSettled !== true) return;
+      }
+      throw new Error("The sink never has nothing left to do.");
     },
     async offer(batch) {
       await isReady;

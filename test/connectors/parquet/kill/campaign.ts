@@ -9,8 +9,9 @@ import { inS3, startS3 } from "../s3-server.ts";
 /** What became of a lake whose writer was killed again and again. */
 export interface Killed {
   readonly kills: number;
-  /** Kills in the middle of a landing. */
+  /** Kills in the middle of a landing, and of a compaction. */
   readonly interrupted: number;
+  readonly compacting: number;
   readonly events: number;
   /** Events without a row, and rows beyond the first of an event, as DuckDB reads the files. */
   readonly lost: number;
@@ -43,13 +44,18 @@ export async function killLanding(
     });
     let wanted = 0;
     let interrupted = 0;
+    let compacting = 0;
+    const count = (line: string) => {
+      if (line.startsWith("landing")) interrupted += 1;
+      if (line.includes(", compacting")) compacting += 1;
+    };
     for (let n = 0; n < kills; n++) {
       wanted += EVENTS_A_KILL;
-      interrupted += await run(root, config, wanted, random);
+      count(await run(root, config, wanted, random));
     }
-    interrupted += await run(root, config, wanted, null);
+    count(await run(root, config, wanted, null));
     s3?.dump(lake);
-    return { kills, interrupted, events: wanted, ...(await judged(lake, wanted)) };
+    return { kills, interrupted, compacting, events: wanted, ...(await judged(lake, wanted)) };
   } finally {
     await s3?.close();
     rmSync(root, { recursive: true, force: true });
@@ -57,15 +63,15 @@ export async function killLanding(
 }
 
 /**
- * Runs the writer until a random moment after it began to deliver, or until it is done where `random` is null. Answers 1
- * where the run before it was ended in the middle of a landing.
+ * Runs the writer until a random moment after it began to deliver, or until it is done where `random` is null. Returns its
+ * first line, which says what the end of the run before has interrupted.
  */
 async function run(
   root: string,
   config: string,
   wanted: number,
   random: (() => number) | null,
-): Promise<number> {
+): Promise<string> {
   mkdirSync(join(root, "state"), { recursive: true, mode: 0o700 });
   const child = spawn(process.execPath, [CHILD, join(root, "state"), config, String(wanted)], {
     stdio: ["ignore", "pipe", "inherit"],
@@ -79,7 +85,7 @@ async function run(
   const code = await ended;
   if (timer !== null) clearTimeout(timer);
   else if (code !== 0) throw new Error("The writer did not finish.");
-  return word === "unfinished\n" ? 1 : 0;
+  return typeof word === "string" ? word : "";
 }
 
 async function judged(lake: string, wanted: number) {

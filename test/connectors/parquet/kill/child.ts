@@ -1,6 +1,7 @@
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { systemClock } from "#src/clock.ts";
+import type { Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher } from "#src/delivery/dispatcher.ts";
 import { createSinkMemory } from "#src/delivery/memory.ts";
@@ -12,8 +13,8 @@ import { sampleEvent, valueEvent } from "../../../sample-events.ts";
 
 /**
  * A worker's own store and delivery with a lake at their end, to be killed: `child.ts <state> <configuration> <events>`.
- * Commits what is missing of so many events, and ends when all of them are settled; the first word says that it delivers, and
- * whether a landing was interrupted.
+ * Commits what is missing of so many events, and ends when all of them are settled; the first line says that it delivers, and
+ * whether a landing or a compaction was interrupted.
  */
 const [folder = "", config = "{}", count = "0"] = process.argv.slice(2);
 const metrics = createMetrics();
@@ -22,14 +23,23 @@ const clock = systemClock;
 const store = await openStore({ folder, clock });
 const picture = createPicture(store, new Map());
 const memory = createSinkMemory("lake", store);
-const sink = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
+// An hour of the sink takes 0.1 s or 0.01 s, so it joins and merges files all the time.
+const hours = Math.random() < 0.5 ? 36_000 : 360_000;
+const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
   name: "lake",
-  clock,
+  clock: { ...clock, monotonic: () => clock.monotonic() * hours },
   log,
   metrics,
   memory,
   picture,
 });
+const sink: Sink = {
+  ...lake,
+  lastStepMs: () => clock.monotonic(),
+  async tick(signal) {
+    return { ...(await lake.tick?.(signal)), inMs: 10 };
+  },
+};
 const delivery = DeliveryConfig.parse({ from: "beginning", batch: 1 + Math.floor(Math.random() * 40) });
 const dispatcher = createDispatcher({
   sinks: [{ name: "lake", connector: "parquet", sink, delivery }],
@@ -42,8 +52,11 @@ const dispatcher = createDispatcher({
 });
 // What the kill before this start has interrupted.
 const isUnfinished = (await memory.get("landings")) !== undefined;
+const isCompacting = (await memory.get("compaction")) !== undefined;
 await dispatcher.start(new AbortController().signal);
-process.stdout.write(isUnfinished ? "unfinished\n" : "ready\n");
+process.stdout.write(
+  `${isUnfinished ? "landing" : "no landing"}, ${isCompacting ? "compacting" : "no compaction"}\n`,
+);
 
 const wanted = Number(count);
 const committed = async () => (await store.document<number>("test", "committed")) ?? 0;

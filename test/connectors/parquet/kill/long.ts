@@ -15,10 +15,10 @@ const lakes = chosen(["plain", "delta"]).flatMap((format) =>
 let failed = 0;
 for (const [where, format] of lakes) {
   const from = performance.now();
-  const { doubled, events, interrupted, lost } = await killLanding(where, format, kills, seed);
+  const { compacting, doubled, events, interrupted, lost } = await killLanding(where, format, kills, seed);
   failed += lost + doubled;
   process.stdout.write(
-    `${where}, ${format}: ${kills} kills (${interrupted} in the middle of a landing) while ${events} events landed, in ${((performance.now() - from) / 1_000).toFixed(0)} s: ${lost} lost, ${doubled} doubled (PLENUM_SEED=${seed})\n`,
+    `${where}, ${format}: ${kills} kills (${interrupted} in the middle of a landing, ${compacting} of a compaction) while ${events} events landed, in ${((performance.now() - from) / 1_000).toFixed(0)} s: ${lost} lost, ${doubled} doubled (PLENUM_SEED=${seed})\n`,
   );
 }
 process.exitCode = failed === 0 ? 0 : 1;

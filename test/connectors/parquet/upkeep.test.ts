@@ -1,0 +1,228 @@
+import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { Event } from "#src/event.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
+import { createEngine, type Engine } from "./engine.ts";
+import { inS3, startS3 } from "./s3-server.ts";
+
+const QUARTER_MS = 15 * 60_000;
+const HOUR_MS = 4 * QUARTER_MS;
+const DAY = "2026-11-21";
+const DAY_START = Date.parse(DAY);
+const STEPS = 96;
+
+const LAKES = [
+  ["folder", "plain"],
+  ["s3", "plain"],
+  ["folder", "delta"],
+  ["s3", "delta"],
+] as const;
+
+async function lakeAt(where: "folder" | "s3", table_format: "plain" | "delta", more = {}) {
+  const options = { table_format, max_age: "14m", ...more };
+  if (where === "folder") {
+    const folder = temporaryFolder();
+    return { config: { folder, ...options }, seen: () => folder, follow: () => undefined };
+  }
+  const s3 = await startS3();
+  onTestFinished(() => s3.close());
+  const seen = () => {
+    const folder = temporaryFolder();
+    s3.dump(folder);
+    return folder;
+  };
+  /** The storage has the clock of the sink. */
+  const follow = (engine: Engine) => {
+    s3.now = () => engine.wallMs;
+  };
+  return { config: inS3(s3, options), seen, follow };
+}
+
+/** A value of one of two sites, and an event of the worker itself, in the quarter `n` of the day. */
+function eventsOf(n: number): readonly Event[] {
+  const at = new Date(DAY_START + n * QUARTER_MS + 1_000).toISOString();
+  const value = (site: string) => {
+    const event = valueEvent(n, `1004${site}`);
+    return { ...event, id: `${event.id} ${site}`, siteid: site, time: at, data: { ...event.data, time: at } };
+  };
+  const own = sampleEvent("source-unavailable");
+  return [value("1"), value("2"), { ...own, id: `own ${n}`, time: at }];
+}
+
+/** Lands these quarters of the day, one after the other, as a worker does. */
+async function live(engine: Engine, from: number, to: number, each: () => void = () => undefined) {
+  for (let n = from; n < to; n++) {
+    engine.log.push(...eventsOf(n));
+    await engine.offer(100);
+    engine.pass(QUARTER_MS);
+    await engine.settleDown();
+    each();
+  }
+}
+
+const filesOf = (folder: string, table: string, site: string) =>
+  filesIn(folder, table).filter(
+    (file) =>
+      file.includes(`/date=${DAY}/site=${site}/`) || file.startsWith(`${table}/date=${DAY}/site=${site}/`),
+  );
+
+const counted = async (folder: string, table: string) =>
+  (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
+
+describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
+  test("has few files in the open day and one in a day that is over, of no site as well", async () => {
+    const { config, follow, seen } = await lakeAt(where, format);
+    const engine = createEngine(config);
+    follow(engine);
+    engine.setWall(DAY_START);
+    let most = 0;
+    await live(engine, 0, STEPS, () => {
+      if (where === "s3") return;
+      for (const [table, site] of [
+        ["value", "1"],
+        ["worker_event", "none"],
+      ] as const) {
+        most = Math.max(most, filesOf(seen(), table, site).length);
+      }
+    });
+    const open = seen();
+    most = Math.max(most, filesOf(open, "value", "1").length);
+    expect(most).toBeLessThanOrEqual(30);
+    for (let hour = 0; hour < 3; hour++) {
+      engine.pass(HOUR_MS);
+      await engine.settleDown();
+    }
+    const closed = seen();
+    for (const [table, site] of [
+      ["value", "1"],
+      ["value", "2"],
+      ["worker_event", "none"],
+    ] as const) {
+      expect(filesOf(closed, table, site), `${table} of ${site}`).toHaveLength(1);
+    }
+    expect(await counted(closed, "value")).toEqual({ rows: 2 * STEPS, events: 2 * STEPS });
+    expect(await counted(closed, "worker_event")).toEqual({ rows: STEPS, events: STEPS });
+    for (const site of ["1", "none"]) {
+      const manifest = JSON.parse(
+        readFileSync(join(closed, `_manifests/site=${site}/date=${DAY}.json`), "utf8"),
+      );
+      expect(manifest).toMatchObject({
+        date: DAY,
+        complete: false,
+        revision: 0,
+        sealed_at: null,
+        account: null,
+      });
+      const table = site === "none" ? "worker_event" : "value";
+      expect(manifest.tables[table]).toMatchObject({ rows: STEPS, files: [{ rows: STEPS }] });
+      const name: string = manifest.tables[table].files[0].name;
+      expect(filesOf(closed, table, site).map((file) => file.replaceAll("%3D", "="))).toEqual([name]);
+    }
+  }, 120_000);
+});
+
+describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => {
+  test("does not compact for each late row, but with the passes after it", async () => {
+    const { config, seen } = await lakeAt("folder", format);
+    const engine = createEngine(config);
+    engine.setWall(DAY_START);
+    await live(engine, 0, 4);
+    engine.setWall(DAY_START + 3 * 86_400_000);
+    engine.pass(HOUR_MS);
+    await engine.settleDown();
+    expect(filesOf(seen(), "value", "1")).toHaveLength(1);
+    await live(engine, 4, 6);
+    expect(filesOf(seen(), "value", "1").length).toBeGreaterThan(1);
+    for (let hour = 0; hour < 2; hour++) {
+      engine.pass(HOUR_MS);
+      await engine.settleDown();
+    }
+    expect(filesOf(seen(), "value", "1")).toHaveLength(1);
+    expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
+    const manifest = JSON.parse(readFileSync(join(seen(), `_manifests/site=1/date=${DAY}.json`), "utf8"));
+    expect(manifest.tables.value.rows).toBe(6);
+  });
+
+  test("goes on after the worker was off for a week, and after its state was lost", async () => {
+    const { config, seen } = await lakeAt("folder", format);
+    const engine = createEngine(config);
+    engine.setWall(DAY_START);
+    await live(engine, 0, 3);
+    engine.setWall(DAY_START + 7 * 86_400_000);
+    engine.kill();
+    await engine.settleDown();
+    expect(filesOf(seen(), "value", "1")).toHaveLength(1);
+
+    const lost = createEngine(config);
+    lost.setWall(DAY_START);
+    await live(lost, 3, 6);
+    const other = createEngine(config);
+    other.setWall(DAY_START + 86_400_000);
+    await other.settleDown();
+    expect(filesOf(seen(), "value", "1")).toHaveLength(1);
+    expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
+  });
+
+  test("writes no manifest where a ledger will account for the day", async () => {
+    const { config, seen } = await lakeAt("folder", format);
+    const engine = createEngine(config, undefined, { followsHistory: true });
+    engine.setWall(DAY_START);
+    await live(engine, 0, 3);
+    engine.pass(86_400_000 + HOUR_MS);
+    await engine.settleDown();
+    expect(filesOf(seen(), "value", "1")).toHaveLength(1);
+    expect(readdirSync(seen())).not.toContain("_manifests");
+  });
+});
+
+test("passes over a day with a file that cannot be read, and compacts the others", async () => {
+  const { config, seen } = await lakeAt("folder", "plain");
+  const engine = createEngine(config);
+  engine.setWall(DAY_START);
+  await live(engine, 0, 2);
+  const [file = ""] = filesOf(seen(), "value", "1");
+  writeFileSync(join(seen(), decodeURIComponent(file)), "no Parquet");
+  engine.pass(86_400_000 + HOUR_MS);
+  await engine.settleDown();
+  expect(filesOf(seen(), "value", "2")).toHaveLength(1);
+  engine.log.push(...eventsOf(5));
+  expect(await engine.offer(10)).toBe(3);
+});
+
+test("a lake of before: no partition of 1970, and alarms without a time keep their rows", async () => {
+  const { config, seen } = await lakeAt("folder", "plain");
+  const engine = createEngine(config);
+  const raised = sampleEvent("alarm-raised");
+  const alarm = { ...raised.data.alarm, triggeredAt: "2026-11-02 08:00:00" };
+  engine.log.push({ ...raised, data: { ...raised.data, alarm } });
+  await engine.finish();
+  const folder = seen();
+  const undated = join(folder, "alarm_episode/date=__HIVE_DEFAULT_PARTITION__/site=1");
+  expect(readdirSync(undated)).toEqual(["alarm_episode.parquet"]);
+  // As an earlier version left it.
+  mkdirSync(join(folder, "alarm_episode/date=1970-01-01"));
+  renameSync(undated, join(folder, "alarm_episode/date=1970-01-01/site=1"));
+  mkdirSync(join(folder, "value/date=1970-01-01/site=none"), { recursive: true });
+  const [empty = ""] = readdirSync(join(folder, "value"), { recursive: true, encoding: "utf8" }).filter(
+    (name) => name.endsWith("empty.parquet"),
+  );
+  cpSync(join(folder, "value", empty), join(folder, "value/date=1970-01-01/site=none/empty.parquet"));
+  rmSync(join(folder, "command"), { recursive: true });
+  engine.kill();
+  await engine.tick();
+  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  expect(names.filter((name) => name.includes("1970") && name.endsWith(".parquet"))).toEqual([]);
+  expect(
+    await query(
+      `SELECT count(*)::INTEGER AS rows, any_value(date) AS date FROM ${tableIn(folder, "alarm_episode")}`,
+    ),
+  ).toEqual([{ rows: 1, date: null }]);
+  for (const table of ["value", "command"]) {
+    expect(await query(`SELECT count(*)::INTEGER AS rows FROM ${tableIn(folder, table)}`)).toEqual([
+      { rows: 0 },
+    ]);
+  }
+});
