@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { parseArgs, promisify } from "node:util";
 import { runProgram } from "../../plenum-process.ts";
 import { absent, startPostgres } from "../../real-servers.ts";
+import type { CompactedLake } from "./compact.ts";
 import { CONTESTANTS, type Contestant } from "./contestants.ts";
 import type { Landed } from "./land.ts";
 
@@ -31,6 +32,11 @@ const MOST = {
   live: { bytes: 5, microseconds: 20 },
   /** As recorded: small buildings by the hour, of which each day and building is a file of 500 values. */
   recorded: { bytes: 9.5, microseconds: 17 },
+  /** Landing in steps of 15 minutes, hourly compaction and the merge of the days, together. */
+  compacted: 30,
+  /** The event loop, in milliseconds, on a machine that does other work as well. */
+  stopMs: 100,
+  files: 30,
   mebibytes: 64,
   /** Of the second half against the first; time by a machine that does other work as well. */
   growth: { bytes: 1.05, microseconds: 1.3 },
@@ -110,11 +116,37 @@ async function all(): Promise<void> {
       if (landed === undefined) throw new Error(`${what} was not measured.`);
       return landed;
     };
-    judge(goals(of, recorded));
+    judge([...goals(of, recorded), ...(await compaction())]);
   } finally {
     await stub.end("SIGTERM");
     await server?.stop();
   }
+}
+
+/** What compaction adds, for values that land as they come. */
+async function compaction(): Promise<readonly Judged[]> {
+  const judged: Judged[] = [];
+  for (const format of ["plain", "delta"]) {
+    const folder = join(root, `compact-${format}`);
+    const lake = await child<CompactedLake>("compact.ts", "live", 3 * LIVE_VALUES, folder, format);
+    const each = (ms: number) => (1_000 * ms) / lake.values;
+    const [landing, merge] = [each(lake.landingMs), each(lake.mergeMs)];
+    const words = `${landing.toFixed(1)} + ${merge.toFixed(1)}`;
+    process.stdout.write(
+      cells(`live, ${format}: by the quarter + merge`, String(lake.values), "–", words, "–"),
+    );
+    judged.push(
+      [`${format}: µs of a live value with compaction`, landing + merge, MOST.compacted],
+      [
+        `${format}: longest stop of the event loop, ms`,
+        Math.max(lake.landingStopMs, lake.mergeStopMs),
+        MOST.stopMs,
+      ],
+    );
+    if (format === "plain")
+      judged.push(["plain: files of a day before its merge", lake.filesBefore, MOST.files]);
+  }
+  return judged;
 }
 
 function line(title: string, landed: Landed): string {

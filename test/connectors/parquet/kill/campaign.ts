@@ -40,7 +40,7 @@ export async function killLanding(
       ...(s3 === null ? { folder: lake } : inS3(s3)),
       table_format,
       max_rows: 30,
-      max_age: "1s",
+      max_age: "24h",
     });
     let wanted = 0;
     let interrupted = 0;

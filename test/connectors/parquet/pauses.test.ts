@@ -1,0 +1,108 @@
+import { afterEach, expect, test, vi } from "vitest";
+import { createColumns, sortedOnce } from "#connectors/parquet/columns.ts";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createFolderStore } from "#connectors/parquet/folder-store.ts";
+import { joinedParquet, parquetOf, readParquet } from "#connectors/parquet/parquet-file.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { VALUE_TABLE } from "#src/lake/tables.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { createVirtualClock } from "../../virtual-clock.ts";
+import { contextFor, never } from "../context.ts";
+
+afterEach(() => void vi.restoreAllMocks());
+
+const ROWS = 20_000;
+
+function filled(rows: number) {
+  const columns = createColumns(VALUE_TABLE);
+  for (let n = 0; n < rows; n++) {
+    columns.add(
+      VALUE_TABLE.columns.map(({ isNullable, name, type }) => {
+        if (isNullable) return null;
+        return type === "text" ? `${name} ${n % 7}` : n;
+      }),
+    );
+  }
+  return columns;
+}
+
+/** It never goes back, as the real one does not. */
+let nowMs = performance.now();
+
+/** Turns of the event loop while `work` goes on, by a clock that is 10 ms later at each look. */
+async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+  vi.spyOn(performance, "now").mockImplementation(() => {
+    nowMs += 10;
+    return nowMs;
+  });
+  let turns = 0;
+  let isDone = false;
+  const count = () => {
+    turns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  await work();
+  isDone = true;
+  vi.restoreAllMocks();
+  return turns;
+}
+
+test("files are read, sorted and written in parts, and the event loop runs between them", async () => {
+  const columns = filled(ROWS);
+  const groups = ROWS / 10_000;
+  const parts = groups * VALUE_TABLE.columns.length;
+  const order = Uint32Array.from({ length: ROWS }, (_, row) => row);
+  let bytes = new Uint8Array();
+  expect(
+    await turnsDuring(async () => {
+      bytes = Uint8Array.from(await parquetOf(columns, order));
+    }),
+  ).toBeGreaterThanOrEqual(parts);
+  const read = createColumns(VALUE_TABLE);
+  expect(await turnsDuring(() => readParquet(bytes, read, "x"))).toBeGreaterThanOrEqual(parts);
+  expect(read.length).toBe(ROWS);
+  expect(await turnsDuring(() => sortedOnce(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
+  expect(await turnsDuring(() => joinedParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
+});
+
+test("joined files have the rows and the bounds of all of them", async () => {
+  const [one, two] = [filled(3), filled(5)];
+  const files = await Promise.all(
+    [one, two].map(async (columns) => ({
+      bytes: await parquetOf(
+        columns,
+        Uint32Array.from({ length: columns.length }, (_, row) => row),
+      ),
+      name: "x",
+    })),
+  );
+  const joined = await joinedParquet(VALUE_TABLE, files);
+  expect(joined?.rows).toBe(8);
+  const read = createColumns(VALUE_TABLE);
+  await readParquet(joined?.bytes ?? new Uint8Array(), read, "x");
+  expect(read.length).toBe(8);
+  const place = VALUE_TABLE.columns.findIndex(({ name }) => name === "time");
+  expect([...Array(8).keys()].map((row) => read.cell(place, row))).toEqual([0, 1, 2, 0, 1, 2, 3, 4]);
+  expect(joined?.bounds[place]).toEqual({ min: 0, max: 4, nulls: 0 });
+  const value = VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
+  expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });
+  const other = { ...VALUE_TABLE, columns: VALUE_TABLE.columns.slice(1) };
+  expect(await joinedParquet(other, files)).toBeNull();
+});
+
+test("each file in a folder is a step, from which the deadline of the sink counts", async () => {
+  const clock = createVirtualClock(0);
+  const folder = temporaryFolder();
+  const store = createFolderStore(folder, 0o640, clock);
+  const sink = createParquetSink(ParquetConfig.parse({ folder }), contextFor("lake", clock));
+  expect(sink.lastStepMs?.()).toBe(clock.monotonic());
+  await clock.advance(20_000);
+  await store.put("a/b", Buffer.from("x"), never());
+  expect(store.lastStepMs()).toBe(clock.monotonic());
+  await clock.advance(20_000);
+  await store.get("a/b", never());
+  expect(store.lastStepMs()).toBe(clock.monotonic());
+  await sink.close();
+});
