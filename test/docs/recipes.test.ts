@@ -24,7 +24,8 @@ import {
   startVictoriaMetrics,
   temporaryFolder,
 } from "../real-servers.ts";
-import { sampleOfEveryKind, valueEvent } from "../sample-events.ts";
+import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
 import { blocksIn, type Page, pages } from "./markdown.ts";
 
 /** What the recipes say, done: configurations checked, queries asked of real servers. */
@@ -90,7 +91,13 @@ async function filled(name: string, url: string): Promise<void> {
     .map((block) => block.text);
   const { sinks } = parse(text) as { readonly sinks: Record<string, { readonly influxdb: object }> };
   const config = InfluxConfig.parse({ ...Object.values(sinks)[0]?.influxdb, url });
-  const sink = createInfluxSink(config, contextFor("recipe"));
+  // The lists were read: points of a new worker wait for them.
+  const store = createMemoryStore();
+  const [held, seen] = [{ value: SITE, siteId: SITE.id, since: "", missingSince: null }, { systems: "now" }];
+  for (const [set, value] of [["site/main", held] as const, ["tag-seen/main", seen] as const]) {
+    await store.commit({ documents: [{ set, put: [[String(SITE.id), value]] }] });
+  }
+  const sink = createInfluxSink(config, contextFor("recipe", undefined, store));
   onTestFinished(() => sink.close());
   await sink.open?.(never());
   expect(await sink.write(EVENTS, never())).toEqual({ rejected: [] });

@@ -3,7 +3,7 @@ import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { seededRandom } from "../../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
-import { rowsIn } from "../duck.ts";
+import { filesIn, rowsIn } from "../duck.ts";
 import { inS3, startS3 } from "../s3-server.ts";
 
 /** What became of a lake whose writer was killed again and again. */
@@ -12,6 +12,8 @@ export interface Killed {
   /** Kills in the middle of a landing, and of a compaction. */
   readonly interrupted: number;
   readonly compacting: number;
+  /** Files in the end that compaction has made. */
+  readonly compacted: number;
   readonly events: number;
   /** Events without a row, and rows beyond the first of an event, as DuckDB reads the files. */
   readonly lost: number;
@@ -55,7 +57,8 @@ export async function killLanding(
     }
     count(await run(root, config, wanted, null));
     s3?.dump(lake);
-    return { kills, interrupted, compacting, events: wanted, ...(await judged(lake, wanted)) };
+    const compacted = filesIn(lake).filter((file) => /\/(?:hour|day)-[^/]*$/.test(file)).length;
+    return { kills, interrupted, compacting, compacted, events: wanted, ...(await judged(lake, wanted)) };
   } finally {
     await s3?.close();
     rmSync(root, { recursive: true, force: true });
