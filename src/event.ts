@@ -309,6 +309,15 @@ export function isTelemetry(kind: Kind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
+/**
+ * Events that overtake values on their way to a sink. Events about a tag, its history or the inventory keep their place
+ * among the values: a removed tag must not come before its last value. A kind that joins the list needs a schema step
+ * that sets `sink.urgent` to 0: otherwise such events between `position` and `urgent` count as delivered.
+ */
+export function isUrgent(kind: Kind): boolean {
+  return /^(alarm|command|gateway|silence|source)-/.test(kind);
+}
+
 /** The key within which order is kept. */
 export function orderKey(event: Pick<Event, "source" | "subject">): string {
   return `${event.source} ${event.subject}`;

@@ -56,7 +56,11 @@ export const CHECKED = {
     part: "sink",
     key: "position",
   },
-  sink: { columns: ["name", "position", "dropped", "ended", "counted", "epoch"], part: "name", key: "''" },
+  sink: {
+    columns: ["name", "position", "dropped", "ended", "counted", "epoch", "urgent"],
+    part: "name",
+    key: "''",
+  },
   again: { columns: ["sink", "position"], part: "sink", key: "position" },
   gap: {
     columns: ["sink", "reason", "first_time", "last_time", "count", "at_ms", "told_ms"],

@@ -119,7 +119,7 @@ export function letterChecksum(source: "event" | "dead_letter", changed: Readonl
  */
 function keepPositionsAhead(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
-    select max(position) from sink union all select max(newest) from age_mark union all
+    select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
     select max(position) from again union all select max(position) from dead_letter))`;
   const repaired = database
     .prepare(

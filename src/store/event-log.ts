@@ -1,5 +1,5 @@
 import { type Clock, isoUtc } from "../clock.ts";
-import { type Event, isTelemetry, type Kind } from "../event.ts";
+import { type Event, isTelemetry, isUrgent, KINDS, type Kind } from "../event.ts";
 import { eventIn, eventText } from "../stored-event.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
@@ -30,6 +30,13 @@ export function offeredSize(kind: Kind | string, stored: number): number {
 export function offeredSql(stored: string): string {
   return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
 }
+
+/** SQL condition for urgent events; the index on the class finds them without reading the values between. */
+export const URGENT_KIND = `kind in (${KINDS.filter(isUrgent)
+  .map((kind) => `'${kind}'`)
+  .join(", ")})`;
+/** The same for the whole row. */
+export const URGENT = `event.telemetry = 0 and event.${URGENT_KIND}`;
 
 /** Bytes that an event counts for. */
 export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
@@ -99,11 +106,15 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     });
   }
 
+  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  let lastUrgent = Number.POSITIVE_INFINITY;
+
   /** Reads events between two positions; damaged ones are taken out of the log on the way. */
-  function between(after: number, through: number): readonly EventRow[] {
+  function between(after: number, through: number, which = "true"): readonly EventRow[] {
+    const range = `event.position > ? and event.position <= ? and ${which}`;
     const rows = () =>
       database
-        .prepare(`select ${EVENT_COLUMNS} from event where position > ? and position <= ? order by position`)
+        .prepare(`select ${EVENT_COLUMNS} from event where ${range} order by position`)
         .all<EventRow>(after, through);
     try {
       const found = rows();
@@ -112,8 +123,23 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       // A damaged number can be larger than JavaScript reads.
       if (!isOutOfRange(error)) throw error;
     }
-    if (!database.readOnly) quarantine("event.position > ? and event.position <= ?", after, through);
+    if (!database.readOnly) quarantine(range, after, through);
     return rows().filter(isSound);
+  }
+
+  /** The first events after a position that a condition picks, from the disk. */
+  function readAfter(position: number, limit: number, which = "true"): readonly LoggedEvent[] {
+    const sizes = database
+      .prepare(
+        `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
+         order by position limit ?`,
+      )
+      .all<{ readonly position: number; readonly bytes: number }>(position, limit);
+    const last = lastWithin(sizes, OFFER_BYTES);
+    if (last === undefined) return [];
+    const events = between(position, last, which).map(toLoggedEvent);
+    // All of them were damaged and are gone: what follows takes their place.
+    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which);
   }
 
   const self = {
@@ -122,7 +148,11 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     /** Events were removed up to a position. */
     removed: (position: number): void => tail?.removed(position),
 
-    forgetTail: (): void => tail?.clear(),
+    /** Another process has changed the log. */
+    forgetKnown(): void {
+      tail?.clear();
+      lastUrgent = Number.POSITIVE_INFINITY;
+    },
 
     /** Nobody who follows the log asks for events up to a position any more. */
     passed: (position: number): void => tail?.passed(position),
@@ -169,6 +199,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
           continue;
         }
         written += bytes;
+        if (isUrgent(type)) lastUrgent = Math.max(lastUrgent, position);
         // A value is plain data and most of all there is: to read its text again would give the same.
         const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
@@ -208,21 +239,15 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     },
 
     after(position: number, limit: number): readonly LoggedEvent[] {
-      return tail?.after(position, limit, OFFER_BYTES) ?? self.readAfter(position, limit);
+      return tail?.after(position, limit, OFFER_BYTES) ?? readAfter(position, limit);
     },
 
-    /** The same from the disk. */
-    readAfter(position: number, limit: number): readonly LoggedEvent[] {
-      const sizes = database
-        .prepare(
-          `select position, ${offeredSql("bytes")} as bytes from event where position > ? order by position limit ?`,
-        )
-        .all<{ readonly position: number; readonly bytes: number }>(position, limit);
-      const last = lastWithin(sizes, OFFER_BYTES);
-      if (last === undefined) return [];
-      const events = between(position, last).map(toLoggedEvent);
-      // All of them were damaged and are gone: what follows takes their place.
-      return events.length > 0 || database.readOnly ? events : self.readAfter(position, limit);
+    /** The urgent ones among them. */
+    urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
+      if (position >= lastUrgent) return [];
+      const events = readAfter(position, limit, URGENT);
+      if (events.length === 0) lastUrgent = position;
+      return events;
     },
 
     latest(

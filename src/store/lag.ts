@@ -1,6 +1,6 @@
 import { isoUtc } from "../clock.ts";
 import { eventIn } from "../stored-event.ts";
-import { EVENT_COLUMNS, type EventRow, isSound } from "./event-log.ts";
+import { EVENT_COLUMNS, type EventRow, isSound, URGENT } from "./event-log.ts";
 import {
   type Count,
   counted,
@@ -19,6 +19,7 @@ import { memorySet, type SinkLag, type Wanted } from "./store.ts";
 interface SinkRow {
   readonly sink: string;
   readonly position: number;
+  readonly urgent: number;
   readonly ended: string | null;
   readonly dropped: number;
   readonly deadLetters: number;
@@ -38,7 +39,7 @@ export function sinkLags(
 ): readonly SinkLag[] {
   const sinks = database
     .prepare(
-      `select name as sink, position, ended, dropped,
+      `select name as sink, position, urgent, ended, dropped,
          (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters
        from sink order by name`,
     )
@@ -47,7 +48,7 @@ export function sinkLags(
   const last = database.number("select coalesce(max(position), 0) from event");
   return sinks.map((row) => {
     const filter = row.ended === null ? wanted?.get(row.sink) : undefined;
-    const ahead = row.position >= last ? NONE : countAfter(database, row.position, filter ?? EVERYTHING);
+    const ahead = row.position >= last ? NONE : countAfter(database, row, filter ?? EVERYTHING);
     const again = countAgain(database, row.sink, filter ?? EVERYTHING);
     return {
       ...row,
@@ -60,13 +61,15 @@ export function sinkLags(
   });
 }
 
-function countAfter(database: Database, position: number, wanted: Wanted): Count {
+function countAfter(database: Database, { position, urgent }: SinkRow, wanted: Wanted): Count {
+  // Urgent events may be settled although values before them are not.
+  const isPending = urgent > position ? `position > ? and not (position <= ${urgent} and ${URGENT})` : "position > ?";
   const classes = [0, 1].map((telemetry) => ({
     telemetry,
     // The index on the class answers both without reading a body.
     ...(database
       .prepare(
-        "select count(*) as events, min(position) as first from event where telemetry = ? and position > ?",
+        `select count(*) as events, min(position) as first from event where telemetry = ? and ${isPending}`,
       )
       .get<{ readonly events: number; readonly first: number | null }>(telemetry, position) ?? {
       events: 0,
@@ -85,7 +88,7 @@ function countAfter(database: Database, position: number, wanted: Wanted): Count
   const rows = open.flatMap(({ telemetry }) =>
     database
       .prepare(
-        "select position, kind, bytes, committed_ms from event where telemetry = ? and position > ? order by position",
+        `select position, kind, bytes, committed_ms from event where telemetry = ? and ${isPending} order by position`,
       )
       .all<PendingRow>(telemetry, position),
   );

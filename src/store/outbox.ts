@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Sequence } from "../sequence.ts";
 import type { Bell } from "../waiting.ts";
-import { type Ahead, further, IN_FLIGHT, sinceMs } from "./ahead.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "./ahead.ts";
 import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { createDocuments } from "./documents.ts";
@@ -12,7 +12,7 @@ import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Soon } from "./soon.ts";
 import type { Database } from "./sqlite.ts";
-import type { LogPressure, Outbox } from "./store.ts";
+import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -20,6 +20,7 @@ import type { LogPressure, Outbox } from "./store.ts";
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
+ * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`).
  *
  * A cursor that may wait (`soon`) has moved for this process at once, and for the next one with the next transaction.
  */
@@ -39,6 +40,8 @@ export function createOutbox(options: {
   const retention = createRetention(database, log, sinks, clock);
   /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
   const durable = new Map<string, number>();
+  /** The same for urgent events, which never are ahead of the disk. */
+  const urgent = new Map<string, number>();
   const ahead = new Map<string, Ahead>();
   /** Behind which position each sink asked last. */
   const asked = new Map<string, number>();
@@ -52,16 +55,23 @@ export function createOutbox(options: {
     return Math.max(known, ahead.get(sink)?.through ?? 0);
   }
 
+  function urgentOf(sink: string): number {
+    const known = urgent.get(sink) ?? sinks.find(sink)?.urgent ?? 0;
+    urgent.set(sink, known);
+    return known;
+  }
+
   /** The last number that a sink was offered up to its cursor, as it is now for this process. */
   function countedOf(sink: string): Sequence | undefined {
     const known = sinks.counted(sink);
     const later = ahead.get(sink)?.counted;
-    return known !== undefined && later?.epoch === known.epoch ? later : known;
+    return known !== undefined && later?.epoch === known.epoch && later.number > known.number ? later : known;
   }
 
   /** Somebody else, or another part of this store, may have changed cursors and marks. */
   function forgetKnown(): void {
     durable.clear();
+    urgent.clear();
     redeliveries.forgetKnown();
   }
 
@@ -84,7 +94,7 @@ export function createOutbox(options: {
   database.watch({
     othersChanged() {
       forgetKnown();
-      log.forgetTail();
+      log.forgetKnown();
     },
   });
 
@@ -99,6 +109,13 @@ export function createOutbox(options: {
 
   /** How many events a crash would have a sink get once more, were its cursor moved there and not on the disk. */
   const owed = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
+
+  function offerOf(sink: string, events: readonly LoggedEvent[]): Offer {
+    const last = events.at(-1)?.position ?? 0;
+    if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
+    // After reading: a damaged event that was found by it has the sink count anew.
+    return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
+  }
 
   return {
     async register(sink, from) {
@@ -116,18 +133,32 @@ export function createOutbox(options: {
         asked.set(sink, position);
         log.passed(Math.min(...asked.values()));
       }
-      const events = log.after(position, limit);
-      const last = events.at(-1)?.position ?? 0;
-      if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
-      // After reading: a damaged event that was found by it has the sink count anew.
-      return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
+      return { ...offerOf(sink, log.after(position, limit)), urgentThrough: urgentOf(sink) };
+    },
+
+    async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
+      database.changes();
+      const again = redeliveries.nextUrgent(sink, limit);
+      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const position = Math.max(cursorOf(sink), after);
+      const events = log.urgentAfter(Math.max(position, urgentOf(sink), looked), limit);
+      if (followsOn(events, position)) return offerOf(sink, events);
+      return { again: false, urgent: true, events, counted: countedOf(sink) };
     },
 
     async settle(
       sink,
-      { again, through, rejected, counted, documents: changed = [], soon: mayWait = false },
+      {
+        again,
+        urgent: isUrgent = false,
+        through,
+        rejected,
+        counted,
+        documents: changed = [],
+        soon: mayWait = false,
+      },
     ) {
-      const isPlain = !again && rejected.length === 0 && changed.length === 0;
+      const isPlain = !again && !isUrgent && rejected.length === 0 && changed.length === 0;
       if (mayWait && isPlain && owed(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
         moveSoon(sink, through, counted);
         return;
@@ -138,12 +169,13 @@ export function createOutbox(options: {
           const settled = redeliveries.settle(sink, through);
           letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
         } else {
-          sinks.moveTo(sink, through, counted);
+          sinks.moveTo(sink, through, counted, isUrgent ? "urgent" : "position");
         }
         for (const refusal of rejected) letters.add(sink, refusal, at);
         for (const change of changed) documents.change(change);
       });
-      if (!again) durable.set(sink, Math.max(through, durable.get(sink) ?? 0));
+      const moved = isUrgent ? urgent : durable;
+      if (!again) moved.set(sink, Math.max(through, moved.get(sink) ?? 0));
     },
 
     async setEnded(sink, reason) {
@@ -176,8 +208,8 @@ export function createOutbox(options: {
       return marked;
     },
 
-    async replayBetween(sink, after, through) {
-      const marked = await redeliveries.markBetween(sink, after, through);
+    async replayBetween(sink, after, through, urgentAfter = after) {
+      const marked = await redeliveries.markBetween(sink, after, Math.min(through, log.end()), urgentAfter);
       if (marked > 0) changes.ring();
       return marked;
     },

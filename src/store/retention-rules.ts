@@ -1,7 +1,7 @@
 import { isoUtc } from "../clock.ts";
-import type { Event } from "../event.ts";
+import { type Event, isUrgent } from "../event.ts";
 import type { Loss } from "./gap-sums.ts";
-import type { RetentionBounds } from "./store.ts";
+import type { RetentionBounds, SinkPosition } from "./store.ts";
 
 /** What one transaction removes at most, so that others wait a few milliseconds only. */
 export const SLICE_ROWS = 250;
@@ -19,7 +19,7 @@ export interface Leaving {
 
 interface Losers {
   /** The sinks in use, and how far they are. */
-  readonly sinks: readonly { readonly name: string; readonly position: number }[];
+  readonly sinks: readonly (Pick<SinkPosition, "position" | "urgent"> & { readonly name: string })[];
   /** Whether a sink is to get it once more. */
   readonly isMarked: (sink: string, position: number) => boolean;
   /** Null where it is not known what the event was. */
@@ -40,10 +40,12 @@ export function lossesOf(
     if (without.length === 0) continue;
     const event = eventAt(position);
     const time = event?.time ?? isoUtc(committed_ms);
-    for (const { name, position: cursor } of without) {
+    for (const { name, position: cursor, urgent } of without) {
+      const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
+      if (isDelivered && !isMarked(name, position)) continue;
       if (event !== null && wanted?.(name, event) === false) continue;
       lost.push({ sink: name, reason, time });
-      if (position > cursor) withoutOffer.add(name);
+      if (position > cursor && !isDelivered) withoutOffer.add(name);
     }
   }
   return { lost, withoutOffer };

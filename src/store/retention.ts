@@ -70,8 +70,8 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
     wanted: RetentionBounds["wanted"],
   ): readonly Loss[] {
     const known = database
-      .prepare("select name, position from sink where ended is null")
-      .all<{ readonly name: string; readonly position: number }>();
+      .prepare("select name, position, urgent from sink where ended is null")
+      .all<{ readonly name: string; readonly position: number; readonly urgent: number }>();
     const marked = database.prepare("select 1 from again where sink = ? and position = ?");
     const row = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
     const { lost, withoutOffer } = lossesOf(rows, reason, {

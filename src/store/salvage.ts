@@ -161,13 +161,13 @@ function isLetter([
   return checksumOf(sink, position, at, committed, reason, ...counted, body) === checksum;
 }
 
-/** Columns: name, position, dropped, ended, checksum, counted, epoch; the last two since schema 6. */
+/** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */
 function cursorOf(
   values: readonly StoredValue[],
 ): { readonly sink: string; readonly position: number } | null {
   const [sink, position] = values;
   if (
-    (values.length !== 5 && values.length !== 7) ||
+    ![5, 7, 8].includes(values.length) ||
     typeof sink !== "string" ||
     typeof position !== "number"
   )

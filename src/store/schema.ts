@@ -173,6 +173,12 @@ const MIGRATIONS: readonly string[] = [
   update dead_letter set checksum = row_checksum(sink, position, at_ms, committed_ms, reason, number, epoch, body)
     where checksum is row_checksum(${FIRST_CHECKED.dead_letter});
   `,
+  `
+  -- Urgent events up to this position are settled as well, although values before them may not be. A damaged row stays so.
+  alter table sink add column urgent integer not null default 0;
+  update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch, urgent)
+    where checksum is row_checksum(name, position, dropped, ended, counted, epoch);
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

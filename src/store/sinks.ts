@@ -17,13 +17,17 @@ import type { SinkPosition } from "./store.ts";
  *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
  *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
  *
+ * A sink whose values are behind may have its urgent events up to a later position, `urgent`:
+ *
+ *   log      v1 v2 a3 v4 v5 a6 v7      position 2, urgent 6: v1, v2, a3 and a6 are settled; v4 comes next
+ *
  * Beside its cursor each sink has the number of the last event that it was offered up to there, and moves both at once:
  * the next one that passes its filter is that number and 1, also after a crash.
  */
 export function createSinks(database: Database, log: EventLog, damage: Damage) {
   function row(sink: string): SinkPosition | undefined {
     const found = database
-      .prepare("select name as sink, position, ended from sink where name = ?")
+      .prepare("select name as sink, position, urgent, ended from sink where name = ?")
       .get<SinkPosition>(sink);
     return found === undefined ? undefined : { ...found };
   }
@@ -32,10 +36,10 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
   function repair(): void {
     const count = damage.keep("sink", "true");
     if (count === 0) return;
-    const sound = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1" };
+    const sound = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
     database
       .prepare(
-        `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1,
+        `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
            checksum = ${checksumSql("sink", sound)}
          where checksum is not ${checksumSql("sink")}`,
       )
@@ -45,7 +49,7 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
   /** Changes columns of a sink that is what was written; a damaged one is repaired first. `?1` is the sink's name. */
   function change(
     sink: string,
-    columns: Readonly<Partial<Record<"position" | "dropped" | "ended" | "counted", string>>>,
+    columns: Readonly<Partial<Record<"position" | "urgent" | "dropped" | "ended" | "counted", string>>>,
     ...values: readonly Bindable[]
   ) {
     const isSound = `${checksumSql("sink")} is checksum`;
@@ -85,11 +89,11 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
       database
         .prepare(
           `insert into sink (name, position, epoch, checksum)
-           values (?1, ?2, ?3, row_checksum(?1, ?2, 0, null, 0, ?3)) on conflict do nothing`,
+           values (?1, ?2, ?3, row_checksum(?1, ?2, 0, null, 0, ?3, 0)) on conflict do nothing`,
         )
         .run(sink, start, newEpoch());
       claim(sink);
-      return row(sink) ?? { sink, position: start, ended: null };
+      return row(sink) ?? { sink, position: start, urgent: 0, ended: null };
     },
 
     /** The last number that the sink was offered up to its cursor; undefined where it is not known. */
@@ -99,16 +103,21 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
 
     /**
      * Never back: what is settled stays settled, in whatever order two settlements arrive. A number of an epoch that has
-     * ended meanwhile says nothing of the new one.
+     * ended meanwhile says nothing of the new one. `which` is the position for all events or the one for urgent events.
      */
-    moveTo(sink: string, position: number, counted: Sequence | undefined): void {
-      const moved = "max(sink.position, ?2)";
+    moveTo(
+      sink: string,
+      to: number,
+      counted: Sequence | undefined,
+      which: "position" | "urgent" = "position",
+    ): void {
+      const moved = { [which]: `max(sink.${which}, ?2)` };
       if (counted === undefined) {
-        change(sink, { position: moved }, position);
+        change(sink, moved, to);
         return;
       }
       const number = "iif(sink.epoch = ?3, max(sink.counted, ?4), sink.counted)";
-      change(sink, { position: moved, counted: number }, position, counted.epoch, counted.number);
+      change(sink, { ...moved, counted: number }, to, counted.epoch, counted.number);
     },
 
     addDropped: (sink: string, count: number): void => change(sink, { dropped: "sink.dropped + ?2" }, count),

@@ -163,6 +163,11 @@ export interface Outbox {
    * An offer of large events may hold fewer than `limit`, though at least one.
    */
   next(sink: string, limit: number, after?: number): Promise<Offer>;
+  /**
+   * The urgent events that a sink is to be offered, before whatever else `next` offers: those marked to be sent again
+   * first, then those of the log, ascending. `looked` is the last position up to which the caller has looked for them.
+   */
+  nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
   /** Moves a sink past an offer, in one transaction with its dead letters and what it remembers. */
   settle(sink: string, settlement: Settlement): Promise<void>;
   /**
@@ -176,8 +181,11 @@ export interface Outbox {
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
-  /** The same for the events after a position and up to another, as far as the log still holds them. */
-  replayBetween(sink: string, after: number, through: number): Promise<number>;
+  /**
+   * The same for the events after a position and up to another, as far as the log still holds them; for urgent events
+   * only after `urgentAfter` where that is given.
+   */
+  replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
   /** How far each sink is behind; `wanted` names the sinks whose filters leave something out. */
   lag(wanted?: ReadonlyMap<string, Wanted>): Promise<readonly SinkLag[]>;
   pressure(): Promise<LogPressure>;
@@ -226,12 +234,18 @@ export interface Offer {
   readonly events: readonly LoggedEvent[];
   /** True when these are marked to be sent again; they may be older than the cursor. */
   readonly again: boolean;
+  /** True when the offer passes over events that are not urgent: settling it leaves the cursor where it is. */
+  readonly urgent?: boolean;
+  /** Urgent events of the offer up to this position are settled already. */
+  readonly urgentThrough?: number;
   /** The number of the last event that the sink was offered before these; of marked ones undefined. */
   readonly counted: Sequence | undefined;
 }
 
 export interface Settlement {
   readonly again: boolean;
+  /** As in the offer. */
+  readonly urgent?: boolean | undefined;
   /** Position of the last event of the offer that is settled (accepted, rejected or filtered out). */
   readonly through: number;
   readonly rejected: readonly Refusal[];
@@ -256,6 +270,8 @@ export interface Refusal {
 export interface SinkPosition {
   readonly sink: string;
   readonly position: number;
+  /** Urgent events up to here are settled as well; it may lie before `position`. */
+  readonly urgent: number;
   /** Why the sink was ended for good; null while it is in use. */
   readonly ended: string | null;
 }

@@ -83,6 +83,7 @@ export function united(parts: readonly Part[]): Store {
     outbox: {
       register: async () => onePart(),
       next: async () => onePart(),
+      nextUrgent: async () => onePart(),
       settle: async () => onePart(),
       prune: async () => onePart(),
       after: async () => onePart(),

@@ -5,7 +5,7 @@ import type { Tag } from "../../building.ts";
 import { isoUtc, systemClock } from "../../clock.ts";
 import type { SourceEntry } from "../../config/config.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Event, isTelemetry, KINDS, sourceUri, subjectOf } from "../../event.ts";
+import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../event.ts";
 import { askPolls, askTag, type TagWork } from "../../operator/work.ts";
 import { ticketKey, ticketsOf } from "../../receiver/tickets.ts";
 import type { StateConfig } from "../../store/config.ts";
@@ -175,11 +175,12 @@ async function sinkPlaces(
   last: LoggedEvent | undefined,
 ): Promise<readonly SinkPlace[]> {
   const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
-  return lags.map(({ sink, position, depth, again, exact }): SinkPlace => {
+  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkPlace => {
+    const reached = last !== undefined && isUrgent(last.event.type) ? Math.max(position, urgent) : position;
     const isRefused = letters.some(
       (letter) => letter.sink === sink && last !== undefined && letter.event?.id === last.event.id,
     );
-    const place = last === undefined ? null : position >= last.position ? "settled" : "waiting";
+    const place = last === undefined ? null : reached >= last.position ? "settled" : "waiting";
     return { sink, last: isRefused ? "refused" : place, behind: depth + again, exact };
   });
 }

@@ -188,14 +188,14 @@ export function createReading(options: ReadingOptions): Reading {
    */
   function* sinks(): Generator<Moving> {
     const rows = database
-      .prepare("select name, position, dropped, ended, counted, epoch from sink order by name")
+      .prepare("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")
       .all<StoredSink>();
     const isOne = sources.length === 1;
-    for (const { name, position, dropped, ended, counted, epoch } of rows) {
+    for (const { name, position, dropped, ended, counted, epoch, urgent } of rows) {
       for (const source of sources) {
         const lost = source === first ? dropped : 0;
         const count = isOne ? texts(counted, epoch) : texts(0, newEpoch());
-        yield ["sink", { source, cells: [...texts(name, position, lost, ended), ...count] }];
+        yield ["sink", { source, cells: [...texts(name, position, lost, ended), ...count, String(urgent)] }];
       }
     }
   }
@@ -312,6 +312,7 @@ interface StoredSink {
   readonly ended: string | null;
   readonly counted: number;
   readonly epoch: string;
+  readonly urgent: number;
 }
 
 interface StoredLetter {

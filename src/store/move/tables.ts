@@ -29,6 +29,7 @@ export const TABLES = {
     ended: "text",
     counted: "bigint",
     epoch: "text",
+    urgent: "bigint",
   },
   again: { sink: "text", position: "bigint" },
   dead_letter: {

@@ -1,5 +1,5 @@
 import { isoUtc } from "../../clock.ts";
-import { type Event, isTelemetry, type Kind } from "../../event.ts";
+import { type Event, isTelemetry, isUrgent, type Kind } from "../../event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
 import { eventIn, eventText } from "../../stored-event.ts";
 import {
@@ -11,6 +11,7 @@ import {
   RECENT_BYTES,
   textOf,
   textsOfSubject,
+  URGENT_KIND,
 } from "../event-log.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../store.ts";
 import { createTail } from "../tail.ts";
@@ -29,10 +30,16 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
   let end: number | null = null;
   /** How often what is known was given up; an answer from before must not bring it back. */
   let forgotten = 0;
+  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  let lastUrgent = Number.POSITIVE_INFINITY;
+  /** How often that may have changed; an answer from before must not hide an event. */
+  let urgentChanges = 0;
 
   function forget(): void {
     forgotten += 1;
     end = null;
+    urgentChanges += 1;
+    lastUrgent = Number.POSITIVE_INFINITY;
     tail.clear();
   }
 
@@ -62,11 +69,27 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
         position += 1;
         const characters = offeredSize(event.type, body.length);
         tail.add({ position, committedAt, body, characters });
+        if (!isUrgent(event.type)) continue;
+        urgentChanges += 1;
+        lastUrgent = Math.max(lastUrgent, position);
       }
       tail.committed();
       end = before + Number(fresh);
     }
     return { lastPosition: before + Number(fresh), repeated: repeatedOf(appending, told) };
+  }
+
+  /** The first events after a position that a condition picks, from the database. */
+  async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
+    const { rows } = await ask(
+      `select position::double precision, committed_ms::double precision, body from (
+         select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
+           select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
+           where source = $1 and position > $2::bigint and ${which} order by position limit $3::bigint) as next) as summed
+       where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
+      [source, String(position), String(limit)],
+    );
+    return rows.map(toLoggedEvent);
   }
 
   return {
@@ -115,16 +138,16 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await endNow())) return [];
       const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
-      if (found !== null) return found;
-      const { rows } = await ask(
-        `select position::double precision, committed_ms::double precision, body from (
-           select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
-             select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
-             where source = $1 and position > $2::bigint order by position limit $3::bigint) as next) as summed
-         where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
-        [source, String(position), String(limit)],
-      );
-      return rows.map(toLoggedEvent);
+      return found ?? readAfter(position, limit);
+    },
+
+    /** The urgent ones among them. */
+    async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
+      if (isHolder && position >= lastUrgent) return [];
+      const asked = urgentChanges;
+      const events = await readAfter(position, limit, `not telemetry and ${URGENT_KIND}`);
+      if (events.length === 0 && asked === urgentChanges) lastUrgent = position;
+      return events;
     },
 
     async latest(

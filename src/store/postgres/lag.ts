@@ -12,7 +12,8 @@ import {
   rowsOfKinds,
   wantedOf,
 } from "../lag-count.ts";
-import { memorySet, type SinkLag, type Wanted } from "../store.ts";
+import { memorySet, type SinkLag, type SinkPosition, type Wanted } from "../store.ts";
+import { URGENT_KIND } from "../event-log.ts";
 import type { Ask } from "./documents.ts";
 import type { Answer } from "./state-database.ts";
 
@@ -26,7 +27,7 @@ export async function sinkLags(
   ahead: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
   const { rows } = await ask(
-    `select name, position::double precision, ended, dropped::double precision,
+    `select name, position::double precision, urgent::double precision, ended, dropped::double precision,
        (select count(*)::integer from dead_letter as letter
         where letter.source = $1 and letter.sink = sink.name and not resending),
        (select count(*)::integer from document where document.source = $1 and set_name = $2 || sink.name),
@@ -36,15 +37,17 @@ export async function sinkLags(
     [source, memorySet("")],
   );
   const lags: SinkLag[] = [];
-  for (const [name, cursor, ended, dropped, deadLetters, remembered, marked, last] of rows) {
+  for (const [name, cursor, urgentCursor, ended, dropped, deadLetters, remembered, marked, last] of rows) {
     const sink = String(name);
     const position = Math.max(Number(cursor), ahead.get(sink)?.through ?? 0);
+    const urgent = Number(urgentCursor);
     const filter = (ended === null ? wanted?.get(sink) : undefined) ?? EVERYTHING;
-    const behind = position >= Number(last) ? NONE : await countAfter(source, ask, position, filter);
+    const behind = position >= Number(last) ? NONE : await countAfter(source, ask, { position, urgent }, filter);
     const again = Number(marked) === 0 ? NONE : await countAgain(source, ask, sink, Number(marked), filter);
     lags.push({
       sink,
       position,
+      urgent,
       ended: ended === null ? null : String(ended),
       dropped: Number(dropped),
       deadLetters: Number(deadLetters),
@@ -58,22 +61,32 @@ export async function sinkLags(
   return lags;
 }
 
-async function countAfter(source: string, ask: Ask, position: number, wanted: Wanted): Promise<Count> {
+async function countAfter(
+  source: string,
+  ask: Ask,
+  { position, urgent }: Pick<SinkPosition, "position" | "urgent">,
+  wanted: Wanted,
+): Promise<Count> {
+  // Urgent events may be settled although values before them are not.
+  const isPending = `source = $1 and position > $2::bigint
+    and not (position <= ${urgent} and not telemetry and ${URGENT_KIND})`;
+  const isFact = `${urgent > position ? isPending : "source = $1 and position > $2::bigint"} and not telemetry`;
   const { rows } = await ask(
     // The indexes answer all of it without reading a body.
     `select (select count(*)::integer from event where source = $1 and position > $2::bigint),
        (select count(*)::integer from event where source = $1 and position > $2::bigint and not telemetry),
-       (select min(position)::double precision from event where source = $1 and position > $2::bigint and not telemetry),
+       (select count(*)::integer from event where ${isFact}),
+       (select min(position)::double precision from event where ${isFact}),
        (select position::double precision from event
         where source = $1 and position > $2::bigint and telemetry order by position limit 1)`,
     [source, String(position)],
   );
-  const [all = 0, facts = 0, firstFact = null, firstTelemetry = null] = rows[0] ?? [];
+  const [all = 0, notValues = 0, facts = 0, firstFact = null, firstTelemetry = null] = rows[0] ?? [];
   const firstOf = (cell: typeof firstFact) => (cell === null ? null : Number(cell));
   const { open, events, isExact } = wantedOf(
     [
       { telemetry: 0, events: Number(facts), first: firstOf(firstFact) },
-      { telemetry: 1, events: Number(all) - Number(facts), first: firstOf(firstTelemetry) },
+      { telemetry: 1, events: Number(all) - Number(notValues), first: firstOf(firstTelemetry) },
     ],
     wanted,
   );
@@ -89,7 +102,7 @@ async function countAfter(source: string, ask: Ask, position: number, wanted: Wa
   }
   const pending = await ask(
     `select position::double precision, kind, bytes, committed_ms::double precision from event
-     where source = $1 and position > $2::bigint and telemetry = any($3::boolean[]) order by position`,
+     where ${isPending} and telemetry = any($3::boolean[]) order by position`,
     [source, String(position), plainList(open.map(({ telemetry }) => telemetry === 1))],
   );
   return countRows(source, ask, pendingOf(pending.rows), wanted);

@@ -1,8 +1,8 @@
 import { type Clock, isoUtc } from "../../clock.ts";
 import type { Sequence } from "../../sequence.ts";
 import type { Bell } from "../../waiting.ts";
-import { type Ahead, further, IN_FLIGHT, sinceMs } from "../ahead.ts";
-import type { LogPressure, Outbox, SinkPosition } from "../store.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../ahead.ts";
+import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../store.ts";
 import type { DeadLetters } from "./dead-letters.ts";
 import { type Ask, changeDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
@@ -51,7 +51,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
   async function countedOf(sink: string): Promise<Sequence | undefined> {
     const known = (await sinks.find(sink))?.counted;
     const later = ahead.get(sink)?.counted;
-    return known !== undefined && later?.epoch === known.epoch ? later : known;
+    return known !== undefined && later?.epoch === known.epoch && later.number > known.number ? later : known;
   }
 
   /** How many events a crash would have a sink get once more, were its cursor moved there and not durable. */
@@ -94,6 +94,18 @@ export function createOutbox(options: OutboxOptions): Outbox {
     };
   }
 
+  async function cursorOf(sink: string): Promise<number> {
+    const durable = (await sinks.find(sink))?.position;
+    return durable === undefined ? log.end() : Math.max(durable, ahead.get(sink)?.through ?? 0);
+  }
+
+  async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
+    const last = events.at(-1);
+    if (last === undefined) return { again: false, events, counted: undefined };
+    if (ahead.has(sink) && (await owed(sink, last.position)) > IN_FLIGHT) await writer.soon.flush();
+    return { again: false, events, counted: await countedOf(sink) };
+  }
+
   return {
     async register(sink, from) {
       forgetKnown();
@@ -107,19 +119,24 @@ export function createOutbox(options: OutboxOptions): Outbox {
     async next(sink, limit, after = 0) {
       const again = await redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const durable = (await sinks.find(sink))?.position;
-      const cursor =
-        durable === undefined ? await log.end() : Math.max(durable, ahead.get(sink)?.through ?? 0);
-      const events = await log.after(Math.max(cursor, after), limit);
-      const last = events.at(-1);
-      if (last === undefined) return { again: false, events, counted: undefined };
-      if (ahead.has(sink) && (await owed(sink, last.position)) > IN_FLIGHT) await writer.soon.flush();
-      return { again: false, events, counted: await countedOf(sink) };
+      const events = await log.after(Math.max(await cursorOf(sink), after), limit);
+      return { ...(await offerOf(sink, events)), urgentThrough: (await sinks.find(sink))?.urgent ?? 0 };
+    },
+
+    async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
+      const again = await redeliveries.nextUrgent(sink, limit);
+      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const position = Math.max(await cursorOf(sink), after);
+      const urgent = (await sinks.find(sink))?.urgent ?? 0;
+      const events = await log.urgentAfter(Math.max(position, urgent, looked), limit);
+      if (followsOn(events, position)) return offerOf(sink, events);
+      return { again: false, urgent: true, events, counted: await countedOf(sink) };
     },
 
     async settle(sink, settlement) {
       const { again, through, rejected, counted, documents = [], soon = false } = settlement;
-      const isPlain = !again && rejected.length === 0 && documents.length === 0;
+      const which = settlement.urgent === true ? "urgent" : "position";
+      const isPlain = !again && which === "position" && rejected.length === 0 && documents.length === 0;
       if (soon && isPlain && !writer.soon.isBehind() && (await owed(sink, through)) <= IN_FLIGHT) {
         moveSoon(sink, through, counted);
         return;
@@ -130,12 +147,12 @@ export function createOutbox(options: OutboxOptions): Outbox {
       await writer.commit([
         ...(again
           ? [redeliveries.settle(sink, settled), ...letters.remove(sink, accepted)]
-          : [sinks.moveTo(sink, through, counted)]),
+          : [sinks.moveTo(sink, through, counted, which)]),
         ...letters.add(sink, rejected, clock.now()),
         ...changeDocuments(source, documents),
       ]);
       options.changed(documents.map(({ set }) => set));
-      if (!again) await sinks.moved(sink, through, counted);
+      if (!again) await sinks.moved(sink, through, counted, which);
     },
 
     async setEnded(sink, reason) {
@@ -165,8 +182,9 @@ export function createOutbox(options: OutboxOptions): Outbox {
       return marked;
     },
 
-    async replayBetween(sink, after, through) {
-      const marked = await redeliveries.markBetween(sink, after, Math.min(through, await log.end()));
+    async replayBetween(sink, after, through, urgentAfter = after) {
+      const last = Math.min(through, await log.end());
+      const marked = await redeliveries.markBetween(sink, after, last, urgentAfter);
       if (marked > 0) news.ring();
       return marked;
     },
@@ -195,5 +213,5 @@ export function createOutbox(options: OutboxOptions): Outbox {
 }
 
 function positionOf(sink: string, found: SinkPosition | undefined): SinkPosition {
-  return { sink, position: found?.position ?? 0, ended: found?.ended ?? null };
+  return { sink, position: found?.position ?? 0, urgent: found?.urgent ?? 0, ended: found?.ended ?? null };
 }

@@ -88,7 +88,7 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     const at = [source, plainList(leaving.map(({ position }) => position))];
     const [known, marks, bodies] = await session.queries([
       {
-        text: "select name, position::double precision from sink where source = $1 and ended is null",
+        text: "select name, position::double precision, urgent::double precision from sink where source = $1 and ended is null",
         values: [source],
       },
       {
@@ -103,9 +103,10 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     const marked = new Set(marks?.rows.map(([sink, position]) => `${position} ${sink}`));
     const events = new Map(bodies?.rows.map(([position, body]) => [Number(position), String(body)]));
     const { lost, withoutOffer } = lossesOf(leaving, reason, {
-      sinks: (known?.rows ?? []).map(([name, position]) => ({
+      sinks: (known?.rows ?? []).map(([name, position, urgent]) => ({
         name: String(name),
         position: Number(position),
+        urgent: Number(urgent),
       })),
       isMarked: (sink, position) => marked.has(`${position} ${sink}`),
       eventAt(position) {

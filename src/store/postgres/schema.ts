@@ -222,6 +222,10 @@ const MIGRATIONS: readonly string[] = [
   -- By how much the database's wall clock was set while members ran; what they measure with it is corrected by that.
   alter table meta add column clock_set_by_ms double precision not null default 0;
   `,
+  `
+  -- Urgent events up to this position are settled as well, although values before them may not be.
+  alter table sink add column urgent bigint not null default 0;
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -15,16 +15,22 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
 
   async function read(): Promise<ReadonlyMap<string, KnownSink>> {
     const { rows } = await ask(
-      `select name, position::double precision, ended, counted::double precision, epoch from sink where source = $1`,
+      `select name, position::double precision, urgent::double precision, ended, counted::double precision, epoch from sink where source = $1`,
       [source],
     );
     return new Map(
-      rows.map(([name, position, ended, counted, epoch]) => {
+      rows.map(([name, position, urgent, ended, counted, epoch]) => {
         const sink = String(name);
         const number = { epoch: String(epoch), number: Number(counted) };
         return [
           sink,
-          { sink, position: Number(position), ended: ended === null ? null : String(ended), counted: number },
+          {
+            sink,
+            position: Number(position),
+            urgent: Number(urgent),
+            ended: ended === null ? null : String(ended),
+            counted: number,
+          },
         ];
       }),
     );
@@ -50,7 +56,12 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
     },
 
     /** What a settlement did, in what is known. */
-    async moved(sink: string, position: number, counted: Sequence | undefined): Promise<void> {
+    async moved(
+      sink: string,
+      to: number,
+      counted: Sequence | undefined,
+      which: "position" | "urgent" = "position",
+    ): Promise<void> {
       const asked = known;
       const map = await asked;
       const before = map?.get(sink);
@@ -59,7 +70,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
         counted?.epoch === before.counted.epoch && counted.number > before.counted.number
           ? counted
           : before.counted;
-      const now = { ...before, position: Math.max(position, before.position), counted: number };
+      const now = { ...before, [which]: Math.max(to, before[which]), counted: number };
       known = Promise.resolve(new Map(map).set(sink, now));
     },
 
@@ -73,12 +84,17 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
     /**
      * Never back: what is settled stays settled. A number of an epoch that has ended meanwhile says nothing of the new one.
      */
-    moveTo: (sink: string, position: number, counted: Sequence | undefined): Asked => ({
-      text: `update sink set position = greatest(position, $3::bigint),
+    moveTo: (
+      sink: string,
+      to: number,
+      counted: Sequence | undefined,
+      which: "position" | "urgent" = "position",
+    ): Asked => ({
+      text: `update sink set ${which} = greatest(${which}, $3::bigint),
           counted = case when epoch = $4 then greatest(counted, $5::bigint) else counted end
         where source = $1 and name = $2`,
-      values: [source, sink, String(position), counted?.epoch ?? null, String(counted?.number ?? 0)],
-      name: "move_cursor",
+      values: [source, sink, String(to), counted?.epoch ?? null, String(counted?.number ?? 0)],
+      name: `move_${which}`,
     }),
 
     addDropped: (sink: string, count: number): Asked => ({
