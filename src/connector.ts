@@ -74,6 +74,10 @@ import type { Quality, TagSystemsFact } from "./tag-facts.ts";
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  *
+ * `oneOrder` is for a sink whose readers rely on the order of commit across alarms and values, such as a file that is read
+ * line by line, and for one that gathers. Any other sink is offered urgent events (alarms, gateways, results of commands)
+ * before the values that wait for it, in the order of commit among themselves.
+ *
  * `mayRepeat` says that what comes twice after a crash does no harm there, because it takes the place of what came
  * first: a retained message, a point of the same time. Then what was accepted need not be on the disk at once, but goes
  * along with the next transaction: up to 100 events may come twice after a crash, also of batches that were settled.
@@ -84,6 +88,7 @@ export interface Sink {
   readonly maxBatch?: number;
   readonly farEnd?: string;
   readonly mayRepeat?: true;
+  readonly oneOrder?: true;
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;

@@ -62,6 +62,7 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
 
   return {
     maxBatch: MAX_BATCH,
+    oneOrder: true,
 
     open: (signal) => attempt(signal, () => ready(signal)),
 

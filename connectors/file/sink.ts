@@ -126,6 +126,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
 
   return {
     maxBatch: MAX_BATCH,
+    oneOrder: true,
 
     async open(signal) {
       signal.throwIfAborted();

@@ -59,6 +59,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 
   return {
     maxBatch: 1_000,
+    oneOrder: true,
     farEnd: createHash("sha256").update(config.brokers.toSorted().join(" ")).digest("hex"),
 
     open: (signal) =>

@@ -136,6 +136,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
   return {
     maxBatch: MAX_BATCH,
+    oneOrder: true,
     farEnd: lake.farEnd,
     ...(lake.lastStepMs === undefined ? {} : { lastStepMs: lake.lastStepMs }),
 

@@ -13,6 +13,7 @@ export function createStdoutSink(stream: Writable): Sink {
 
   return {
     maxBatch: 500,
+    oneOrder: true,
 
     async open() {
       if (listening) return;

@@ -58,7 +58,7 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
   }
 
   return {
-    maxBatch: 20,
+    maxBatch: 1,
     // An address can be a secret by itself, so it is not kept anywhere.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
     lastStepMs: end.lastStepMs,

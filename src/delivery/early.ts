@@ -10,7 +10,7 @@ import { countedAfter, memoryChange, type Portion } from "./offer.ts";
  */
 export function createEarly(
   sink: string,
-  { batch, again, counted: before }: Pick<Portion, "batch" | "again" | "counted">,
+  { batch, again, urgent, counted: before }: Pick<Portion, "batch" | "again" | "urgent" | "counted">,
   settle: (settlement: Settlement) => Promise<void>,
 ) {
   const underWay = new Set<Promise<void>>();
@@ -24,7 +24,7 @@ export function createEarly(
       settled = count;
       const documents = memoryChange(sink, remembered);
       const counted = countedAfter(before, count);
-      const work = attempt(settle, { again, through: last.position, rejected: [], counted, documents });
+      const work = attempt(settle, { again, urgent, through: last.position, rejected: [], counted, documents });
       underWay.add(work);
       void work.finally(() => underWay.delete(work));
     },

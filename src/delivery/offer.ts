@@ -1,6 +1,6 @@
 import type { Receipt, Remembered } from "../connector.ts";
 import { Retryable } from "../errors.ts";
-import type { Event } from "../event.ts";
+import { type Event, isUrgent } from "../event.ts";
 import { withoutCredentials } from "../log.ts";
 import type { Sequence } from "../sequence.ts";
 import {
@@ -14,6 +14,8 @@ import {
 /** The part of an offer that goes into one write. */
 export interface Portion {
   readonly again: boolean;
+  /** Passes over events that are not urgent; settling it leaves the cursor where it is. */
+  readonly urgent?: boolean | undefined;
   readonly batch: readonly LoggedEvent[];
   /** The last position that was looked at, whether it is in the batch or was filtered out. */
   readonly through: number;
@@ -23,20 +25,22 @@ export interface Portion {
   readonly counted: Sequence | undefined;
 }
 
-/** Takes what passes the filter, up to a number, in order. */
+/** Takes what passes the filter and is not settled yet, up to a number, in order. */
 export function portionOf(offer: Offer, passes: (event: Event) => boolean, most: number): Portion {
   const batch: LoggedEvent[] = [];
   let through = 0;
   let seen = 0;
+  const isOpen = ({ event, position }: LoggedEvent) =>
+    offer.again || position > (offer.urgentThrough ?? 0) || !isUrgent(event.type);
   for (const logged of offer.events) {
-    if (passes(logged.event)) {
+    if (isOpen(logged) && passes(logged.event)) {
       if (batch.length === most) break;
       batch.push(logged);
     }
     through = logged.position;
     seen += 1;
   }
-  return { again: offer.again, batch, through, seen, counted: offer.counted };
+  return { again: offer.again, urgent: offer.urgent, batch, through, seen, counted: offer.counted };
 }
 
 /** The number of an event of the batch: of one that comes again the one that it had, if any. */
@@ -64,7 +68,7 @@ export interface Outcome {
  * arrive twice can be told by its id, and one that is lost cannot.
  */
 export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | undefined): Outcome {
-  const { batch, again } = portion;
+  const { batch, again, urgent } = portion;
   const size = batch.length;
   if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
     return keptFrom(
@@ -88,7 +92,7 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
   if (receipt.gathered === true) return { settlement: null, accepted: 0, gathered: rejected, kept: null };
   const counted = countedAfter(portion.counted, from);
   if (from === size) {
-    const settlement = { again, through: portion.through, rejected, counted, documents };
+    const settlement = { again, urgent, through: portion.through, rejected, counted, documents };
     return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
   }
   const outcome = keptFrom(portion, from, receipt.kept?.error);
@@ -96,7 +100,7 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
   if (lastSettled === undefined) return outcome;
   return {
     ...outcome,
-    settlement: { again, through: lastSettled.position, rejected, counted, documents },
+    settlement: { again, urgent, through: lastSettled.position, rejected, counted, documents },
     accepted: from - rejected.length,
   };
 }
@@ -119,8 +123,8 @@ export function keptFrom(portion: Portion, from: number, error: unknown): Outcom
 }
 
 /** Only what has a place in the log is offered again by itself when what was gathered is lost. */
-function mayBeGathered({ batch, again }: Portion): boolean {
-  return !again && batch.every(({ position }) => position > 0);
+function mayBeGathered({ batch, again, urgent }: Portion): boolean {
+  return !again && urgent !== true && batch.every(({ position }) => position > 0);
 }
 
 function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {

@@ -56,6 +56,13 @@ const MOST = 500;
 const CLOSE = 1_000;
 const LIVES = "sink-life";
 
+/** Where the cursors of a sink were; `urgent` is absent in states of before. */
+interface Point {
+  readonly atMs: number;
+  readonly position: number;
+  readonly urgent?: number;
+}
+
 /** What is kept in the state. `atMs` is milliseconds of our runs. */
 interface HeldLife {
   readonly nowMs: number;
@@ -64,7 +71,7 @@ interface HeldLife {
   /** When it was alive last with that life. */
   readonly seenMs: number;
   /** Where the cursor was, ascending. */
-  readonly points: readonly { readonly atMs: number; readonly position: number }[];
+  readonly points: readonly Point[];
   /** Stretches that were delivered again. */
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
 }
@@ -87,7 +94,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     if (held !== null) return held;
     const kept = await store.document<HeldLife>(LIVES, name);
     ranBeforeMs = kept?.nowMs ?? 0;
-    const first = { atMs: 0, position: await cursor() };
+    const first = { atMs: 0, ...(await cursor()) };
     held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
     return held;
   }
@@ -106,8 +113,9 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     held = kept;
   }
 
-  async function cursor(): Promise<number> {
-    return (await outbox.register(name, "now")).position;
+  async function cursor(): Promise<{ readonly position: number; readonly urgent: number }> {
+    const { position, urgent } = await outbox.register(name, "now");
+    return { position, urgent };
   }
 
   /** The far end's word; null when it says nothing now, which is no news. */
@@ -133,7 +141,11 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
   async function sendAgain({ points, again }: HeldLife, sinceMs: number): Promise<number> {
     const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let marked = 0;
-    if (from !== undefined) marked += await outbox.replayBetween(name, from.position, await cursor());
+    if (from !== undefined) {
+      const now = await cursor();
+      const through = Math.max(now.position, now.urgent);
+      marked += await outbox.replayBetween(name, from.position, through, from.urgent);
+    }
     for (const { atMs, first, last } of again) {
       if (atMs > sinceMs) marked += await outbox.replayBetween(name, first - 1, last);
     }
@@ -145,7 +157,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     const said = await ask(life.life, signal);
     if (signal.aborted) return;
     silences = said === null && life.life !== null ? silences + 1 : 0;
-    const points = withPoint(life.points, nowMs(), await cursor(), pointEveryMs);
+    const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
     // Of one that never says anything nothing has to be remembered.
     if (said === null) return life.life === null ? undefined : save({ ...life, points });
     if (said.isNew) {
@@ -200,13 +212,9 @@ function thinned(points: HeldLife["points"]): HeldLife["points"] {
   return points.length <= MOST ? points : points.filter((_, index) => index % 2 === 0);
 }
 
-function withPoint(
-  points: HeldLife["points"],
-  atMs: number,
-  position: number,
-  everyMs: number,
-): HeldLife["points"] {
+function withPoint(points: HeldLife["points"], point: Point, everyMs: number): HeldLife["points"] {
   const last = points.at(-1);
-  if (last !== undefined && (last.position === position || atMs - last.atMs < everyMs)) return points;
-  return [...points, { atMs, position }];
+  const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
+  if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;
+  return [...points, point];
 }

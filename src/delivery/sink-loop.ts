@@ -4,7 +4,7 @@ import { Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox, Settlement, Store } from "../store/store.ts";
+import type { Offer, Outbox, Settlement, Store } from "../store/store.ts";
 import { firstOf, persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
@@ -30,6 +30,8 @@ import { createSnapshot } from "./snapshot.ts";
 const SHORTEST_TICK_MS = 100;
 /** How many events are looked through at once when a filter takes most of them out. */
 const LOOK_THROUGH = 500;
+/** Batches of urgent events in a row while other events wait; after them the others get one batch. */
+const URGENT_BATCHES = 4;
 
 export interface Delivery {
   /**
@@ -69,6 +71,12 @@ export interface DeliveryOptions {
  *
  *   open → tick → next → filter → write → settle → tick → next …
  *
+ * Urgent events (alarms, gateways, results of commands) are offered before values, unless the sink needs one order:
+ *
+ *   marked to be sent again and urgent → urgent → marked to be sent again → all others
+ *
+ * So an alarm overtakes a replay and any number of values that wait, but no earlier event about the same alarm.
+ *
  * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
  * the sink has answered, so a crash at any point repeats at most the batch that was under way, and up to 100 events where
  * the sink says that it does no harm (`mayRepeat`).
@@ -78,10 +86,23 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
   const passes = (event: Event) => takesAll || matches(config.filter, event);
-  const limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
+  // The numbers of `sequence` belong to one event each, so the order must be the same again after a crash.
+  const urgentFirst = sink.oneOrder !== true && !config.sequence;
+  /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
+  let limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
+  /** Urgent events up to here were looked at and not wanted. */
+  let urgentLooked = 0;
+  let urgentBatches = 0;
+  /** Until when other than urgent events wait after one of them was refused, on the monotonic clock. */
+  let othersWaitMs = Number.NEGATIVE_INFINITY;
   const skipped = createSkipped(clock, settle);
   const gathered = createGathered();
-  const setbacks = createSetbacks(config, options.random);
+  /** Of urgent events and of the others; what one kind of event meets says nothing of the other. */
+  const setbacksOf = {
+    urgent: createSetbacks(config, options.random),
+    others: createSetbacks(config, options.random),
+  };
+  let setbacks = setbacksOf.others;
   const restarts = createRestartWatch({
     name,
     sink,
@@ -121,20 +142,34 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (failure !== null) return (await endedBy(failure.error, "tick", null)) ? null : 0;
     }
 
+    let told: readonly Event[] | null = [];
     if (snapshotWaitsMs === null || clock.monotonic() >= snapshotWaitsMs) {
-      const events = await stored(() => snapshot.next(most));
-      if (events === null) return null;
-      if (events.length > 0) return tellState(events);
+      told = await stored(() => snapshot.next(most));
+      if (told === null) return null;
       snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
     }
+    const urgent = told.length > 0 && !snapshot.letsUrgentPass() ? NOTHING : await stored(nextUrgent);
+    if (urgent === null) return null;
+    const isUrgent = urgent.events.length > 0;
+    const isTurn = !isUrgent && urgentBatches >= URGENT_BATCHES;
+    urgentBatches = isUrgent ? urgentBatches + 1 : 0;
+    if (!isUrgent && told.length > 0) return tellState(told);
 
-    const after = Math.max(skipped.through(), gathered.through());
-    const offer = await stored(() => outbox.next(name, limit, after));
+    const offer = isUrgent ? urgent : await stored(nextOther);
     if (offer === null) return null;
+    setbacks = isUrgent ? setbacksOf.urgent : setbacksOf.others;
     const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
     const portion = portionOf(numbered, passes, most);
+    if (!isUrgent && !takesAll && portion.seen > 0) {
+      const needed = portion.batch.length < most ? 4 * limit : portion.seen;
+      limit = Math.max(most, Math.min(needed, LOOK_THROUGH));
+    }
     if (portion.batch.length === 0) {
       if (!isUnproven()) state.well("idle");
+      if (portion.urgent === true) {
+        urgentLooked = portion.through;
+        return 0;
+      }
       if (portion.seen > 0) {
         // The cursor may not pass what is gathered, so what is left out behind it is settled along with it.
         if (gathered.isEmpty() || portion.again) await skipped.add(portion);
@@ -142,7 +177,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
         return 0;
       }
       await skipped.settleIfDue();
-      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+      // Urgent events that let the others go first may still wait.
+      if (isTurn) return 0;
+      const nowMs = clock.monotonic();
+      const othersMs = othersWait() ? othersWaitMs : Number.POSITIVE_INFINITY;
+      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY, othersMs) - nowMs;
       return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));
     }
 
@@ -155,9 +194,22 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       await settle(settlement);
       if (!settlement.again) countGathered();
     }
-    return whatNext(outcome, `${portion.again} ${outcome.kept?.head.position}`, () =>
-      giveUp(portion, outcome),
-    );
+    const what = `${portion.again} ${outcome.kept?.head.position}`;
+    return whatNext(outcome, what, () => giveUp(portion, outcome), urgentFirst && !isUrgent);
+  }
+
+  const othersWait = () => clock.monotonic() < othersWaitMs;
+
+  /** Urgent events, unless the others have let them go first for long enough. */
+  async function nextUrgent(): Promise<Offer> {
+    if (!urgentFirst || (urgentBatches >= URGENT_BATCHES && !othersWait())) return NOTHING;
+    const after = Math.max(skipped.through(), gathered.through());
+    return outbox.nextUrgent(name, most, { after, looked: urgentLooked });
+  }
+
+  async function nextOther(): Promise<Offer> {
+    if (othersWait()) return NOTHING;
+    return outbox.next(name, limit, Math.max(skipped.through(), gathered.through()));
   }
 
   /** Tells what is believed already: the same as with the log, but it has its own place to go on from. */
@@ -184,6 +236,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     outcome: Outcome,
     what: string,
     giveUpHead: () => Promise<void>,
+    letsUrgentPass = false,
   ): Promise<number | null> {
     if (outcome.settlement !== null) setbacks.over();
     count(outcome);
@@ -192,12 +245,12 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       return 0;
     }
     if (forced.aborted) return null;
-    return (await endedBy(outcome.kept.error, what, giveUpHead)) ? null : 0;
+    return (await endedBy(outcome.kept.error, what, giveUpHead, letsUrgentPass)) ? null : 0;
   }
 
-  /** It failed the last time, and has only taken things into its hands since: that shows nothing. */
+  /** It failed the last time, and what it has taken since shows nothing: only gathered, or urgent. */
   function isUnproven(): boolean {
-    return !gathered.isEmpty() && setbacks.attempts() > 0;
+    return (!gathered.isEmpty() && setbacks.attempts() > 0) || othersWait();
   }
 
   async function write(
@@ -249,6 +302,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     error: unknown,
     what: string,
     giveUpHead: (() => Promise<void>) | null,
+    letsUrgentPass = false,
   ): Promise<boolean> {
     // What was gathered is offered again from its first event on; the one that was refused is not the first of them.
     const letGo = gathered.isEmpty() ? giveUpHead : null;
@@ -266,7 +320,9 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
     if (next.reopen) isOpen = false;
     state.trouble(next.as, next.failure, next.attempts, next.waitMs);
-    await rest(clock, next.waitMs, draining);
+    // The far end answers, and refuses this event only: an alarm need not wait until it is tried again.
+    if (letsUrgentPass && next.failure.kind === "rejected") othersWaitMs = clock.monotonic() + next.waitMs;
+    else await rest(clock, next.waitMs, draining);
     return false;
   }
 
@@ -278,6 +334,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     const index = portion.batch.indexOf(kept.head);
     const settlement = {
       again: portion.again,
+      urgent: portion.urgent,
       through: position,
       rejected: [{ position, reason, sequence: sequenceOf(portion, index) }],
       counted: countedAfter(portion.counted, index + 1),
@@ -361,6 +418,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   return { turn, end: skipped.settle };
 }
+
+const NOTHING: Offer = { again: false, events: [], counted: undefined };
 
 /** Of events that are sent again, the positions that a settlement settles; of others none. */
 function positionsSettled({ again, batch }: Portion, { through }: Settlement): readonly number[] {

@@ -44,7 +44,8 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
 
     /** A settlement of what came later has settled this too. */
     forget(settlement: Settlement): void {
-      if (!settlement.again && settlement.through >= through) events = 0;
+      if (settlement.again || settlement.urgent === true) return;
+      if (settlement.through >= through) events = 0;
     },
   };
 }

@@ -31,6 +31,8 @@ export interface Snapshot {
   next(limit: number): Promise<readonly Event[]>;
   /** Whether it waits for that: then it is to be asked again. */
   waits(): boolean;
+  /** Whether urgent events may overtake what is told now: they are about other things than these. */
+  letsUrgentPass(): boolean;
   /** So many of the last `next` are with the sink; what it remembers of them is written with that. */
   settle(count: number, documents: readonly DocumentChange[]): Promise<void>;
 }
@@ -97,6 +99,7 @@ export function createSnapshot(options: {
     },
 
     waits: () => waits,
+    letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.held.part ?? ""),
 
     async settle(count, documents) {
       const last = offered?.page[count - 1];

@@ -128,12 +128,12 @@ describe("a receiver that takes 12 s for each request", () => {
     const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
     const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
     const events = values(6);
-    const answered = events.map(() => new Promise<void>((resolve) => void arrived.push(resolve)));
+    let open = events.length;
+    for (const _ of events) arrived.push(() => void (open -= 1));
     const dispatcher = workshop.dispatcher({ hook: sink });
     await dispatcher.start(new AbortController().signal);
     await workshop.store.commit({ events });
-    await workshop.clock.advance(0);
-    await Promise.all(answered);
+    while (open > 0) await workshop.clock.advance(0);
     expect(stub.seen.map(({ headers }) => headers["webhook-id"])).toEqual(events.map(({ id }) => id));
     expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
   });

@@ -147,7 +147,7 @@ describe("a file of an older version", () => {
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
       return (await store.outbox.pressure()).pendingBytes;
     });
-    for (const column of ["counted", "epoch"]) edit(`alter table sink drop column ${column}`);
+    for (const column of ["counted", "epoch", "urgent"]) edit(`alter table sink drop column ${column}`);
     for (const column of ["number", "epoch"]) edit(`alter table dead_letter drop column ${column}`);
     for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
     edit(
