@@ -3,12 +3,14 @@ import { programPath, type RealServer, startPostgres } from "../../real-servers.
 import { describeDurableStore } from "../../suites/durable-store-suite.ts";
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
+import { describeUrgent } from "../../suites/urgent-suite.ts";
 import { createRig, placeOn } from "./rig.ts";
 
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   let server: RealServer;
   beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
+    // Each test has connections of its own, and those of the tests before take a moment to end.
+    server = await startPostgres({ lines: ["fsync = off", "max_connections = 60"] });
   });
   afterAll(() => server?.stop());
 
@@ -56,4 +58,5 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
   });
 
   describeLag("PostgreSQL", () => placeOn(server));
+  describeUrgent("PostgreSQL", 2_000, () => placeOn(server));
 });

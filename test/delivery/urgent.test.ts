@@ -1,0 +1,3 @@
+import { describeUrgent } from "../suites/urgent-suite.ts";
+
+describeUrgent("the state in a folder", 20_000);

@@ -1,0 +1,256 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Receipt } from "#src/connector.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { Event, Kind } from "#src/event.ts";
+import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+
+const ALL_TIME = "2020-01-01T00:00:00Z";
+/** How long the slow sink takes for one write, in milliseconds. */
+const WRITE_MS = 200;
+
+const values = (from: number, count: number): readonly Event[] =>
+  Array.from({ length: count }, (_, n) => valueEvent(from + n, `tag-${(from + n) % 50}`));
+const alarm = (n: number, kind: Kind = "alarm-raised"): Event =>
+  sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
+
+/** Alarms do not wait behind values, whatever the values wait for. `behind` values are replayed or waiting. */
+export function describeUrgent(name: string, behind: number, place?: () => Place): void {
+  let workshop: Workshop;
+  beforeEach(async () => {
+    workshop = await openWorkshop(place?.());
+  });
+  afterEach(() => workshop.dispose());
+
+  const commit = (...events: readonly Event[]) => workshop.store.commit({ events });
+
+  async function commitMany(events: readonly Event[]): Promise<void> {
+    for (let from = 0; from < events.length; from += 1_000) await commit(...events.slice(from, from + 1_000));
+  }
+
+  /** A sink whose server needs `WRITE_MS` for each write, once it is slow. */
+  function slowSink(options: Partial<ScriptedSink> = {}) {
+    const sink = scriptedSink();
+    const slow = Object.assign(sink, options, {
+      async slowly(): Promise<Receipt> {
+        await workshop.clock.sleep(WRITE_MS);
+        return { rejected: [] };
+      },
+    });
+    return slow;
+  }
+
+  async function started(sink: ScriptedSink, delivery: Record<string, unknown> = {}) {
+    const dispatcher = workshop.dispatcher({ a: sink }, { retry: { first: "1s", max: "1s" }, ...delivery });
+    await dispatcher.start(new AbortController().signal);
+    await workshop.clock.advance(0);
+    return dispatcher;
+  }
+
+  async function stopped(dispatcher: { stop(deadlineMs: number): Promise<void> }): Promise<void> {
+    const stop = dispatcher.stop(10_000);
+    await workshop.clock.advance(10_000);
+    await stop;
+  }
+
+  const lag = async () => {
+    const [found] = await workshop.store.outbox.lag();
+    if (found === undefined) throw new Error("the sink is not known");
+    return found;
+  };
+  const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+  const alarmsIn = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));
+
+  describe(`${name}: urgent events`, () => {
+    test(`a new alarm overtakes ${behind} values that are sent again`, async () => {
+      const sink = slowSink();
+      await started(sink);
+      await commitMany(values(0, behind));
+      await workshop.clock.advance(1_000);
+      expect(await lag()).toMatchObject({ depth: 0 });
+      sink.answer = sink.slowly;
+      expect(await workshop.store.outbox.replay("a", ALL_TIME)).toBe(behind);
+      await workshop.clock.advance(3 * WRITE_MS);
+      const before = sink.writes.length;
+      await commit(alarm(1));
+      await workshop.clock.advance(2 * WRITE_MS);
+      expect(ids(sink.writes[before] ?? [])).toEqual(ids([alarm(1)]));
+      expect((await lag()).again).toBeGreaterThan(behind - 1_000);
+      sink.answer = () => ({ rejected: [] });
+      await workshop.clock.advance(10_000);
+      expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
+    });
+
+    test("a sink that takes one event at a time is sent a new alarm next", async () => {
+      const sink = slowSink({ maxBatch: 1 });
+      sink.answer = sink.slowly;
+      await started(sink);
+      await commit(...values(0, 300));
+      await workshop.clock.advance(5 * WRITE_MS);
+      const before = sink.writes.length;
+      await commit(alarm(1), ...values(300, 20), alarm(2));
+      await workshop.clock.advance(3 * WRITE_MS);
+      expect(ids(sink.writes.slice(before, before + 2).flat())).toEqual(ids([alarm(1), alarm(2)]));
+      sink.answer = () => ({ rejected: [] });
+      await workshop.clock.advance(10_000);
+      expect(ids(sink.writes.flat().filter(({ type }) => type === "tag-value"))).toEqual(ids(values(0, 320)));
+      expect(alarmsIn(sink)).toHaveLength(2);
+      // What was delivered ahead holds nothing back.
+      expect(await lag()).toMatchObject({ depth: 0, position: 322 });
+    });
+
+    test("raised comes before resolved where raised is sent again among many values", async () => {
+      const sink = slowSink();
+      await started(sink);
+      await commit(...values(0, 300), alarm(1), ...values(300, 300));
+      await workshop.clock.advance(1_000);
+      let refusals = 2;
+      sink.answer = async () => {
+        if (refusals === 1) await commit(alarm(1, "alarm-resolved"));
+        refusals -= 1;
+        if (refusals >= 0) throw new Retryable("not now");
+        return sink.slowly();
+      };
+      sink.writes.length = 0;
+      await workshop.store.outbox.replay("a", ALL_TIME);
+      await workshop.clock.advance(10_000);
+      const delivered = sink.writes.slice(2);
+      expect(ids(delivered[0] ?? [])).toEqual(ids([alarm(1)]));
+      expect(ids(delivered[1] ?? [])).toEqual(ids([alarm(1, "alarm-resolved")]));
+      expect(delivered.flat()).toHaveLength(602);
+    });
+
+    test("an event about a tag keeps its place among the tag's values", async () => {
+      const sink = slowSink({ maxBatch: 1 });
+      sink.answer = sink.slowly;
+      await started(sink);
+      const removed = sampleEvent("tag-removed", {}, 1);
+      await commit(...values(0, 20), removed, ...values(20, 20), alarm(1));
+      await workshop.clock.advance(100 * WRITE_MS);
+      const kinds = sink.writes.flat().map(({ type }) => type);
+      expect(kinds.indexOf("tag-removed")).toBe(21);
+      expect(kinds.indexOf("alarm-raised")).toBe(0);
+    });
+
+    test("values go on in a storm of alarms", async () => {
+      const sink = slowSink({ maxBatch: 10 });
+      await workshop.store.outbox.register("a", "beginning");
+      await commit(...values(0, 400));
+      let n = 0;
+      sink.answer = async () => {
+        await commit(...Array.from({ length: 30 }, () => alarm((n += 1))));
+        return sink.slowly();
+      };
+      await started(sink);
+      await workshop.clock.advance(100 * WRITE_MS);
+      const told = sink.writes.flat().filter(({ type }) => type === "tag-value");
+      expect(told.length).toBeGreaterThanOrEqual(150);
+      expect(ids(told)).toEqual(ids(values(0, told.length)));
+      const raised = alarmsIn(sink);
+      expect(ids(raised)).toEqual(ids(Array.from({ length: raised.length }, (_, at) => alarm(at + 1))));
+    });
+
+    test("a restart in the middle loses nothing and doubles nothing", async () => {
+      const first = slowSink({ maxBatch: 10 });
+      first.answer = first.slowly;
+      await workshop.store.outbox.register("a", "beginning");
+      const events = [...values(0, 50), alarm(1), ...values(50, 50), alarm(2), ...values(100, 50)];
+      await commit(...events);
+      const dispatcher = await started(first);
+      await workshop.clock.advance(3 * WRITE_MS);
+      await stopped(dispatcher);
+      expect(alarmsIn(first)).toHaveLength(2);
+      expect(first.writes.flat().length).toBeLessThan(100);
+      await workshop.reopen();
+      expect(await lag()).toMatchObject({ depth: 152 - first.writes.flat().length });
+      const second = slowSink({ maxBatch: 10 });
+      await started(second);
+      await workshop.clock.advance(10_000);
+      const delivered = ids([...first.writes.flat(), ...second.writes.flat()]);
+      expect(new Set(delivered).size).toBe(152);
+      expect(delivered).toHaveLength(152);
+      expect(await lag()).toMatchObject({ depth: 0, position: 152 });
+    });
+
+    test("what was delivered ahead is not counted as waiting or lost, and is sent again in a replay", async () => {
+      const sink = slowSink({ maxBatch: 10 });
+      sink.answer = (batch) => {
+        if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");
+        return { rejected: [] };
+      };
+      await started(sink);
+      await commit(...values(0, 50), alarm(1), ...values(50, 50));
+      await workshop.clock.advance(5_000);
+      expect(alarmsIn(sink)).toHaveLength(1);
+      expect(await lag()).toMatchObject({ depth: 100, position: 0, urgent: 51 });
+      const { outbox } = workshop.store;
+      expect(await outbox.replay("a", ALL_TIME)).toBe(1);
+      await workshop.clock.advance(5_000);
+      expect(alarmsIn(sink)).toHaveLength(2);
+      expect(await outbox.replayBetween("a", 0, 1_000, 51)).toBe(0);
+      const report = await outbox.prune({ maxBytes: 0, ranMs: 0, maxAgeMs: 1e12, replayMs: 1e12 });
+      expect(report.gaps).toMatchObject([{ sink: "a", count: 100 }]);
+    });
+
+    test("a value that the server refuses delays no alarm, and alarms do not extend its schedule", async () => {
+      const sink = slowSink({ maxBatch: 1 });
+      let refused = 0;
+      sink.answer = ([event]) => {
+        if (event?.id !== valueEvent(0, "tag-0").id) return { rejected: [] };
+        refused += 1;
+        throw new Rejected("no such tag");
+      };
+      const dispatcher = await started(sink, { schedule: ["1h", "1h"] });
+      await commit(...values(0, 5));
+      await workshop.clock.advance(1_000);
+      for (let n = 1; n <= 2; n += 1) {
+        await commit(alarm(n));
+        await workshop.clock.advance(1_000);
+        expect(alarmsIn(sink)).toHaveLength(n);
+      }
+      expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "no such tag" }]);
+      await workshop.clock.advance(2 * 3_600_000);
+      expect(refused).toBe(3);
+      expect(await workshop.store.outbox.deadLetters("a")).toHaveLength(1);
+      expect(sink.writes.flat().filter(({ type }) => type === "tag-value")).toHaveLength(3 + 4);
+      expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
+    });
+
+    test("an alarm that is a dead letter and has left the log is sent before the end that is sent again", async () => {
+      const sink = slowSink();
+      sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
+      await started(sink);
+      await commit(alarm(1));
+      await workshop.clock.advance(1_000);
+      sink.answer = () => ({ rejected: [] });
+      const { outbox } = workshop.store;
+      const bounds = { maxBytes: 1e9, ranMs: 60_000, maxAgeMs: 1e12, replayMs: 1_000 };
+      await outbox.prune(bounds);
+      expect(await outbox.prune(bounds)).toMatchObject({ removed: 1 });
+      await commit(alarm(1, "alarm-resolved"), ...values(0, 10));
+      await workshop.clock.advance(1_000);
+      // The sink is busy until both are marked.
+      sink.answer = sink.slowly;
+      await commit(valueEvent(10));
+      await workshop.clock.advance(0);
+      sink.writes.length = 0;
+      await outbox.replay("a", ALL_TIME);
+      await outbox.resendDeadLetters("a", "all");
+      await workshop.clock.advance(1_000);
+      expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
+    });
+
+    test.each([
+      ["needs one order", { oneOrder: true } as const, {}],
+      ["counts what it is offered", {}, { sequence: true }],
+    ])("a sink that %s gets everything in the order of commit", async (_, options, delivery) => {
+      const sink = slowSink({ maxBatch: 10, ...options });
+      sink.answer = sink.slowly;
+      await started(sink, delivery);
+      const events = [...values(0, 50), alarm(1), ...values(50, 20), alarm(2)];
+      await commit(...events);
+      await workshop.clock.advance(20 * WRITE_MS);
+      expect(ids(sink.writes.flat())).toEqual(ids(events));
+    });
+  });
+}
