@@ -9,7 +9,7 @@ import type { Event } from "#src/event.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
 import { createPicture } from "#src/picture.ts";
 import { openStore } from "#src/store/open.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Outbox, Store } from "#src/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -76,7 +76,7 @@ export interface Workshop {
   /** Warnings and worse, and information, as they were logged. */
   readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
   readonly metrics: Metrics;
-  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>): Dispatcher;
+  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>, outbox?: Outbox): Dispatcher;
   /** Opens the store anew, as the next process does; nobody uses it meanwhile. */
   reopen(): Promise<void>;
   dispose(): Promise<void>;
@@ -131,10 +131,10 @@ export async function openWorkshop(place: Place = inFolder()): Promise<Workshop>
     },
     lines,
     metrics,
-    dispatcher(sinks, delivery = {}) {
+    dispatcher(sinks, delivery = {}, outbox = store.outbox) {
       const dispatcher = createDispatcher({
         sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
-        outbox: store.outbox,
+        outbox,
         store,
         picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
         clock,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Settlement, Store } from "#src/store/store.ts";
-import { valueEvent } from "../sample-events.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export interface DurableStore {
@@ -115,6 +115,26 @@ export function describeDurableStore(
       await settle(events.at(-1)?.position ?? 0, { again });
       expect(await subject.afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
     });
+  });
+
+  test(`${name}: urgent events are settled at once, and values that waited are settled with them`, async () => {
+    await commit(0, 10);
+    await offered();
+    await settle(4);
+    expect(await comesAgain()).toBe(10);
+    await store.commit({ events: [sampleEvent("alarm-raised", {}, 1), valueEvent(10)] });
+    await settle(6);
+    const { counted, events, urgent } = await store.outbox.nextUrgent("sink", 10);
+    expect([events.map(({ position }) => position), urgent]).toEqual([[11], true]);
+    const number = counted && { ...counted, number: counted.number + 1 };
+    await settle(11, { urgent: true, counted: number });
+    const left = await subject.afterKill(async (reader) => ({
+      next: await reader.outbox.next("sink", 1_000),
+      urgent: await reader.outbox.nextUrgent("sink", 1_000),
+    }));
+    expect(left.next).toMatchObject({ urgentThrough: 11, counted: number });
+    expect(left.next.events.map(({ position }) => position)).toEqual([7, 8, 9, 10, 11, 12]);
+    expect(left.urgent.events).toEqual([]);
   });
 
   test.each([1, 50])(`${name}: what was removed from the log is offered to nobody (%i)`, async (count) => {

@@ -1,9 +1,12 @@
+import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receipt } from "#src/connector.ts";
 import { Rejected, Retryable } from "#src/errors.ts";
-import type { Event, Kind } from "#src/event.ts";
+import { type Event, type Kind, orderKey } from "#src/event.ts";
+import type { Outbox } from "#src/store/store.ts";
 import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { replay, seed } from "../seed.ts";
 
 const ALL_TIME = "2020-01-01T00:00:00Z";
 /** How long the slow sink takes for one write, in milliseconds. */
@@ -14,8 +17,22 @@ const values = (from: number, count: number): readonly Event[] =>
 const alarm = (n: number, kind: Kind = "alarm-raised"): Event =>
   sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
 
-/** Alarms do not wait behind values, whatever the values wait for. `behind` values are replayed or waiting. */
-export function describeUrgent(name: string, behind: number, place?: () => Place): void {
+const anyStep = fc.oneof(
+  { weight: 5, arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.nat(40) }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant("wait" as const), ms: fc.nat(4_000) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant("replay" as const) }) },
+);
+const anyDeed = fc.oneof(
+  { weight: 3, arbitrary: fc.constant("accept" as const) },
+  fc.constantFrom("slow" as const, "half" as const, "lost" as const, "refuse" as const),
+);
+
+/**
+ * Alarms do not wait behind values, whatever the values wait for. `behind` values are replayed or waiting; `runs` random
+ * schedules are tried.
+ */
+export function describeUrgent(name: string, behind: number, runs: number, place?: () => Place): void {
   let workshop: Workshop;
   beforeEach(async () => {
     workshop = await openWorkshop(place?.());
@@ -239,6 +256,97 @@ export function describeUrgent(name: string, behind: number, place?: () => Place
       await workshop.clock.advance(1_000);
       expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
     });
+
+    test(`order per alarm and tag is kept whatever is sent again, fails or crashes (${replay})`, async () => {
+      const schedules = fc.asyncProperty(
+        fc.array(anyStep, { minLength: 5, maxLength: 25 }),
+        fc.array(anyDeed, { minLength: 1, maxLength: 20 }),
+        (steps, deeds) => keepsOrder(steps, deeds),
+      );
+      await fc.assert(schedules, { numRuns: runs, seed, endOnFailure: true });
+    }, 120_000);
+
+    async function keepsOrder(
+      steps: readonly (typeof anyStep extends fc.Arbitrary<infer T> ? T : never)[],
+      deeds: readonly (typeof anyDeed extends fc.Arbitrary<infer T> ? T : never)[],
+    ): Promise<void> {
+      await workshop.dispose();
+      workshop = await openWorkshop(place?.());
+      const { clock, store } = workshop;
+      const committed: Event[] = [];
+      const delivered: Event[] = [];
+      let calls = 0;
+      let repeats = 1;
+      let isBusy = false;
+      let isWell = false;
+
+      /** A worker whose settlements come to nothing once it has crashed, and whose connection is cut then. */
+      async function begin() {
+        let isGone = false;
+        const sink = scriptedSink(async (batch) => {
+          const deed = isWell ? "accept" : (deeds[(calls += 1) % deeds.length] ?? "accept");
+          const take = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
+          const half = batch.length >> 1;
+          isBusy = true;
+          if (deed === "slow") await clock.sleep(700);
+          isBusy = false;
+          if (deed !== "accept" && deed !== "slow") repeats += 1;
+          if (deed === "refuse") throw new Retryable("not now");
+          take(deed === "half" ? half : batch.length);
+          if (deed === "lost") throw new Retryable("no answer");
+          return deed === "half"
+            ? { rejected: [], kept: { from: half, error: new Retryable("half") } }
+            : { rejected: [] };
+        });
+        const outbox: Outbox = {
+          ...store.outbox,
+          settle: (...settlement) =>
+            isGone ? new Promise(() => undefined) : store.outbox.settle(...settlement),
+        };
+        const dispatcher = workshop.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
+        await dispatcher.start(new AbortController().signal);
+        return async () => {
+          isGone = true;
+          isBusy = false;
+          void dispatcher.stop(1).catch(() => undefined);
+          await clock.advance(10);
+        };
+      }
+
+      let crash = await begin();
+      for (const each of steps) {
+        if (each.do === "wait") await clock.advance(each.ms);
+        else if (each.do === "commit") {
+          const from = committed.length;
+          const events = Array.from({ length: each.count }, (_, n) =>
+            (from + n) % 7 === 0
+              ? sampleEvent("alarm-raised", { subject: `site/1/alarm/${(from + n) % 2}` }, from + n)
+              : valueEvent(from + n, `tag-${(from + n) % 3}`),
+          );
+          committed.push(...events);
+          await commit(...events);
+        } else if (each.do === "crash") {
+          await crash();
+          repeats += 1;
+          crash = await begin();
+        } else if (!isBusy) {
+          // What is marked while a newer event is on its way is delivered after it.
+          repeats += 1;
+          await store.outbox.replay("a", ALL_TIME);
+        }
+      }
+      isWell = true;
+      await clock.advance(60_000);
+      expect(await lag()).toMatchObject({ depth: 0, again: 0 });
+      const firsts = [...new Map(delivered.map((event) => [event.id, event])).values()];
+      const byKey = (events: readonly Event[]) =>
+        [...Map.groupBy(events, orderKey)].map(([key, of]) => [key, ids(of)]).toSorted();
+      expect(byKey(firsts)).toEqual(byKey(committed));
+      const last = (events: readonly Event[]) => byKey(events).map(([key, of]) => [key, of?.at(-1)]);
+      expect(last(delivered)).toEqual(last(committed));
+      for (const [, times] of Map.groupBy(delivered, ({ id }) => id))
+        expect(times.length).toBeLessThanOrEqual(repeats);
+    }
 
     test.each([
       ["needs one order", { oneOrder: true } as const, {}],

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { sized } from "../../sizes.ts";
 import { describeDurableStore } from "../../suites/durable-store-suite.ts";
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
@@ -58,5 +59,5 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
   });
 
   describeLag("PostgreSQL", () => placeOn(server));
-  describeUrgent("PostgreSQL", 2_000, () => placeOn(server));
+  describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => placeOn(server));
 });
