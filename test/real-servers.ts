@@ -43,6 +43,7 @@ export type Program =
   | "mosquitto"
   | "promtool"
   | "mosquitto_passwd"
+  | "mosquitto_sub"
   | "systemd-analyze"
   | "logrotate"
   | "victoria-metrics"

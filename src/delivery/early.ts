@@ -24,7 +24,14 @@ export function createEarly(
       settled = count;
       const documents = memoryChange(sink, remembered);
       const counted = countedAfter(before, count);
-      const work = attempt(settle, { again, urgent, through: last.position, rejected: [], counted, documents });
+      const work = attempt(settle, {
+        again,
+        urgent,
+        through: last.position,
+        rejected: [],
+        counted,
+        documents,
+      });
       underWay.add(work);
       void work.finally(() => underWay.delete(work));
     },

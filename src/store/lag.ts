@@ -63,7 +63,8 @@ export function sinkLags(
 
 function countAfter(database: Database, { position, urgent }: SinkRow, wanted: Wanted): Count {
   // Urgent events may be settled although values before them are not.
-  const isPending = urgent > position ? `position > ? and not (position <= ${urgent} and ${URGENT})` : "position > ?";
+  const isPending =
+    urgent > position ? `position > ? and not (position <= ${urgent} and ${URGENT})` : "position > ?";
   const classes = [0, 1].map((telemetry) => ({
     telemetry,
     // The index on the class answers both without reading a body.

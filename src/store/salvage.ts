@@ -166,11 +166,7 @@ function cursorOf(
   values: readonly StoredValue[],
 ): { readonly sink: string; readonly position: number } | null {
   const [sink, position] = values;
-  if (
-    ![5, 7, 8].includes(values.length) ||
-    typeof sink !== "string" ||
-    typeof position !== "number"
-  )
+  if (![5, 7, 8].includes(values.length) || typeof sink !== "string" || typeof position !== "number")
     return null;
   return checksumOf(...values.slice(0, 4), ...values.slice(5)) === values[4] ? { sink, position } : null;
 }

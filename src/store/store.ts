@@ -167,7 +167,11 @@ export interface Outbox {
    * The urgent events that a sink is to be offered, before whatever else `next` offers: those marked to be sent again
    * first, then those of the log, ascending. `looked` is the last position up to which the caller has looked for them.
    */
-  nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
+  nextUrgent(
+    sink: string,
+    limit: number,
+    skip?: { readonly after: number; readonly looked: number },
+  ): Promise<Offer>;
   /** Moves a sink past an offer, in one transaction with its dead letters and what it remembers. */
   settle(sink: string, settlement: Settlement): Promise<void>;
   /**

@@ -138,6 +138,29 @@ describe("a receiver that takes 12 s for each request", () => {
     expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
   });
 
+  test("is sent a new alarm next, however many values wait", async () => {
+    const stub = await startStub();
+    onTestFinished(() => stub.stop());
+    const raised = alarm(1, { at: 0 }).raised();
+    stub.answer = (_, response) => {
+      void workshop.clock.advance(200).then(async () => {
+        if (stub.seen.length === 3) await workshop.store.commit({ events: [raised] });
+        response.writeHead(204).end();
+      });
+      return null;
+    };
+    const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
+    const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
+    const events = values(300);
+    await workshop.dispatcher({ hook: sink }).start(new AbortController().signal);
+    await workshop.store.commit({ events });
+    while (stub.seen.length < 6) await workshop.clock.advance(0);
+    const [a, b, c, d, e] = events;
+    expect(stub.seen.slice(0, 6).map(({ headers }) => headers["webhook-id"])).toEqual(
+      [a, b, c, raised, d, e].map((event) => event?.id),
+    );
+  });
+
   test("shows each alarm once, also where it cannot be asked what it has", async () => {
     const { clock, store } = workshop;
     let askedMs = Number.NEGATIVE_INFINITY;

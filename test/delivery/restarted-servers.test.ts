@@ -1,3 +1,4 @@
+import { spawn } from "node:child_process";
 import { rmSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -20,7 +21,7 @@ import {
   startVictoriaMetrics,
   temporaryFolder,
 } from "../real-servers.ts";
-import { valueEvent } from "../sample-events.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 /**
  * Real servers that are killed right after they have acknowledged, and come back: they have lost it, and get it again.
@@ -182,6 +183,45 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toHaveLength(1);
   });
 
+  test("that was restarted with values to be sent is sent a new alarm first", {
+    timeout: LONG_MS,
+    skip: absent("mosquitto_sub"),
+  }, async () => {
+    const far = await server(startMosquitto);
+    let beforeWrite = async () => {};
+    const delivery = await delivering(async (context) => {
+      const sink = await sinkAt(far)(context);
+      return {
+        ...sink,
+        write: async (...offered: Parameters<Sink["write"]>) => {
+          await beforeWrite();
+          return sink.write(...offered);
+        },
+      };
+    });
+    await delivery.deliver(0, 1_000);
+    const subscribed = Promise.withResolvers<void>();
+    let writes = 0;
+    beforeWrite = async () => {
+      await subscribed.promise;
+      writes += 1;
+      if (writes === 3) await delivery.store.commit({ events: [sampleEvent("alarm-raised")] });
+    };
+    await far.kill();
+    await delivery.store.commit({ events: Array.from({ length: 1_000 }, (_, n) => tagged(1_000 + n)) });
+    await far.again();
+    const topics = await subscriber(far);
+    subscribed.resolve();
+    await expect.poll(() => new Set(values(topics())).size, POLL).toBe(2_000);
+    const before = topics().slice(
+      0,
+      topics().findIndex((topic) => topic.includes("/alarm/")),
+    );
+    // The two batches before it and the one that was on its way.
+    expect(before.length).toBeGreaterThan(0);
+    expect(values(before).length).toBeLessThanOrEqual(3 * 100);
+  });
+
   test("that only lost the connection gets nothing again", { timeout: LONG_MS }, async () => {
     const far = await server(startMosquitto);
     const cuts = [8_000, 8_000];
@@ -194,6 +234,30 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toEqual([]);
   });
 });
+
+const values = (topics: readonly string[]) => topics.filter((topic) => topic.endsWith("/value"));
+
+/** Topics as mosquitto_sub receives their messages, from when it is subscribed. */
+async function subscriber({ port }: RealServer): Promise<() => readonly string[]> {
+  const child = spawn("mosquitto_sub", [
+    "-d",
+    "-h",
+    "127.0.0.1",
+    "-p",
+    String(port),
+    "-t",
+    "plenum/#",
+    "-F",
+    "topic %t",
+  ]);
+  onTestFinished(() => void child.kill());
+  let text = "";
+  child.stdout.on("data", (data: Buffer) => {
+    text += data.toString();
+  });
+  await expect.poll(() => text, POLL).toContain("Subscribed (mid:");
+  return () => text.split("\n").flatMap((line) => (line.startsWith("topic ") ? [line.slice(6)] : []));
+}
 
 /** Topics of values that the broker has kept. */
 async function kept({ url }: RealServer): Promise<ReadonlySet<string>> {

@@ -109,7 +109,8 @@ async function keepsThePromise(
       calls += 1;
       const take = (events: readonly Event[]) => accepted.push(...events);
       if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refused.add(id);
-      if (deed === "slow") return clock.sleep(3_000, signal).then(() => answer("accept", batch, signal, take));
+      if (deed === "slow")
+        return clock.sleep(3_000, signal).then(() => answer("accept", batch, signal, take));
       return answer(deed ?? "accept", batch, signal, take);
     });
     sinks.push(sink);

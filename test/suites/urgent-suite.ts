@@ -4,7 +4,13 @@ import type { Receipt } from "#src/connector.ts";
 import { Rejected, Retryable } from "#src/errors.ts";
 import { type Event, type Kind, orderKey } from "#src/event.ts";
 import type { Outbox } from "#src/store/store.ts";
-import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
+import {
+  openWorkshop,
+  type Place,
+  type ScriptedSink,
+  scriptedSink,
+  type Workshop,
+} from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
@@ -303,7 +309,11 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           settle: (...settlement) =>
             isGone ? new Promise(() => undefined) : store.outbox.settle(...settlement),
         };
-        const dispatcher = workshop.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
+        const dispatcher = workshop.dispatcher(
+          { a: sink },
+          { batch: 5, retry: { first: "1s", max: "1s" } },
+          outbox,
+        );
         await dispatcher.start(new AbortController().signal);
         return async () => {
           isGone = true;

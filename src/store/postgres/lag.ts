@@ -2,6 +2,7 @@ import { isoUtc } from "../../clock.ts";
 import type { Kind } from "../../event.ts";
 import { plainList } from "../../postgres/lists.ts";
 import { eventIn } from "../../stored-event.ts";
+import { URGENT_KIND } from "../event-log.ts";
 import {
   type Count,
   counted,
@@ -13,7 +14,6 @@ import {
   wantedOf,
 } from "../lag-count.ts";
 import { memorySet, type SinkLag, type SinkPosition, type Wanted } from "../store.ts";
-import { URGENT_KIND } from "../event-log.ts";
 import type { Ask } from "./documents.ts";
 import type { Answer } from "./state-database.ts";
 
@@ -42,7 +42,8 @@ export async function sinkLags(
     const position = Math.max(Number(cursor), ahead.get(sink)?.through ?? 0);
     const urgent = Number(urgentCursor);
     const filter = (ended === null ? wanted?.get(sink) : undefined) ?? EVERYTHING;
-    const behind = position >= Number(last) ? NONE : await countAfter(source, ask, { position, urgent }, filter);
+    const behind =
+      position >= Number(last) ? NONE : await countAfter(source, ask, { position, urgent }, filter);
     const again = Number(marked) === 0 ? NONE : await countAgain(source, ask, sink, Number(marked), filter);
     lags.push({
       sink,

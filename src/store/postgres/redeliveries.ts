@@ -67,7 +67,11 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
   }
 
   /** Reads what is marked at the positions that `marks` selects. */
-  async function offerOf(sink: string, marks: string, values: readonly string[]): Promise<readonly LoggedEvent[]> {
+  async function offerOf(
+    sink: string,
+    marks: string,
+    values: readonly string[],
+  ): Promise<readonly LoggedEvent[]> {
     // The event while the log has it, then the copy in its letter. Of what is replayed nobody knows the number any more.
     const { rows } = await ask(
       `select position, committed_ms, body, number, epoch from (
