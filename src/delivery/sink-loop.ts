@@ -4,7 +4,7 @@ import { Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Offer, Outbox, Settlement, Store } from "../store/store.ts";
+import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { firstOf, persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
@@ -20,6 +20,7 @@ import {
   portionOf,
   sequenceOf,
 } from "./offer.ts";
+import { createOffers, NOTHING } from "./offers.ts";
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import { createSetbacks } from "./setbacks.ts";
 import type { SinkState } from "./sink-state.ts";
@@ -28,10 +29,6 @@ import { createSnapshot } from "./snapshot.ts";
 
 /** A sink is not called more often than this although nothing happens, in milliseconds. */
 const SHORTEST_TICK_MS = 100;
-/** How many events are looked through at once when a filter takes most of them out. */
-const LOOK_THROUGH = 500;
-/** Batches of urgent events in a row while other events wait; after them the others get one batch. */
-const URGENT_BATCHES = 4;
 
 export interface Delivery {
   /**
@@ -71,12 +68,6 @@ export interface DeliveryOptions {
  *
  *   open → tick → next → filter → write → settle → tick → next …
  *
- * Urgent events (alarms, gateways, results of commands) are offered before values, unless the sink needs one order:
- *
- *   marked to be sent again and urgent → urgent → marked to be sent again → all others
- *
- * So an alarm overtakes a replay and any number of values that wait, but no earlier event about the same alarm.
- *
  * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
  * the sink has answered, so a crash at any point repeats at most the batch that was under way, and up to 100 events where
  * the sink says that it does no harm (`mayRepeat`).
@@ -88,13 +79,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const passes = (event: Event) => takesAll || matches(config.filter, event);
   // The numbers of `sequence` belong to one event each, so the order must be the same again after a crash.
   const urgentFirst = sink.oneOrder !== true && !config.sequence;
-  /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
-  let limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
-  /** Urgent events up to here were looked at and not wanted. */
-  let urgentLooked = 0;
-  let urgentBatches = 0;
-  /** Until when other than urgent events wait after one of them was refused, on the monotonic clock. */
-  let othersWaitMs = Number.NEGATIVE_INFINITY;
+  const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
   const skipped = createSkipped(clock, settle);
   const gathered = createGathered();
   /** Of urgent events and of the others; what one kind of event meets says nothing of the other. */
@@ -148,26 +133,23 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (told === null) return null;
       snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
     }
-    const urgent = told.length > 0 && !snapshot.letsUrgentPass() ? NOTHING : await stored(nextUrgent);
+    const after = Math.max(skipped.through(), gathered.through());
+    const mayPass = told.length === 0 || snapshot.letsUrgentPass();
+    const urgent = mayPass ? await stored(() => offers.urgent(after)) : NOTHING;
     if (urgent === null) return null;
     const isUrgent = urgent.events.length > 0;
-    const isTurn = !isUrgent && urgentBatches >= URGENT_BATCHES;
-    urgentBatches = isUrgent ? urgentBatches + 1 : 0;
     if (!isUrgent && told.length > 0) return tellState(told);
 
-    const offer = isUrgent ? urgent : await stored(nextOther);
+    const offer = isUrgent ? urgent : await stored(() => offers.others(after));
     if (offer === null) return null;
     setbacks = isUrgent ? setbacksOf.urgent : setbacksOf.others;
     const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
     const portion = portionOf(numbered, passes, most);
-    if (!isUrgent && !takesAll && portion.seen > 0) {
-      const needed = portion.batch.length < most ? 4 * limit : portion.seen;
-      limit = Math.max(most, Math.min(needed, LOOK_THROUGH));
-    }
+    if (!isUrgent) offers.seen(portion);
     if (portion.batch.length === 0) {
       if (!isUnproven()) state.well("idle");
       if (portion.urgent === true) {
-        urgentLooked = portion.through;
+        offers.unwanted(portion.through);
         return 0;
       }
       if (portion.seen > 0) {
@@ -177,12 +159,9 @@ export function createDelivery(options: DeliveryOptions): Delivery {
         return 0;
       }
       await skipped.settleIfDue();
-      // Urgent events that let the others go first may still wait.
-      if (isTurn) return 0;
-      const nowMs = clock.monotonic();
-      const othersMs = othersWait() ? othersWaitMs : Number.POSITIVE_INFINITY;
-      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY, othersMs) - nowMs;
-      return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));
+      if (offers.isTurn()) return 0;
+      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+      return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
     }
 
     const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
@@ -195,21 +174,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (!settlement.again) countGathered();
     }
     const what = `${portion.again} ${outcome.kept?.head.position}`;
-    return whatNext(outcome, what, () => giveUp(portion, outcome), urgentFirst && !isUrgent);
-  }
-
-  const othersWait = () => clock.monotonic() < othersWaitMs;
-
-  /** Urgent events, unless the others have let them go first for long enough. */
-  async function nextUrgent(): Promise<Offer> {
-    if (!urgentFirst || (urgentBatches >= URGENT_BATCHES && !othersWait())) return NOTHING;
-    const after = Math.max(skipped.through(), gathered.through());
-    return outbox.nextUrgent(name, most, { after, looked: urgentLooked });
-  }
-
-  async function nextOther(): Promise<Offer> {
-    if (othersWait()) return NOTHING;
-    return outbox.next(name, limit, Math.max(skipped.through(), gathered.through()));
+    return whatNext(outcome, what, () => giveUp(portion, outcome), !isUrgent);
   }
 
   /** Tells what is believed already: the same as with the log, but it has its own place to go on from. */
@@ -250,7 +215,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   /** It failed the last time, and what it has taken since shows nothing: only gathered, or urgent. */
   function isUnproven(): boolean {
-    return (!gathered.isEmpty() && setbacks.attempts() > 0) || othersWait();
+    return (!gathered.isEmpty() && setbacks.attempts() > 0) || offers.othersWait();
   }
 
   async function write(
@@ -321,8 +286,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     if (next.reopen) isOpen = false;
     state.trouble(next.as, next.failure, next.attempts, next.waitMs);
     // The far end answers, and refuses this event only: an alarm need not wait until it is tried again.
-    if (letsUrgentPass && next.failure.kind === "rejected") othersWaitMs = clock.monotonic() + next.waitMs;
-    else await rest(clock, next.waitMs, draining);
+    const isRefusal = letsUrgentPass && next.failure.kind === "rejected";
+    if (!isRefusal || !offers.holdOthers(next.waitMs)) await rest(clock, next.waitMs, draining);
     return false;
   }
 
@@ -418,8 +383,6 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   return { turn, end: skipped.settle };
 }
-
-const NOTHING: Offer = { again: false, events: [], counted: undefined };
 
 /** Of events that are sent again, the positions that a settlement settles; of others none. */
 function positionsSettled({ again, batch }: Portion, { through }: Settlement): readonly number[] {

@@ -161,7 +161,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await commit(...values(0, 400));
       let n = 0;
       sink.answer = async () => {
-        await commit(...Array.from({ length: 30 }, () => alarm((n += 1))));
+        await commit(...Array.from({ length: 30 }, (_, at) => alarm(n + at + 1)));
+        n += 30;
         return sink.slowly();
       };
       await started(sink);
@@ -290,7 +291,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       async function begin() {
         let isGone = false;
         const sink = scriptedSink(async (batch) => {
-          const deed = isWell ? "accept" : (deeds[(calls += 1) % deeds.length] ?? "accept");
+          const deed = isWell ? "accept" : (deeds[calls % deeds.length] ?? "accept");
+          calls += 1;
           const take = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
           const half = batch.length >> 1;
           isBusy = true;
