@@ -47,14 +47,14 @@ export function createOffers(options: {
       return offer;
     },
 
-    /** Whether it is the turn of the others, so that urgent events may wait. */
+    /** True when others are offered although urgent events may wait. */
     isTurn: () => isTurn,
 
-    /** What follows when there is nothing urgent; empty while that waits. */
+    /** Events that are not urgent, after a position; empty while they wait. */
     others: async (after: number): Promise<Offer> =>
       othersWait() ? NOTHING : outbox.next(sink, limit, after),
 
-    /** What was made of other events. */
+    /** Takes note how many of the others it took to fill a batch. */
     seen({ batch, seen }: Portion): void {
       if (takesAll || seen === 0) return;
       limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));

@@ -118,7 +118,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await workshop.clock.advance(10_000);
       expect(ids(sink.writes.flat().filter(({ type }) => type === "tag-value"))).toEqual(ids(values(0, 320)));
       expect(alarmsIn(sink)).toHaveLength(2);
-      // What was delivered ahead holds nothing back.
+      // The cursor passes the alarms that were delivered ahead.
       expect(await lag()).toMatchObject({ depth: 0, position: 322 });
     });
 
@@ -342,7 +342,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           repeats += 1;
           crash = await begin();
         } else if (!isBusy) {
-          // What is marked while a newer event is on its way is delivered after it.
+          // A write under way would end before the replay, with a newer event than those.
           repeats += 1;
           await store.outbox.replay("a", ALL_TIME);
         }
