@@ -315,7 +315,7 @@ export function isTelemetry(kind: Kind): boolean {
  * that sets `sink.urgent` to 0: otherwise such events between `position` and `urgent` count as delivered.
  */
 export function isUrgent(kind: Kind): boolean {
-  return /^(alarm|command|gateway|silence|source)-/.test(kind);
+  return /^(alarm|command|gateway|silence|site|source)-/.test(kind);
 }
 
 /** The key within which order is kept. */

@@ -30,6 +30,8 @@ function farEnd(delayMs = 0) {
         if (!isOpen) seen.opened += 1;
         isOpen = true;
       },
+      // The tests compare what it gets with the log.
+      oneOrder: true,
       async write(batch): Promise<Receipt> {
         seen.under += 1;
         seen.most = Math.max(seen.most, seen.under);
