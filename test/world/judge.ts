@@ -1,4 +1,4 @@
-import type { AlarmFact, AnyEvent, Event } from "#src/event.ts";
+import { type AlarmFact, type AnyEvent, type Event, isUrgent } from "#src/event.ts";
 import { type FarEnd, seriesKey } from "../losses/far-end.ts";
 import { available, hasLog, promised } from "../losses/judge/expected.ts";
 import type { NamedHoles } from "../losses/judge/holes.ts";
@@ -56,18 +56,20 @@ export function nothingIsAltered({ committed, end, passes }: Deliveries): string
   ];
 }
 
-/** "Per key, first delivery follows commit order." */
+/** "Per key, first delivery follows commit order", among urgent events and among the others. */
 export function orderIsKept({ committed, end }: Deliveries): string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
   for (const { id, subject } of end.taken) {
-    const position = committed.get(id)?.position;
+    const { position, event } = committed.get(id) ?? {};
+    // The result of a command may overtake values of its tag.
+    const key = `${subject} ${event !== undefined && isUrgent(event.type)}`;
     // What was refused once comes later, if at all: with a replay, or when a person wants it.
     if (position === undefined || seen.has(id) || isUnwelcome(id)) continue;
     seen.add(id);
-    if (position < (last.get(subject) ?? 0)) wrong.push(id);
-    last.set(subject, Math.max(position, last.get(subject) ?? 0));
+    if (position < (last.get(key) ?? 0)) wrong.push(id);
+    last.set(key, Math.max(position, last.get(key) ?? 0));
   }
   return wrong.length === 0 ? [] : [`${end.name} got out of order: ${some(wrong)}`];
 }
