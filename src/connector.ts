@@ -82,6 +82,9 @@ import type { Quality, TagSystemsFact } from "./tag-facts.ts";
  * first: a retained message, a point of the same time. Then what was accepted need not be on the disk at once, but goes
  * along with the next transaction: up to 100 events may come twice after a crash, also of batches that were settled.
  *
+ * `waiting` is for a sink that settles events before the far end has what follows from them: the number of things that it
+ * has still to send. It is part of the sink's lag.
+ *
  * `test` opens, changes and closes a marked test alarm where people look, and says of each step what came of it.
  */
 export interface Sink {
@@ -93,6 +96,7 @@ export interface Sink {
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;
   lastStepMs?(): number;
+  waiting?(): number;
   tick?(signal: AbortSignal): Promise<Ticked>;
   look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
   probe?(signal: AbortSignal): Promise<void>;
@@ -127,6 +131,10 @@ export interface Offered {
 
 export interface Ticked {
   readonly remember?: Remembered;
+  /** Events that were accepted before, and that the far end turned out to refuse for good: dead letters. */
+  readonly refused?: readonly { readonly position: number; readonly reason: string }[];
+  /** See `Receipt`. */
+  readonly failing?: Failing;
   /** All that was gathered is durable. */
   readonly settled?: true;
   /** After so many milliseconds it is wanted again. */
@@ -262,6 +270,19 @@ export interface Receipt {
   readonly remember?: Remembered;
   /** The whole batch was taken, and nothing of it is durable yet. Never together with `kept`. */
   readonly gathered?: true;
+  /** The sink accepted the batch, and has still to send what follows from it: its failure is shown in its status. */
+  readonly failing?: Failing;
+  /** `tick` is wanted after so many milliseconds, if that is earlier than the last tick said. */
+  readonly tickInMs?: number;
+}
+
+/** A failure that a sink retries by itself, because other events are not to wait for it. */
+export interface Failing {
+  readonly error: unknown;
+  /** Calls that failed since the last one that succeeded. */
+  readonly attempts: number;
+  /** The next attempt is in so many milliseconds. */
+  readonly inMs: number;
 }
 
 export interface Rejection {
@@ -379,5 +400,7 @@ export interface ConnectorDefinition<C = unknown> {
   shared?(one: C, other: C): Shared | null;
   /** A promise where more than a few files belong to it: they are loaded only where such a sink is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
+  /** The kinds of events that its sinks use, as patterns; they are offered no others. Absent or undefined: all of them. */
+  kinds?(config: C): readonly string[] | undefined;
   commands?(config: C, context: ConnectorContext): CommandSource | Promise<CommandSource>;
 }

@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
-import type { Picture, Receipt, Remembered, Sink, Ticked } from "../connector.ts";
-import { Retryable, sentence } from "../errors.ts";
+import type { Failing, Picture, Receipt, Remembered, Sink, Ticked } from "../connector.ts";
+import { meaningOf, Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
@@ -109,6 +109,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   /** Until when what is believed waits, on the monotonic clock; null when it does not. */
   let snapshotWaitsMs: number | null = null;
   let isOpen = false;
+  /** A failure that the sink retries by itself. */
+  let failing: Failing | null = null;
   /** When the sink wants to be called although nothing happens, on the monotonic clock. */
   let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
 
@@ -215,7 +217,14 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   /** It failed the last time, and what it has taken since shows nothing: only gathered, or urgent. */
   function isUnproven(): boolean {
-    return (!gathered.isEmpty() && setbacks.attempts() > 0) || offers.othersWait();
+    return failing !== null || (!gathered.isEmpty() && setbacks.attempts() > 0) || offers.othersWait();
+  }
+
+  function showFailing(now: Failing | undefined): void {
+    failing = now ?? null;
+    if (now === undefined) return;
+    const as = meaningOf(now.error).kind === "throttled" ? "throttled" : "retrying";
+    state.trouble(as, now.error, now.attempts, now.inMs);
   }
 
   async function write(
@@ -237,6 +246,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     await early.done();
     if (failure !== null) return keptFrom(portion, 0, failure.error);
     const outcome = outcomeOf(name, portion, receipt);
+    showFailing(receipt?.failing);
+    tickAtMs = Math.min(tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
     if (outcome.settlement === null) await remember(receipt?.remember);
     return outcome;
   }
@@ -245,7 +256,9 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     const ticked = await withDeadline(async (signal): Promise<Ticked> => {
       return (await sink.tick?.(signal)) ?? { inMs: Number.POSITIVE_INFINITY };
     }, forced);
-    const { inMs, remember: remembered } = ticked;
+    const { inMs, refused = [], remember: remembered } = ticked;
+    showFailing(ticked.failing);
+    if (refused.length > 0) await refuseSettled(refused);
     if (ticked.settled === true && !gathered.isEmpty()) {
       const settlement = { ...gathered.settlement(), documents: memoryChange(name, remembered) };
       skipped.forget(settlement);
@@ -255,6 +268,16 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       state.well("idle");
     } else await remember(remembered);
     tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
+  }
+
+  /** Makes dead letters of events that the cursor has passed. Neither the cursor nor a mark is at position 0, so none moves. */
+  async function refuseSettled(refused: NonNullable<Ticked["refused"]>): Promise<void> {
+    const rejected = refused.map(({ position, reason }) => ({
+      position,
+      reason: withoutCredentials(reason),
+    }));
+    await stored(() => outbox.settle(name, { again: true, through: 0, rejected }));
+    options.metrics.deliveries.inc({ sink: name, outcome: "rejected" }, rejected.length);
   }
 
   async function remember(remembered: Remembered | undefined): Promise<void> {

@@ -1,4 +1,5 @@
 import type { Incident } from "./incident.ts";
+import type { Rate } from "./rates.ts";
 import type { IncidentText } from "./text.ts";
 
 /** An incident and what is to be read of it, in the language of the sink. */
@@ -55,6 +56,8 @@ export interface Receiver {
    * since 1970.
    */
   find?(told: Told, sinceMs: number, signal: AbortSignal): Promise<Place | Later | null>;
+  /** The documented limits of the receiver; the sink keeps to them, beside what an answer orders. */
+  readonly rates?: readonly Rate[];
   /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */
   readonly repeatMs?: number;
   /** For so many milliseconds after an end `close` is repeated as well. */

@@ -1,39 +1,79 @@
 import { isoUtc } from "../clock.ts";
-import type { ConnectorContext, Offered, Picture, Receipt, Sink } from "../connector.ts";
-import { meaningOf, Rejected, sentence } from "../errors.ts";
+import { ACCEPTED, type ConnectorContext, type Failing, type Offered, type Picture, type Receipt, type Sink } from "../connector.ts";
+import {
+  ConfigError,
+  meaningOf,
+  OwnTrouble,
+  Rejected,
+  Retryable,
+  sentence,
+} from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
+import { breath } from "../waiting.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
+import { createAgenda } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
 import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf, noneAhead } from "./held.ts";
 import { createOnward } from "./onward.ts";
+import { type Call, createRateLimiter } from "./rates.ts";
 import type { Receiver, Told } from "./receiver.ts";
+import { createRetries } from "./retries.ts";
+import { sharedText } from "./shared-texts.ts";
 import { createTeller, entry } from "./tell.ts";
-import { textOf } from "./text.ts";
 import { createTiming } from "./timing.ts";
 import { tryOut } from "./try-out.ts";
 import { createWithCurves } from "./with-curves.ts";
 import { vocabulary } from "./words.ts";
 
-/** Events that one write takes at most: what several of them say of one alarm is said once. */
+/** Events that one write takes at most: what several of them say of one alarm is sent once. */
 const MAX_BATCH = 500;
 /** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
 const LIST_EDIT_MS = 30_000;
-/** What waits is looked at this often, in milliseconds. */
+/** The longest time between two ticks, in milliseconds: silences that begin or end are noticed by then. */
 const TICK_MS = 5_000;
 /** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
 const GATEWAY_LOOK_MS = 60_000;
-/** What was said is remembered for so long after its end, or after it went out of sight, in milliseconds. */
+/** What was sent is remembered for so long after its end, or after it went out of sight, in milliseconds. */
 const REMEMBER_MS = 30 * 86_400_000;
+/** Incidents that are evaluated before the event loop has its turn: about 10 ms. */
+const MOST_AT_ONCE = 100;
+/** How long one write or tick sends, in milliseconds, before new events are looked at: they may be more urgent. */
+const SENDING_MS = 1_000;
+/** Events that are older than this, in milliseconds, are a backlog: all of it is absorbed before much of it is sent. */
+const BACKLOG_MS = 10_000;
+/** While there is a backlog, a tick comes between its batches this often, in milliseconds. */
+const BACKLOG_TICK_MS = 500;
+/** After a restart the texts of so many open incidents are compared per tick with what was sent. */
+const CHECKED_PER_TICK = 250;
+/** An incident that a rule keeps back is looked at this often, in milliseconds, whatever the rule says. */
+const KEPT_BACK_LOOK_MS = 3_600_000;
+/** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
+const CLOCK_STEP_MS = 2_000;
+
+/** The kinds of events that an incident is made of, as patterns. */
+export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
+
+/** The next thing to do about an incident. */
+interface Plan {
+  readonly act: "send" | "repeat" | "look" | "forget";
+  /** Milliseconds since 1970, by the clock that does not go back. */
+  readonly atMs: number;
+}
 
 /**
  * Makes a sink of a receiver: one thing there for one alarm.
  *
- *   events ─► absorb: the book says what is true ─► tell: the receiver is brought up to it ─► remembered, settled
- *                       folding · timing                what is new of it, however many events made it
+ *   events ─► absorb: the book says what is true ─► settled
+ *                       │ folding · timing
+ *                       ▼
+ *             agenda: incidents that changed or are due ─► tell: the receiver is brought up to the book ─► remembered
+ *               ▲                                            │
+ *               └── retries: own back-off, or all wait ◄─────┘ failed
  *
- * An event is accepted when what it says is in the book on the disk, and the receiver has taken what follows from it or
- * has to wait for it by a rule of the configuration.
+ * An event is accepted when what it says is in the book on the disk. From then on the book is the queue: what there is to
+ * send is the difference between what is true and what the receiver knows, however many events made it. Only incidents
+ * that changed, or whose time has come, are looked at: standing alarms cost nothing.
  */
 export function createReceiverSink(
   receiver: Receiver,
@@ -44,19 +84,35 @@ export function createReceiverSink(
   const onwardMs = createOnward(clock);
   const timing = createTiming(config, { clock, onwardMs, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
+  const agenda = createAgenda();
+  const retries = createRetries(onwardMs);
+  const rates = createRateLimiter(receiver.rates ?? [], clock);
   let book: Book | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
+  /** Gateways that are away, by key; incidents that the receiver does not know and that stand by themselves. */
+  const openGateways = new Set<string>();
+  const unopened = new Set<string>();
+  /** Incidents that are sent once more although the receiver refused the same: an event asks for it. */
+  const demanded = new Set<string>();
+  /** What the receiver refused, to become dead letters. */
+  let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
+  let silencesSeen = "[]";
+  let wallAheadMs = clock.now() - clock.monotonic();
+  /** When the rate of the receiver allows the next call, by the measured clock. */
+  let nextCallMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
   const toldOf = (held: HeldIncident): Told => {
     const incident = incidentOf(keyOf(held), held, book ?? new Map(), config.status_url);
-    const text = textOf(incident, words, picture.timeZone(held.source), held.curves?.lines);
-    return { ...incident, text };
+    const text = sharedText(picture, incident, words, picture.timeZone(held.source));
+    return { ...incident, text: { ...text, curves: held.curves?.lines ?? [] } };
   };
   const withCurves = createWithCurves(config, words, context);
+  /** Failures of the receiver, as opposed to those of our own state. */
+  const ofReceiver = new WeakSet<object>();
   const teller = createTeller({
-    receiver,
+    receiver: limited(),
     told: toldOf,
     wallMs: clock.now,
     onwardMs,
@@ -66,13 +122,59 @@ export function createReceiverSink(
     },
   });
 
+  /** The receiver, called no faster than its limits allow. */
+  function limited(): Omit<Receiver, "probe" | "dispose"> {
+    async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+      try {
+        await rates.enter(what, signal);
+        const result = await work();
+        if (what !== "find") for (const key of retries.delivered()) agenda.change(key);
+        return result;
+      } catch (error) {
+        if (typeof error === "object" && error !== null) ofReceiver.add(error);
+        throw error;
+      }
+    }
+    const { opensAgain } = receiver;
+    return {
+      opensAgain,
+      ...(receiver.identify === undefined ? {} : { identify: (told) => receiver.identify?.(told) }),
+      open: (told, signal, identity) =>
+        call("open", signal, () => receiver.open(told, signal, identity)),
+      update: (told, place, signal) => call("update", signal, () => receiver.update(told, place, signal)),
+      close: (told, place, signal) => call("close", signal, () => receiver.close(told, place, signal)),
+      ...(receiver.find === undefined
+        ? {}
+        : {
+            find: (told, sinceMs, signal) =>
+              call("find", signal, async () => (await receiver.find?.(told, sinceMs, signal)) ?? null),
+          }),
+    };
+  }
+
   async function open(): Promise<Book> {
     if (book !== null) return book;
     const remembered = new Map(await memory.all<HeldIncident>());
     const nowMs = onwardMs();
     const next = new Map([...remembered].map(([key, held]) => [key, noneAhead(held, nowMs)]));
     await take(next, remembered);
+    schedule(next, nowMs);
     return next;
+  }
+
+  /** All that was remembered is looked at once: the words, the zone or a rule may be others than before. */
+  function schedule(all: Book, nowMs: number): void {
+    let standing = 0;
+    for (const [key, held] of all) {
+      note(key, held);
+      const { told } = held;
+      const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(held);
+      // To compare these takes a text each, so they are spread.
+      if (stands) {
+        agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_MS);
+        standing += 1;
+      } else agenda.change(key);
+    }
   }
 
   async function nameGateways(): Promise<void> {
@@ -80,53 +182,166 @@ export function createReceiverSink(
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
-  /** Whether a rule keeps it from being opened now, or for ever. */
-  function waits(held: HeldIncident): boolean {
-    return held.into !== null || timing.keepsBack(held, () => membersOf(book ?? new Map(), keyOf(held)));
+  /** Keeps count of what has to be found without a look at all incidents. */
+  function note(key: string, held: HeldIncident | undefined): void {
+    const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
+    put(openGateways, held?.kind === "gateway" && !isOver(held));
+    put(unopened, held !== undefined && held.told === null && held.into === null);
   }
 
-  /** Whether there is something to say of it now. */
-  function isDue(held: HeldIncident): boolean {
-    if (teller.isLookedForLater(held)) return false;
-    // What may be there already is closed at its end, even if it need not have been told.
-    if (held.told === null) return !waits(held) || (isOver(held) && held.openingMs !== null);
-    if (!teller.isBehind(held)) return false;
-    const isList = held.kind === "gateway" || held.kind === "storm";
-    return !isList || isOver(held) || onwardMs() - held.told.atMs >= LIST_EDIT_MS;
+  /** The next thing to do about an incident; null where only an event can bring one. */
+  function planOf(key: string, held: HeldIncident): Plan | null {
+    const nowMs = onwardMs();
+    const forget: Plan = {
+      act: "forget",
+      // An alarm that is active for months is still to be closed.
+      atMs:
+        isOver(held) || held.status === "unknown"
+          ? held.changedMs + REMEMBER_MS + 1
+          : Number.POSITIVE_INFINITY,
+    };
+    const isRefused =
+      held.refused !== undefined && !demanded.has(key) && held.refused === teller.digestOf(held);
+    const sending = isRefused ? null : (sendingOf(key, held, nowMs) ?? repeatOf(key, held));
+    const first = sending === null || forget.atMs < sending.atMs ? forget : sending;
+    return first.atMs === Number.POSITIVE_INFINITY ? null : first;
   }
 
-  async function tell(key: string, again: boolean, signal: AbortSignal): Promise<void> {
-    const held = book?.get(key);
-    if (held !== undefined) await teller.tell(await withCurves(held), again, signal);
-  }
-
-  /** Says what there is to say; what the receiver refuses for good stops nobody else. */
-  async function tellAll(
-    keys: Iterable<string>,
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<string, Rejected>> {
-    const refused = new Map<string, Rejected>();
-    for (const key of keys) {
-      const held = book?.get(key);
-      if (held === undefined || !isDue(held)) continue;
-      signal.throwIfAborted();
-      try {
-        await tell(key, false, signal);
-      } catch (error) {
-        const failure = meaningOf(error);
-        if (!(failure instanceof Rejected)) throw error;
-        refused.set(key, failure);
-        log.warn(
-          { incident: key, alarm: held.alarm?.id, err: failure },
-          "the receiver refuses what it is told",
-        );
-        const now = book?.get(key) ?? held;
-        const known = { ...now, refused: teller.digestOf(now) };
-        await memory.put(entry(key, known));
-        book?.set(key, known);
-      }
+  /** When there is something new to send of it; null where there is nothing. */
+  function sendingOf(key: string, held: HeldIncident, nowMs: number): Plan | null {
+    const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, held)) });
+    if (held.told === null) {
+      // What may be there already is closed at its end, even if it need not have been sent.
+      if (isOver(held) && held.openingMs !== null) return sendAt(nowMs);
+      if (held.into !== null) return null;
+      const keptBackMs = timing.keptBackMs(held, () => membersOf(book ?? new Map(), key));
+      if (keptBackMs === 0) return sendAt(nowMs);
+      // The receiver was not told of it and will not be.
+      if (isOver(held)) return { act: "forget", atMs: nowMs };
+      return { act: "look", atMs: nowMs + Math.min(keptBackMs, KEPT_BACK_LOOK_MS) };
     }
-    return refused;
+    if (!teller.isBehind(held)) return null;
+    const isList = held.kind === "gateway" || held.kind === "storm";
+    return sendAt(isList && !isOver(held) ? held.told.atMs + LIST_EDIT_MS : nowMs);
+  }
+
+  /** A failure is followed by a wait, and so is a search that found nothing yet. */
+  function notBefore(key: string, { lookAtMs = 0, openingMs }: HeldIncident): number {
+    return Math.max(retries.againMs(key) ?? 0, openingMs === null ? 0 : lookAtMs);
+  }
+
+  /** When it is sent again although nothing is new, because the receiver forgets. */
+  function repeatOf(key: string, held: HeldIncident): Plan | null {
+    const { told: last, status, changedMs } = held;
+    const { repeatMs, repeatClosedMs = 0 } = receiver;
+    if (repeatMs === undefined || last === null) return null;
+    const atMs = last.atMs + repeatMs;
+    if (status === "resolved" && Math.max(atMs, onwardMs()) - changedMs >= repeatClosedMs) return null;
+    return { act: "repeat", atMs: Math.max(atMs, notBefore(key, held)) };
+  }
+
+  /** Evaluates what changed and what is due; what is to be forgotten is. */
+  async function evaluate(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const keys = agenda.take(onwardMs(), MOST_AT_ONCE);
+      if (keys.length === 0) return;
+      const old: string[] = [];
+      for (const key of keys) {
+        const held = book?.get(key);
+        note(key, held);
+        const plan = held === undefined ? null : planOf(key, held);
+        if (held === undefined || plan === null) drop(key);
+        else if (plan.atMs > onwardMs() || plan.act === "look") agenda.later(key, plan.atMs);
+        else if (plan.act === "forget") old.push(key);
+        else agenda.ready(key, held.priority);
+      }
+      if (old.length > 0) await forget(old);
+      if (keys.length === MOST_AT_ONCE) await breath();
+      signal.throwIfAborted();
+    }
+  }
+
+  function drop(key: string): void {
+    agenda.later(key, Number.POSITIVE_INFINITY);
+    retries.forget(key);
+    demanded.delete(key);
+  }
+
+  async function forget(keys: readonly string[]): Promise<void> {
+    await memory.put(new Map(keys.map((key) => [key, null])));
+    for (const key of keys) {
+      book?.delete(key);
+      note(key, undefined);
+      drop(key);
+    }
+  }
+
+  /** Sends what is ready, the most urgent first, each incident once. */
+  async function send(signal: AbortSignal): Promise<void> {
+    const tried = new Set<string>();
+    const untilMs = clock.monotonic() + SENDING_MS;
+    do {
+      await evaluate(signal);
+      if (retries.waitMs() > 0) break;
+      const key = agenda.first() ?? (retries.isDown() ? retries.earliest() : undefined);
+      const held = key === undefined ? undefined : book?.get(key);
+      if (key === undefined || held === undefined || tried.has(key)) break;
+      const waitMs = rates.waitMs(callFor(held));
+      nextCallMs = clock.monotonic() + waitMs;
+      if (waitMs > 0) break;
+      signal.throwIfAborted();
+      tried.add(key);
+      await sendOne(key, held, signal);
+    } while (clock.monotonic() < untilMs && !signal.aborted);
+  }
+
+  function callFor(held: HeldIncident): Call {
+    if (held.told === null) return held.openingMs === null || receiver.find === undefined ? "open" : "find";
+    return isOver(held) ? "close" : "update";
+  }
+
+  /** Brings the receiver up to date with one incident; a failure of the receiver is noted, any other is thrown. */
+  async function sendOne(key: string, held: HeldIncident, signal: AbortSignal): Promise<void> {
+    const plan = planOf(key, held);
+    agenda.later(key, Number.POSITIVE_INFINITY);
+    try {
+      if (plan?.act === "send" || plan?.act === "repeat")
+        await teller.tell(await withCurves(held), plan.act === "repeat", signal);
+      retries.forget(key);
+      demanded.delete(key);
+    } catch (error) {
+      const isOfReceiver = typeof error === "object" && error !== null && ofReceiver.has(error);
+      if (!isOfReceiver && error !== signal.reason) throw error;
+      if (signal.aborted && !isTooLate(signal)) throw error;
+      const failure = meaningOf(isTooLate(signal) ? signal.reason : error);
+      if (failure instanceof ConfigError || failure instanceof OwnTrouble) throw error;
+      if (failure instanceof Rejected) await refuse(key, held, failure);
+      else retries.failed(key, failure);
+    } finally {
+      agenda.change(key);
+    }
+  }
+
+  async function refuse(key: string, held: HeldIncident, failure: Rejected): Promise<void> {
+    log.warn({ incident: key, alarm: held.alarm?.id, err: failure }, "The receiver refuses a message.");
+    demanded.delete(key);
+    retries.forget(key);
+    const now = book?.get(key) ?? held;
+    const known = { ...now, refused: teller.digestOf(now) };
+    await memory.put(entry(key, known));
+    book?.set(key, known);
+    refusals.push({ key, position: known.through, reason: sentence(failure) });
+  }
+
+  /** What the engine has to know after a write or a tick. */
+  function report(): { readonly inMs: number; readonly failing?: Failing } {
+    const nowMs = onwardMs();
+    const hasReady = agenda.size() > 0 || retries.isDown();
+    const blockedMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
+    const dueMs = hasReady ? blockedMs : agenda.nextMs() - nowMs;
+    const failing = retries.failing();
+    const inMs = Math.max(0, Math.min(TICK_MS, dueMs));
+    return failing === undefined ? { inMs } : { inMs, failing };
   }
 
   async function write(
@@ -134,6 +349,7 @@ export function createReceiverSink(
     signal: AbortSignal,
     offer: Offered | undefined,
   ): Promise<Receipt> {
+    if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), again = false } = offer ?? {};
     // A copy: what could not be written down has not happened.
     const next = new Map(await open());
@@ -142,7 +358,7 @@ export function createReceiverSink(
     const away = again ? await gatewaysAway() : null;
     const isAway = (source: string, id: string) => away === null || away.has(`${source} ${id}`);
     if (batch.some((event) => mayFold(event))) await nameGateways();
-    timing.agree(await picture.silences());
+    await agree();
     const nowMs = onwardMs();
     /** By incident, the first event of this batch that is about it. */
     const concerned = new Map<string, number>();
@@ -157,22 +373,44 @@ export function createReceiverSink(
         if (!concerned.has(key)) concerned.set(key, index);
       }
     }
-    // First on the disk, so that what is said of it later is never said of something that is forgotten.
+    // First on the disk, so that what is sent of it later is never of something that is forgotten.
     await take(next, before);
-    const refused = await tellAll(concerned.keys(), signal);
-    // A dead letter each: nobody else waits for what is refused, and the next change tries again.
+    for (const key of concerned.keys()) {
+      agenda.change(key);
+      if (book?.get(key)?.refused !== undefined) demanded.add(key);
+    }
+    if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
+    await send(signal);
+    // A dead letter each: nothing else waits for what is refused, and the next change tries again.
+    const rejected = refusals.flatMap(({ key, reason }) => {
+      const index = concerned.get(key);
+      return index === undefined ? [] : [{ index, reason }];
+    });
+    refusals = refusals.filter(({ key }) => !concerned.has(key));
+    const { inMs, failing } = report();
     return {
-      rejected: [...refused].map(([key, failure]) => ({
-        index: concerned.get(key) ?? 0,
-        reason: sentence(failure),
-      })),
+      rejected,
+      ...(inMs < TICK_MS ? { tickInMs: inMs } : {}),
+      ...(failing === undefined ? {} : { failing }),
     };
+  }
+
+  function isBacklog(offer: Offered | undefined): boolean {
+    const newestMs = Date.parse(offer?.committedAt.at(-1) ?? "");
+    return offer?.again === false && clock.now() - newestMs > BACKLOG_MS;
   }
 
   /** What has changed is the truth once it is on the disk. */
   async function take(next: Book, before: Book): Promise<void> {
-    await memory.put(new Map([...next].filter(([key, held]) => before.get(key) !== held)));
+    const changed = [...next].filter(([key, held]) => before.get(key) !== held);
+    await memory.put(new Map(changed));
     book = next;
+    for (const [key, { into }] of changed) {
+      agenda.change(key);
+      // The text of a group lists its members.
+      const intoBefore = before.get(key)?.into ?? null;
+      for (const group of [into, intoBefore]) if (group !== null) agenda.change(group);
+    }
   }
 
   /** By source and id. */
@@ -184,37 +422,33 @@ export function createReceiverSink(
 
   /** Gateways that are back although no event said so. */
   async function lookAtGateways(all: Book): Promise<void> {
-    const away = [...all.values()].filter((held) => held.kind === "gateway" && !isOver(held));
-    if (away.length === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
+    if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
     gatewaysLookedMs = clock.monotonic();
     const offline = await gatewaysAway();
+    const isBack = ({ source, gateway }: HeldIncident) =>
+      gateway !== null && !offline.has(`${source} ${gateway.id}`);
+    const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
+    if (back.length === 0) return;
     const next = new Map(all);
-    for (const { source, gateway, changeId } of away) {
-      if (gateway === null || offline.has(`${source} ${gateway.id}`)) continue;
+    for (const { source, gateway, changeId } of back) {
       const time = isoUtc(clock.now());
-      const back = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: onwardMs() };
-      folding.gatewayBack(next, source, gateway.id, back);
+      const at = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: onwardMs() };
+      folding.gatewayBack(next, source, gateway?.id ?? "", at);
     }
     await take(next, all);
   }
 
-  async function forget(all: Book): Promise<void> {
-    const old = [...all].filter(
-      ([, held]) =>
-        // An alarm that is active for months is still to be closed.
-        (onwardMs() - held.changedMs > REMEMBER_MS && (isOver(held) || held.status === "unknown")) ||
-        // Nobody was told of it and nobody will be.
-        (isOver(held) && held.told === null && held.openingMs === null && held.into === null && waits(held)),
-    );
-    if (old.length === 0) return;
-    await memory.put(new Map(old.map(([key]) => [key, null])));
-    for (const [key] of old) all.delete(key);
-  }
-
-  function isToRepeat({ told: last, status, changedMs }: HeldIncident): boolean {
-    const { repeatMs, repeatClosedMs = 0 } = receiver;
-    if (repeatMs === undefined || last === null || onwardMs() - last.atMs < repeatMs) return false;
-    return status !== "resolved" || onwardMs() - changedMs < repeatClosedMs;
+  /** A silence that begins, ends or is new, and a clock that was set, change when incidents are sent. */
+  async function agree(): Promise<void> {
+    const silences = await picture.silences();
+    timing.agree(silences);
+    const now = clock.now();
+    const seen = JSON.stringify(silences.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+    const aheadMs = now - clock.monotonic();
+    if (seen === silencesSeen && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
+    silencesSeen = seen;
+    wallAheadMs = aheadMs;
+    for (const key of unopened) agenda.change(key);
   }
 
   return {
@@ -232,30 +466,31 @@ export function createReceiverSink(
       return write(batch, signal, offer);
     },
 
+    waiting: () => agenda.size() + retries.size(),
+
     async tick(signal) {
-      timing.agree(await picture.silences());
+      await agree();
       await lookAtGateways(await open());
-      const all = await open();
-      const due = [...all].filter(
-        ([, held]) => held.refused === undefined || held.refused !== teller.digestOf(held),
-      );
-      await tellAll(
-        due.map(([key]) => key),
-        signal,
-      );
-      for (const [key, held] of [...all]) {
-        signal.throwIfAborted();
-        if (isToRepeat(held)) await tell(key, true, signal);
-      }
-      await forget(all);
-      log.trace({ incidents: all.size }, "what waits was looked at");
-      return { inMs: TICK_MS };
+      await send(signal);
+      // An event that is in no place of the log cannot be a dead letter; the log has a line on it.
+      const refused = refusals.filter(({ position }) => position > 0);
+      refusals = [];
+      return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
     },
 
     test: (say, signal) => tryOut({ receiver, told: toldOf, clock, say }, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
   };
+}
+
+function concernsIncidents(type: string): boolean {
+  return type.startsWith("alarm-") || type === "gateway-online";
+}
+
+/** The engine's deadline ended the call, as opposed to a stop. */
+function isTooLate({ aborted, reason }: AbortSignal): boolean {
+  return aborted && reason instanceof Retryable;
 }
 
 function mayFold(event: Event): boolean {

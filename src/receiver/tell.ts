@@ -30,7 +30,7 @@ export interface Teller {
 }
 
 export function createTeller(options: {
-  readonly receiver: Receiver;
+  readonly receiver: Omit<Receiver, "probe" | "dispose">;
   readonly told: (held: HeldIncident) => Told;
   /** By the wall clock, which the receiver's search goes by, and by one that does not go back. */
   readonly wallMs: () => number;

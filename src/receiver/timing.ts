@@ -9,8 +9,11 @@ import { type HeldIncident, isOver } from "./held.ts";
 export interface Timing {
   /** The silences that are agreed on now, those to come included. */
   agree(silences: readonly PicturedSilence[]): void;
-  /** Whether an incident that nobody was told of is not to be told now, or never. `members`: what is folded into it. */
-  keepsBack(held: HeldIncident, members: () => readonly HeldIncident[]): boolean;
+  /**
+   * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
+   * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
+   */
+  keptBackMs(held: HeldIncident, members: () => readonly HeldIncident[]): number;
   /**
    * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
    * clock; the moment itself where nothing makes it wait. Silences are left out.
@@ -18,6 +21,9 @@ export interface Timing {
   tellFromMs(priority: Priority, beganMs: number, zone: string): number;
 }
 
+const MINUTE_MS = 60_000;
+/** Minutes whose quiet hours are kept, of all priorities and zones. */
+const MOST_MINUTES = 1_000;
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
 export function createTiming(
@@ -34,6 +40,7 @@ export function createTiming(
   },
 ): Timing {
   let silences: readonly PicturedSilence[] = [];
+  const quietByMinute = new Map<string, number>();
 
   /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
   function isSilent(alarms: readonly HeldIncident[], atMs: number): boolean {
@@ -48,7 +55,7 @@ export function createTiming(
       silences = next;
     },
 
-    keepsBack(held, members) {
+    keptBackMs(held, members) {
       const { endedAt, metMs, holdFromMs, priority, source, startedAt } = held;
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
@@ -59,25 +66,40 @@ export function createTiming(
         const startedMs = msOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
         const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
-        return endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
+        const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
+        return isNever ? Number.POSITIVE_INFINITY : 0;
       }
       // Also what waited for its `hold`: quiet hours may have begun since.
-      const isQuiet = timing.tellFromMs(priority, now - hold, zoneOf(source)) > now;
-      return onwardMs() < holdFromMs + hold || isQuiet || isSilent(alarms, now);
+      const quietMs = timing.tellFromMs(priority, now - hold, zoneOf(source)) - now;
+      const waitMs = Math.max(0, quietMs, holdFromMs + hold - onwardMs());
+      return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
 
     tellFromMs(priority, beganMs, zone) {
-      const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
-      let fromMs = beganMs + hold;
-      // The end of one may lie within another: 22:00 to 06:00, and on Sundays until 10:00.
-      for (let rounds = 0; rounds <= hours.length; rounds += 1) {
-        const ends = hours.map((each) => endOfQuiet(each, fromMs, zone)).filter((end) => end !== null);
-        if (ends.length === 0) return fromMs;
-        fromMs = Math.max(...ends);
-      }
-      return fromMs;
+      return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
     },
   };
+
+  /** The end of the quiet hours that a moment is in; negative infinity where it is in none. */
+  function quietUntilMs(priority: Priority, atMs: number, zone: string): number {
+    const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
+    if (hours.length === 0) return Number.NEGATIVE_INFINITY;
+    // Quiet hours begin and end with a minute, so all moments of it have the same answer.
+    const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
+    const known = quietByMinute.get(key);
+    if (known !== undefined) return known;
+    if (quietByMinute.size >= MOST_MINUTES) quietByMinute.clear();
+    let untilMs = Number.NEGATIVE_INFINITY;
+    // The end of one may be in another: 22:00 to 06:00, and on Sundays until 10:00.
+    for (let rounds = 0; rounds <= hours.length; rounds += 1) {
+      const fromMs = Math.max(atMs, untilMs);
+      const ends = hours.map((each) => endOfQuiet(each, fromMs, zone)).filter((end) => end !== null);
+      if (ends.length === 0) break;
+      untilMs = Math.max(...ends);
+    }
+    quietByMinute.set(key, untilMs);
+    return untilMs;
+  }
   return timing;
 }
 

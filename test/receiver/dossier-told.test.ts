@@ -33,8 +33,8 @@ describe("how the value of an alarm went", () => {
     });
     await c.offer(alarm(1, { priority: "C" }).raised(), alarm(2, { priority: "A" }).raised());
     expect(curvesOf(c)).toEqual([
-      ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
       [],
+      ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
     ]);
     const off = await withValues(noticeBoard("same"), { dossier: false });
     off.store.outbox.recent = () => Promise.reject(new Error("Nobody shall ask."));

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { Alarm } from "#src/building.ts";
-import type { Receipt, Sink } from "#src/connector.ts";
+import type { Failing, Receipt, Sink } from "#src/connector.ts";
 import { createSinkMemory } from "#src/delivery/memory.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/event.ts";
 import { RECEIVER, type ReceiverConfig } from "#src/receiver/config.ts";
@@ -15,7 +15,7 @@ import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 export const START = Date.parse("2026-11-02T12:00:00Z");
 export const OPTIONS = z.strictObject(RECEIVER);
 
-/** One sink over a board in memory, in virtual time; a batch that is kept is offered again as the engine would. */
+/** One sink over a board in memory, in virtual time. A failure that the sink retries by itself is thrown. */
 export function receiving(
   board: NoticeBoard = noticeBoard("findable"),
   options: z.input<typeof OPTIONS> = {},
@@ -24,6 +24,8 @@ export function receiving(
   const store = createMemoryStore(() => clock.now());
   const config: ReceiverConfig = OPTIONS.parse(options);
   let position = 0;
+  /** When the sink tries again by itself after a failure, by the measured clock. */
+  let againMs = 0;
   let sink = make();
 
   function make(): Sink {
@@ -36,12 +38,24 @@ export function receiving(
     again = false,
     committedAt = "",
   ): Promise<Receipt> {
+    await clock.advance(Math.max(0, againMs - clock.monotonic()));
     const positions = events.map((_, index) => from + index);
-    return sink.write(events, never(), undefined, {
+    const { failing, rejected } = await sink.write(events, never(), undefined, {
       positions,
       committedAt: positions.map(() => committedAt),
       again,
     });
+    throwIfFailing(failing);
+    return { rejected };
+  }
+
+  function throwIfFailing(failing: Failing | undefined): void {
+    if (failing === undefined) return;
+    // All that failed for the first time is tried again by then.
+    againMs = clock.monotonic() + Math.max(1_000, failing.inMs);
+    throw failing.error instanceof Error && failing.error.cause !== undefined
+      ? failing.error.cause
+      : failing.error;
   }
 
   return {
@@ -69,7 +83,11 @@ export function receiving(
     /** Offers the last so many again, at their old places, as after a crash or what was kept. */
     offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
     replay: (events: readonly Event[]) => write(events, position - events.length + 1, true),
-    tick: () => sink.tick?.(never()),
+    async tick() {
+      const ticked = await sink.tick?.(never());
+      throwIfFailing(ticked?.failing);
+      return ticked;
+    },
     async pass(ms: number, everyMs = 5_000) {
       for (let left = ms; left > 0; left -= everyMs) {
         await clock.advance(Math.min(everyMs, left));

@@ -191,6 +191,7 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
       if (error instanceof Kill) throw error;
       return keptFrom(portion, 0, error);
     }
+    if (receipt.failing !== undefined) nowMs += receipt.failing.inMs;
     if (receipt.remember !== undefined)
       throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
@@ -198,7 +199,22 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
     return outcomeOf(SINK, portion, receipt);
   }
 
-  const tick = () => attempt(async (signal) => void (await sink.tick?.(signal)));
+  /** As the engine calls it: again and again, while the sink has something to send or to try again. */
+  async function tick(): Promise<boolean> {
+    const most = isCalm ? MOST_TRIES : 20;
+    for (let tries = 0; tries < most; tries += 1) {
+      let inMs = Number.POSITIVE_INFINITY;
+      const isDone = await attempt(async (signal) => {
+        const ticked = await sink.tick?.(signal);
+        inMs = ticked?.inMs ?? inMs;
+        for (const { reason } of ticked?.refused ?? []) problems.add(`refused: ${reason}`);
+      });
+      if (!isDone) return false;
+      if (inMs >= 5_000) return true;
+      nowMs += Math.max(100, inMs);
+    }
+    return !isCalm;
+  }
 
   function makeTrouble(): void {
     if (random.chance(0.6)) mortal.killAfter(random.below(4));
