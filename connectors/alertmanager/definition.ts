@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { AlertmanagerConfig } from "./config.ts";
 
@@ -6,6 +7,7 @@ export const alertmanager = {
   name: "alertmanager",
   summary: "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
   Config: AlertmanagerConfig,
+  kinds: () => INCIDENT_KINDS,
   async sink(config, context) {
     const { createAlertmanagerReceiver } = await import("./receiver.ts");
     return createReceiverSink(createAlertmanagerReceiver(config, context), config, context);

@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { EmailConfig } from "./config.ts";
 
@@ -6,6 +7,7 @@ export const email = {
   name: "email",
   summary: "A mail for each alarm and its end, in one thread (SMTP).",
   Config: EmailConfig,
+  kinds: () => INCIDENT_KINDS,
   async sink(config, context) {
     const { createEmailReceiver } = await import("./receiver.ts");
     return createReceiverSink(createEmailReceiver(config, context), config, context);

@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { JiraConfig } from "./config.ts";
 
@@ -6,6 +7,7 @@ export const jira = {
   name: "jira",
   summary: "One issue in Jira for every alarm, closed when it is over.",
   Config: JiraConfig,
+  kinds: () => INCIDENT_KINDS,
   async sink(config, context) {
     const { createJiraReceiver } = await import("./receiver.ts");
     return createReceiverSink(createJiraReceiver(config, context), config, context);

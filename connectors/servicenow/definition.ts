@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { ServiceNowConfig } from "./config.ts";
 
@@ -6,6 +7,7 @@ export const servicenow = {
   name: "servicenow",
   summary: "One incident in ServiceNow for every alarm, resolved when it is over.",
   Config: ServiceNowConfig,
+  kinds: () => INCIDENT_KINDS,
   async sink(config, context) {
     const { createServiceNowReceiver } = await import("./receiver.ts");
     return createReceiverSink(createServiceNowReceiver(config, context), config, context);

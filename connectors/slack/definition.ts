@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { SlackConfig } from "./config.ts";
 
@@ -6,6 +7,7 @@ export const slack = {
   name: "slack",
   summary: "One message for every alarm in a Slack channel, edited in place.",
   Config: SlackConfig,
+  kinds: () => INCIDENT_KINDS,
   async sink(config, context) {
     const { createSlackReceiver } = await import("./receiver.ts");
     return createReceiverSink(createSlackReceiver(config, context), config, context);

@@ -42,6 +42,15 @@ const CLOCKS_MS = 3_600_000;
 /** Addresses that are longer are none that people open. */
 const LONGEST_LINK = 2_000;
 
+/**
+ * https://docs.slack.dev/apis/web-api/rate-limits: one message per second and channel; `chat.update` and the histories are
+ * of tier 3, at least 50 a minute.
+ */
+const RATES: NonNullable<Receiver["rates"]> = [
+  { count: 1, inMs: 1_000 },
+  { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
+];
+
 /** Made once at random, so that no other program's names give the same UUIDs. */
 const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
@@ -184,6 +193,7 @@ export function createSlackReceiver(
 
   return {
     opensAgain: "findable",
+    rates: RATES,
     farEnd: createHash("sha256")
       .update(JSON.stringify([config.base_url, config.channel]))
       .digest("hex"),

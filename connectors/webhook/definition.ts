@@ -1,4 +1,5 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { WebhookConfig } from "./config.ts";
 import { isForEvents } from "./config-rules.ts";
@@ -13,6 +14,7 @@ export const webhook = {
   // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
   scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
   carriesSequence: true,
+  kinds: ({ format }) => (isForEvents(format) ? undefined : INCIDENT_KINDS),
   async sink(config, context) {
     if (isForEvents(config.format)) return (await import("./sink.ts")).createWebhookSink(config, context);
     const { createWebhookReceiver } = await import("./receiver.ts");

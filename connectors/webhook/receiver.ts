@@ -85,6 +85,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
 
   return {
     opensAgain: format.opensAgain,
+    ...(format.rates === undefined ? {} : { rates: format.rates }),
 
     get farEnd() {
       return createHash("sha256").update(nameOfFarEnd()).digest("hex");

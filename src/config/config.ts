@@ -4,6 +4,8 @@ import { CommandsConfig } from "../commands/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
 import { DeliveryConfig } from "../delivery/config.ts";
 import { Duration, formatDuration } from "../duration.ts";
+import { KINDS, type Kind } from "../event.ts";
+import { globMatches } from "../glob.ts";
 import { SourceConfig } from "../source/config.ts";
 import { StatusConfig } from "../status/config.ts";
 import { StateConfig } from "../store/config.ts";
@@ -91,7 +93,7 @@ const Sink = z
   })
   .transform(({ schedule, ...sink }) => {
     const waits = schedule ?? conventionOf(sink);
-    return { ...sink, ...(waits === false ? {} : { schedule: waits }) };
+    return { ...sink, filter: narrowed(sink), ...(waits === false ? {} : { schedule: waits }) };
   })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
 export type SinkEntry = z.output<typeof Sink>;
@@ -110,6 +112,19 @@ function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | fals
   const [name] = connectorsOf(sink);
   const definition: ConnectorDefinition | undefined = name && (CATALOG[name] as ConnectorDefinition);
   return definition?.scheduleMs === undefined ? false : [...definition.scheduleMs];
+}
+
+/** The filter without kinds that the connector does not use; one that leaves no other kind is left as it is. */
+function narrowed({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
+  const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
+  if (name === undefined) return filter;
+  const used = (CATALOG[name] as ConnectorDefinition).kinds?.((sink as Record<string, unknown>)[name]);
+  if (used === undefined) return filter;
+  if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
+  const isIn = (patterns: readonly string[], kind: Kind) =>
+    patterns.some((pattern) => globMatches(pattern, kind));
+  const kinds = KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
+  return kinds.length === 0 ? filter : { ...filter, kinds };
 }
 
 const LogConfig = z.strictObject({

@@ -234,6 +234,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     status: () =>
       runners.map(({ configured, state }) => ({
         ...state.status(),
+        waiting: configured.sink.waiting?.() ?? 0,
         lag: lags.get(configured.name) ?? null,
       })),
   };

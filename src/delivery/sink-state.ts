@@ -34,6 +34,8 @@ export interface SinkStatus {
   /** Attempts that failed in a row for the event whose turn it is. */
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
+  /** Number of things that follow from settled events and that the far end has still to get; see `Sink.waiting`. */
+  readonly waiting: number;
   /** As of a few seconds ago; null before the first look. */
   readonly lag: SinkLag | null;
 }
@@ -53,7 +55,7 @@ export interface SinkState {
   notices(): readonly string[];
   /** Is in use, or again after its end. */
   goOn(): void;
-  status(): Omit<SinkStatus, "lag">;
+  status(): Omit<SinkStatus, "lag" | "waiting">;
 }
 
 /** How long the status says that a far end was restarted, in milliseconds. */

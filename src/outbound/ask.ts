@@ -1,13 +1,18 @@
 import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../errors.ts";
 import { isPage } from "../html-page.ts";
-import { retryAfterMs } from "../retry-after.ts";
+import { retryAfterMs, secondsIn } from "../retry-after.ts";
 import { saysItWantsTls, wantsTls } from "../tls-trouble.ts";
 import { USER_AGENT } from "../version.ts";
 import { type HttpAnswer, type HttpEnd, receiverAt } from "./http-end.ts";
 
 /** How much of an answer is read, in bytes; nothing that is asked of a receiver needs more. */
 const MAX_ANSWER_BYTES = 256 * 1024;
+
+/** Numbers above this are seconds since 1970, and not from now. */
+const EPOCH_SECONDS = 1e9;
+/** Longest wait that is believed, in milliseconds: an hour. */
+const LONGEST_RESET_MS = 3_600_000;
 
 export interface Question {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -106,7 +111,8 @@ export function failureOfAnswer(answer: HttpAnswer, origin: string, nowMs: numbe
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const { date, "retry-after": retryAfter } = answer.headers;
-    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
+    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(answer.headers, nowMs);
+    return new Throttled(`${said}: it asks us to wait.`, waitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
@@ -114,6 +120,21 @@ export function failureOfAnswer(answer: HttpAnswer, origin: string, nowMs: numbe
     return new Retryable(`${said}.${words(answer.body)}`);
   if (status === 400 && saysItWantsTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.${words(answer.body)}`);
+}
+
+/**
+ * Milliseconds until a rate limit is over, by the headers of those who send no `Retry-After`: seconds from now (Discord),
+ * seconds since 1970 (Mattermost, Zulip) or a time (Jira). Null when none of them says so.
+ */
+function limitResetMs(headers: HttpAnswer["headers"], nowMs: number): number | null {
+  const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
+  const after = secondsIn(resetAfter);
+  if (after !== null) return after * 1_000;
+  const seconds = secondsIn(reset);
+  const untilMs = seconds === null ? Date.parse(reset ?? "") : seconds * 1_000;
+  // A small number is seconds from now.
+  const ms = seconds !== null && seconds < EPOCH_SECONDS ? untilMs : untilMs - nowMs;
+  return ms > 0 && ms <= LONGEST_RESET_MS ? ms : null;
 }
 
 /** The first words of what it said, for a person; none where they are a page. */

@@ -48,6 +48,9 @@ const Dossier = z.strictObject({
   hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
 });
 
+/** The kinds of events that incidents are made of, as patterns; see `ConnectorDefinition.kinds`. */
+export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
+
 /** What every receiver of alarms can be told, beside its own options. */
 export const RECEIVER = {
   fold: Fold.prefault({}),

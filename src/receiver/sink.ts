@@ -1,13 +1,14 @@
 import { isoUtc } from "../clock.ts";
-import { ACCEPTED, type ConnectorContext, type Failing, type Offered, type Picture, type Receipt, type Sink } from "../connector.ts";
 import {
-  ConfigError,
-  meaningOf,
-  OwnTrouble,
-  Rejected,
-  Retryable,
-  sentence,
-} from "../errors.ts";
+  ACCEPTED,
+  type ConnectorContext,
+  type Failing,
+  type Offered,
+  type Picture,
+  type Receipt,
+  type Sink,
+} from "../connector.ts";
+import { ConfigError, meaningOf, OwnTrouble, Rejected, Retryable, sentence } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { breath } from "../waiting.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
@@ -50,9 +51,6 @@ const CHECKED_PER_TICK = 250;
 const KEPT_BACK_LOOK_MS = 3_600_000;
 /** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
 const CLOCK_STEP_MS = 2_000;
-
-/** The kinds of events that an incident is made of, as patterns. */
-export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
 
 /** The next thing to do about an incident. */
 interface Plan {
@@ -139,8 +137,7 @@ export function createReceiverSink(
     return {
       opensAgain,
       ...(receiver.identify === undefined ? {} : { identify: (told) => receiver.identify?.(told) }),
-      open: (told, signal, identity) =>
-        call("open", signal, () => receiver.open(told, signal, identity)),
+      open: (told, signal, identity) => call("open", signal, () => receiver.open(told, signal, identity)),
       update: (told, place, signal) => call("update", signal, () => receiver.update(told, place, signal)),
       close: (told, place, signal) => call("close", signal, () => receiver.close(told, place, signal)),
       ...(receiver.find === undefined
@@ -443,7 +440,9 @@ export function createReceiverSink(
     const silences = await picture.silences();
     timing.agree(silences);
     const now = clock.now();
-    const seen = JSON.stringify(silences.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+    const seen = JSON.stringify(
+      silences.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]),
+    );
     const aheadMs = now - clock.monotonic();
     if (seen === silencesSeen && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
     silencesSeen = seen;

@@ -45,6 +45,25 @@ export async function ticketsOf(
   return tickets;
 }
 
+/** Names of the sinks that have still to send something of an alarm, by `<source> <episode>`. */
+export async function unsentBy(
+  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
+  sinks: readonly string[],
+  key: string,
+): Promise<ReadonlySet<string>> {
+  const behind = new Set<string>();
+  for (const sink of sinks) {
+    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    for (const { kind, source, episode, into, status, told, refused } of book.values()) {
+      if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
+      if (into != null || refused !== undefined) continue;
+      const isBehind = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
+      if (isBehind) behind.add(sink);
+    }
+  }
+  return behind;
+}
+
 /**
  * The same store; what it is told of an alarm says where people find it, so that a lake or another ticketing system can
  * be joined with it. `sinks`: those that make tickets of alarms now.

@@ -1,7 +1,7 @@
 import type { Alarm } from "../building.ts";
 import { tagOf } from "../curves.ts";
 import { type AlarmFact, type Event, KINDS, type Kind, sourceUri, subjectOf } from "../event.ts";
-import { ticketKey, ticketsOf } from "../receiver/tickets.ts";
+import { ticketKey, ticketsOf, unsentBy } from "../receiver/tickets.ts";
 import { documentSet, type LoggedEvent, type SinkLag, type Store, type Wanted } from "../store/store.ts";
 import type { HeldAlarm } from "../sync/snapshot.ts";
 import { briefly, briefOf } from "./alarm-briefs.ts";
@@ -176,6 +176,8 @@ async function placesOf(
   const tickets = (await ticketsOf((set) => remembered.documents(set, WATCHED_MS), names)).get(
     ticketKey(source, episode),
   );
+  const documents = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
+  const unsent = await unsentBy(documents, names, ticketKey(source, episode));
   return Promise.all(
     all.map(async ({ name, connector }) => {
       const letters = await remembered.made(`dead ${name}`, WATCHED_MS, () =>
@@ -189,7 +191,7 @@ async function placesOf(
       const place =
         dead !== undefined
           ? { state: "dead letter", words: `Refused for good: ${dead.reason}` }
-          : placeOf(newestFirst.length > 0, last, position);
+          : placeOf(newestFirst.length > 0, last, unsent.has(name) ? 0 : position);
       const called = ticket?.ticket == null ? "" : ` There it is ${ticket.ticket}.`;
       return {
         sink: name,

@@ -7,7 +7,7 @@ export interface SinkReport {
   readonly state: string;
   readonly since: string | null;
   readonly problem: string | null;
-  /** Events that it will get, first and once more; at most so many where `exact` is false. */
+  /** Events that it will get and things that it has still to send; events once more. At most so many where not `exact`. */
   readonly depth: number | null;
   readonly again: number | null;
   readonly exact: boolean;
@@ -27,6 +27,8 @@ export interface LiveSink {
   readonly state: string;
   readonly since: string;
   readonly lastError: string | null;
+  /** Number of things that it has still to send for events that are settled. */
+  readonly waiting?: number;
 }
 
 /** The configured sinks, and those of before that still have dead letters. */
@@ -43,6 +45,7 @@ export function sinkReports(
       const sink = live(lag.sink);
       return {
         ...lag,
+        depth: lag.depth + (sink?.waiting ?? 0),
         connector: sink?.connector ?? null,
         state: lag.ended === null ? (sink?.state ?? "not running") : "ended",
         since: sink?.since ?? null,

@@ -17,6 +17,8 @@ const UNKNOWN_MESSAGE = 10_008;
 /** Discord, webhook of a channel: one message, edited in place. An edit calls nobody. */
 export const discord: Format = {
   opensAgain: "another",
+  // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
+  rates: [{ count: 5, inMs: 2_000 }],
 
   say(told, deed, { url, place }) {
     const embed = fitting(textOf(told), (text) => embedOf(told, text), fits);

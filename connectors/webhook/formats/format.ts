@@ -25,6 +25,8 @@ export type Message = Omit<Question, "text">;
 /** How one receiver wants to be spoken to, and what its answers mean. Pure. */
 export interface Format {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
+  /** The documented limits of the receiver. */
+  readonly rates?: Receiver["rates"];
   /** What is sent; null: nothing, because the receiver cannot be told, or would open again what a person closed. */
   say(told: Told, deed: Deed, at: Circumstances): Message | null;
   /** What an answer of 2xx, or of a status that the message allows, means; null for yes. `who` names the receiver. */

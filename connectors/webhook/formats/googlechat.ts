@@ -9,6 +9,8 @@ const MOST_BYTES = 32_000;
 /** Google Chat, webhook of a space. Nothing can be edited; the thread keeps the messages of one alarm together. */
 export const googlechat: Format = {
   opensAgain: "another",
+  // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
+  rates: [{ count: 1, inMs: 1_000 }],
 
   say(told, deed, { url }) {
     if (!isWorthAMessage(told, deed)) return null;

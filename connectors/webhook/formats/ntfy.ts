@@ -12,6 +12,8 @@ const MOST_TITLE_BYTES = 400;
 /** ntfy: one notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
 export const ntfy: Format = {
   opensAgain: "same",
+  // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
+  rates: [{ count: 60, inMs: 300_000 }],
 
   say(told, deed, { url, key }) {
     const look = lookOf(told, deed);

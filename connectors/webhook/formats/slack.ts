@@ -14,6 +14,8 @@ const MOST_FALLBACK = 300;
 /** Slack, incoming webhook. It gives no id, so nothing can be edited and there is no thread. */
 export const slack: Format = {
   opensAgain: "another",
+  // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
+  rates: [{ count: 1, inMs: 1_000 }],
 
   say(told, deed, { url }) {
     if (!isWorthAMessage(told, deed)) return null;

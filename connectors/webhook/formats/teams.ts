@@ -10,6 +10,11 @@ const MOST_BYTES = 20_000;
 /** Microsoft Teams by a flow of Workflows, "when a Teams webhook request is received". It gives no id. */
 export const teams: Format = {
   opensAgain: "another",
+  // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (rate limiting).
+  rates: [
+    { count: 4, inMs: 1_000 },
+    { count: 60, inMs: 30_000 },
+  ],
 
   say(told, deed, { url }) {
     if (!isWorthAMessage(told, deed)) return null;
