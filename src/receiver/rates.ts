@@ -1,16 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { Throttled } from "../errors.ts";
-
-/** What a receiver is called for. */
-export type Call = "open" | "update" | "close" | "find";
-
-/** A documented limit of a receiver: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
-export interface Rate {
-  readonly count: number;
-  readonly inMs: number;
-  /** The calls that count; all of them without this. */
-  readonly of?: readonly Call[];
-}
+import type { Call, Rate, Receiver } from "./receiver.ts";
 
 /** One incident may need two calls, such as a search and an opening; the second waits no longer than this. */
 const LONGEST_WAIT_MS = 2_500;
@@ -45,6 +35,47 @@ export function createRateLimiter(rates: readonly Rate[], clock: Clock): RateLim
         last.push(clock.monotonic());
         if (last.length > rate.count) last.shift();
       }
+    },
+  };
+}
+
+/** A receiver that is called no faster than its limits allow. */
+export interface Calls {
+  readonly receiver: Omit<Receiver, "probe" | "dispose">;
+  /** Whether a failure came from the receiver, as opposed to our own state. */
+  haveThrown(error: unknown): boolean;
+}
+
+/** `delivered`: the receiver took something. */
+export function createCalls(receiver: Receiver, rates: RateLimiter, delivered: () => void): Calls {
+  const thrown = new WeakSet<object>();
+
+  async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    try {
+      await rates.enter(what, signal);
+      const result = await work();
+      if (what !== "find") delivered();
+      return result;
+    } catch (error) {
+      if (typeof error === "object" && error !== null) thrown.add(error);
+      throw error;
+    }
+  }
+
+  return {
+    haveThrown: (error) => typeof error === "object" && error !== null && thrown.has(error),
+    receiver: {
+      opensAgain: receiver.opensAgain,
+      ...(receiver.identify === undefined ? {} : { identify: (told) => receiver.identify?.(told) }),
+      open: (told, signal, identity) => call("open", signal, () => receiver.open(told, signal, identity)),
+      update: (told, place, signal) => call("update", signal, () => receiver.update(told, place, signal)),
+      close: (told, place, signal) => call("close", signal, () => receiver.close(told, place, signal)),
+      ...(receiver.find === undefined
+        ? {}
+        : {
+            find: (told, sinceMs, signal) =>
+              call("find", signal, async () => (await receiver.find?.(told, sinceMs, signal)) ?? null),
+          }),
     },
   };
 }

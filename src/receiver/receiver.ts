@@ -1,5 +1,4 @@
 import type { Incident } from "./incident.ts";
-import type { Rate } from "./rates.ts";
 import type { IncidentText } from "./text.ts";
 
 /** An incident and what is to be read of it, in the language of the sink. */
@@ -20,6 +19,17 @@ export interface Place {
 /** Not known yet: it is to be looked for again after so many milliseconds. */
 export interface Later {
   readonly againInMs: number;
+}
+
+/** What a receiver is called for. */
+export type Call = "open" | "update" | "close" | "find";
+
+/** A documented limit of a receiver: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
+export interface Rate {
+  readonly count: number;
+  readonly inMs: number;
+  /** The calls that count; all of them without this. */
+  readonly of?: readonly Call[];
 }
 
 /**

@@ -15,10 +15,11 @@ import { absorb, alarmsIn } from "./absorb.ts";
 import { createAgenda } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
-import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf, noneAhead } from "./held.ts";
+import { type Book, type HeldIncident, incidentOf, isOver, keyOf, noneAhead } from "./held.ts";
 import { createOnward } from "./onward.ts";
-import { type Call, createRateLimiter } from "./rates.ts";
-import type { Receiver, Told } from "./receiver.ts";
+import { createPlanner } from "./plan.ts";
+import { createCalls, createRateLimiter } from "./rates.ts";
+import type { Call, Receiver, Told } from "./receiver.ts";
 import { createRetries } from "./retries.ts";
 import { sharedText } from "./shared-texts.ts";
 import { createTeller, entry } from "./tell.ts";
@@ -29,14 +30,10 @@ import { vocabulary } from "./words.ts";
 
 /** Events that one write takes at most: what several of them say of one alarm is sent once. */
 const MAX_BATCH = 500;
-/** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
-const LIST_EDIT_MS = 30_000;
 /** The longest time between two ticks, in milliseconds: silences that begin or end are noticed by then. */
 const TICK_MS = 5_000;
 /** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
 const GATEWAY_LOOK_MS = 60_000;
-/** What was sent is remembered for so long after its end, or after it went out of sight, in milliseconds. */
-const REMEMBER_MS = 30 * 86_400_000;
 /** Incidents that are evaluated before the event loop has its turn: about 10 ms. */
 const MOST_AT_ONCE = 100;
 /** How long one write or tick sends, in milliseconds, before new events are looked at: they may be more urgent. */
@@ -47,17 +44,8 @@ const BACKLOG_MS = 10_000;
 const BACKLOG_TICK_MS = 500;
 /** After a restart the texts of so many open incidents are compared per tick with what was sent. */
 const CHECKED_PER_TICK = 250;
-/** An incident that a rule keeps back is looked at this often, in milliseconds, whatever the rule says. */
-const KEPT_BACK_LOOK_MS = 3_600_000;
 /** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
 const CLOCK_STEP_MS = 2_000;
-
-/** The next thing to do about an incident. */
-interface Plan {
-  readonly act: "send" | "repeat" | "look" | "forget";
-  /** Milliseconds since 1970, by the clock that does not go back. */
-  readonly atMs: number;
-}
 
 /**
  * Makes a sink of a receiver: one thing there for one alarm.
@@ -85,6 +73,9 @@ export function createReceiverSink(
   const agenda = createAgenda();
   const retries = createRetries(onwardMs);
   const rates = createRateLimiter(receiver.rates ?? [], clock);
+  const calls = createCalls(receiver, rates, () => {
+    for (const key of retries.delivered()) agenda.change(key);
+  });
   let book: Book | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
@@ -95,7 +86,6 @@ export function createReceiverSink(
   const demanded = new Set<string>();
   /** What the receiver refused, to become dead letters. */
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
-  let silencesSeen = "[]";
   let wallAheadMs = clock.now() - clock.monotonic();
   /** When the rate of the receiver allows the next call, by the measured clock. */
   let nextCallMs = Number.NEGATIVE_INFINITY;
@@ -107,10 +97,8 @@ export function createReceiverSink(
     return { ...incident, text: { ...text, curves: held.curves?.lines ?? [] } };
   };
   const withCurves = createWithCurves(config, words, context);
-  /** Failures of the receiver, as opposed to those of our own state. */
-  const ofReceiver = new WeakSet<object>();
   const teller = createTeller({
-    receiver: limited(),
+    receiver: calls.receiver,
     told: toldOf,
     wallMs: clock.now,
     onwardMs,
@@ -120,34 +108,10 @@ export function createReceiverSink(
     },
   });
 
-  /** The receiver, called no faster than its limits allow. */
-  function limited(): Omit<Receiver, "probe" | "dispose"> {
-    async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-      try {
-        await rates.enter(what, signal);
-        const result = await work();
-        if (what !== "find") for (const key of retries.delivered()) agenda.change(key);
-        return result;
-      } catch (error) {
-        if (typeof error === "object" && error !== null) ofReceiver.add(error);
-        throw error;
-      }
-    }
-    const { opensAgain } = receiver;
-    return {
-      opensAgain,
-      ...(receiver.identify === undefined ? {} : { identify: (told) => receiver.identify?.(told) }),
-      open: (told, signal, identity) => call("open", signal, () => receiver.open(told, signal, identity)),
-      update: (told, place, signal) => call("update", signal, () => receiver.update(told, place, signal)),
-      close: (told, place, signal) => call("close", signal, () => receiver.close(told, place, signal)),
-      ...(receiver.find === undefined
-        ? {}
-        : {
-            find: (told, sinceMs, signal) =>
-              call("find", signal, async () => (await receiver.find?.(told, sinceMs, signal)) ?? null),
-          }),
-    };
-  }
+  const planOf = createPlanner({
+    ...{ receiver, timing, teller, retries, demanded, onwardMs },
+    book: () => book ?? new Map(),
+  });
 
   async function open(): Promise<Book> {
     if (book !== null) return book;
@@ -186,57 +150,6 @@ export function createReceiverSink(
     put(unopened, held !== undefined && held.told === null && held.into === null);
   }
 
-  /** The next thing to do about an incident; null where only an event can bring one. */
-  function planOf(key: string, held: HeldIncident): Plan | null {
-    const nowMs = onwardMs();
-    const forget: Plan = {
-      act: "forget",
-      // An alarm that is active for months is still to be closed.
-      atMs:
-        isOver(held) || held.status === "unknown"
-          ? held.changedMs + REMEMBER_MS + 1
-          : Number.POSITIVE_INFINITY,
-    };
-    const isRefused =
-      held.refused !== undefined && !demanded.has(key) && held.refused === teller.digestOf(held);
-    const sending = isRefused ? null : (sendingOf(key, held, nowMs) ?? repeatOf(key, held));
-    const first = sending === null || forget.atMs < sending.atMs ? forget : sending;
-    return first.atMs === Number.POSITIVE_INFINITY ? null : first;
-  }
-
-  /** When there is something new to send of it; null where there is nothing. */
-  function sendingOf(key: string, held: HeldIncident, nowMs: number): Plan | null {
-    const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, held)) });
-    if (held.told === null) {
-      // What may be there already is closed at its end, even if it need not have been sent.
-      if (isOver(held) && held.openingMs !== null) return sendAt(nowMs);
-      if (held.into !== null) return null;
-      const keptBackMs = timing.keptBackMs(held, () => membersOf(book ?? new Map(), key));
-      if (keptBackMs === 0) return sendAt(nowMs);
-      // The receiver was not told of it and will not be.
-      if (isOver(held)) return { act: "forget", atMs: nowMs };
-      return { act: "look", atMs: nowMs + Math.min(keptBackMs, KEPT_BACK_LOOK_MS) };
-    }
-    if (!teller.isBehind(held)) return null;
-    const isList = held.kind === "gateway" || held.kind === "storm";
-    return sendAt(isList && !isOver(held) ? held.told.atMs + LIST_EDIT_MS : nowMs);
-  }
-
-  /** A failure is followed by a wait, and so is a search that found nothing yet. */
-  function notBefore(key: string, { lookAtMs = 0, openingMs }: HeldIncident): number {
-    return Math.max(retries.againMs(key) ?? 0, openingMs === null ? 0 : lookAtMs);
-  }
-
-  /** When it is sent again although nothing is new, because the receiver forgets. */
-  function repeatOf(key: string, held: HeldIncident): Plan | null {
-    const { told: last, status, changedMs } = held;
-    const { repeatMs, repeatClosedMs = 0 } = receiver;
-    if (repeatMs === undefined || last === null) return null;
-    const atMs = last.atMs + repeatMs;
-    if (status === "resolved" && Math.max(atMs, onwardMs()) - changedMs >= repeatClosedMs) return null;
-    return { act: "repeat", atMs: Math.max(atMs, notBefore(key, held)) };
-  }
-
   /** Evaluates what changed and what is due; what is to be forgotten is. */
   async function evaluate(signal: AbortSignal): Promise<void> {
     for (;;) {
@@ -252,7 +165,7 @@ export function createReceiverSink(
         else if (plan.act === "forget") old.push(key);
         else agenda.ready(key, held.priority);
       }
-      if (old.length > 0) await forget(old);
+      await forget(old);
       if (keys.length === MOST_AT_ONCE) await breath();
       signal.throwIfAborted();
     }
@@ -265,6 +178,8 @@ export function createReceiverSink(
   }
 
   async function forget(keys: readonly string[]): Promise<void> {
+    if (keys.length === 0) return;
+    for (const key of keys) agenda.change(key);
     await memory.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       book?.delete(key);
@@ -307,8 +222,7 @@ export function createReceiverSink(
       retries.forget(key);
       demanded.delete(key);
     } catch (error) {
-      const isOfReceiver = typeof error === "object" && error !== null && ofReceiver.has(error);
-      if (!isOfReceiver && error !== signal.reason) throw error;
+      if (!calls.haveThrown(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isTooLate(signal)) throw error;
       const failure = meaningOf(isTooLate(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof OwnTrouble) throw error;
@@ -437,15 +351,9 @@ export function createReceiverSink(
 
   /** A silence that begins, ends or is new, and a clock that was set, change when incidents are sent. */
   async function agree(): Promise<void> {
-    const silences = await picture.silences();
-    timing.agree(silences);
-    const now = clock.now();
-    const seen = JSON.stringify(
-      silences.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]),
-    );
-    const aheadMs = now - clock.monotonic();
-    if (seen === silencesSeen && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
-    silencesSeen = seen;
+    const isNew = timing.agree(await picture.silences());
+    const aheadMs = clock.now() - clock.monotonic();
+    if (!isNew && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
     wallAheadMs = aheadMs;
     for (const key of unopened) agenda.change(key);
   }

@@ -7,8 +7,11 @@ import { type HeldIncident, isOver } from "./held.ts";
 
 /** When something is told: after `hold`, in no quiet hours and in no silence. */
 export interface Timing {
-  /** The silences that are agreed on now, those to come included. */
-  agree(silences: readonly PicturedSilence[]): void;
+  /**
+   * The silences that are agreed on now, those to come included. True where one is new or gone, or has begun or ended since
+   * the last call.
+   */
+  agree(silences: readonly PicturedSilence[]): boolean;
   /**
    * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
    * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
@@ -40,6 +43,7 @@ export function createTiming(
   },
 ): Timing {
   let silences: readonly PicturedSilence[] = [];
+  let agreed = "[]";
   const quietByMinute = new Map<string, number>();
 
   /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
@@ -53,6 +57,10 @@ export function createTiming(
   const timing: Timing = {
     agree(next) {
       silences = next;
+      const now = clock.now();
+      const before = agreed;
+      agreed = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+      return agreed !== before;
     },
 
     keptBackMs(held, members) {
