@@ -363,6 +363,8 @@ export interface ConnectorContext {
   readonly metrics: Metrics;
   readonly memory: SinkMemory;
   readonly picture: Picture;
+  /** Numbers from 0 up to 1, for tests; `Math.random` without this. */
+  readonly random?: () => number;
 }
 
 export interface Shared {

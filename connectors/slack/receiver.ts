@@ -47,7 +47,7 @@ const LONGEST_LINK = 2_000;
  * of tier 3, at least 50 a minute.
  */
 const RATES: NonNullable<Receiver["rates"]> = [
-  { count: 1, inMs: 1_000 },
+  { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
 

@@ -9,8 +9,11 @@ const LONGEST_WAIT_MS = 2_500;
 export interface RateLimiter {
   /** Milliseconds until a call is within the limits; 0 when it is now. */
   waitMs(call: Call): number;
-  /** Counts a call, after a short wait where there has to be one; throws `Throttled` where that would be long. */
-  enter(call: Call, signal: AbortSignal): Promise<void>;
+  /**
+   * Counts a call, after a short wait where there has to be one; throws `Throttled` where that would be long. The function
+   * that it resolves to counts the call from that moment on: its last request came later than its first.
+   */
+  enter(call: Call, signal: AbortSignal): Promise<() => void>;
 }
 
 export function createRateLimiter(rates: readonly Rate[], clock: Clock): RateLimiter {
@@ -31,10 +34,14 @@ export function createRateLimiter(rates: readonly Rate[], clock: Clock): RateLim
       const ms = waitMs(call);
       if (ms > LONGEST_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
       if (ms > 0) await clock.sleep(ms, signal);
-      for (const { rate, last } of limitsOf(call)) {
+      const counting = limitsOf(call);
+      for (const { rate, last } of counting) {
         last.push(clock.monotonic());
         if (last.length > rate.count) last.shift();
       }
+      return () => {
+        for (const { last } of counting) last[last.length - 1] = clock.monotonic();
+      };
     },
   };
 }
@@ -52,10 +59,15 @@ export function createCalls(receiver: Receiver, rates: RateLimiter, delivered: (
 
   async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     try {
-      await rates.enter(what, signal);
-      const result = await work();
-      if (what !== "find") delivered();
-      return result;
+      const leave = await rates.enter(what, signal);
+      try {
+        const result = await work();
+        if (what !== "find") delivered();
+        return result;
+      } finally {
+        // An edit may be followed by a reply, which is a message as well.
+        if (what === "update" || what === "close") leave();
+      }
     } catch (error) {
       if (typeof error === "object" && error !== null) thrown.add(error);
       throw error;

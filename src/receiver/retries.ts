@@ -2,17 +2,19 @@ import { backoffMs } from "../backoff.ts";
 import type { Failing } from "../connector.ts";
 import type { Failure } from "../errors.ts";
 
-/** Waits after failures: after the first about a second, and never longer than five minutes. */
+/** Waits of the receiver as a whole: after the first failure about a second, and never longer than five minutes. */
 const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
-/** So many incidents in a row fail, and none succeeds: it is the receiver. With two requests in five lost, one time in 100. */
-const DOWN_AFTER = 5;
+/** Waits of one incident that fails. The receiver takes others meanwhile, so a minute is long enough. */
+const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+/** So many incidents in a row fail, and none succeeds: it is the receiver. With 40 % of calls failing, one time in 240. */
+const DOWN_AFTER = 6;
 /** The longest wait that a receiver can order, in milliseconds; a wrong header must not stop a sink for years. */
 const LONGEST_PAUSE_MS = 86_400_000;
 
 /**
  * When a receiver is called again after failures. Each incident that failed has a back-off of its own and stops no other.
  *
- *   well ──► 5 different incidents failed in a row ──► down: one call at a time, ever longer waits ──► one succeeds ──► well
+ *   well ──► 6 different incidents failed in a row ──► down: one call at a time, ever longer waits ──► one succeeds ──► well
  *
  * A receiver that orders a wait (429 with `Retry-After`) is left alone for that long. A delivery ends all of this: the next
  * failure waits for the first interval again.
@@ -72,7 +74,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
         return;
       }
       const attempts = (own.get(key)?.attempts ?? 0) + 1;
-      own.set(key, { attempts, atMs: nowMs() + backoffMs(BACKOFF, attempts, random) });
+      own.set(key, { attempts, atMs: nowMs() + backoffMs(OWN_BACKOFF, attempts, random) });
       streak.add(key);
       if (!isDown()) return;
       probes += 1;

@@ -71,7 +71,7 @@ export function createReceiverSink(
   const timing = createTiming(config, { clock, onwardMs, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
   const agenda = createAgenda();
-  const retries = createRetries(onwardMs);
+  const retries = createRetries(onwardMs, context.random);
   const rates = createRateLimiter(receiver.rates ?? [], clock);
   const calls = createCalls(receiver, rates, () => {
     for (const key of retries.delivered()) agenda.change(key);

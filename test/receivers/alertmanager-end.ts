@@ -107,6 +107,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
     },
     loseAnswers: interruptions.loseAnswers,
     tellToWait: interruptions.tellToWait,
+    troubleBy: interruptions.troubleBy,
     requests: () => requests,
     stop: () => stub.stop(),
   };

@@ -15,10 +15,18 @@ export interface ReceiverFarEnd {
   loseAnswers(count: number): void;
   /** The next so many requests are answered with 429 (or what the receiver says instead), and not carried out. */
   tellToWait(count: number): void;
+  /** What becomes of each request that changes something, as long as nothing else is ordered; null for what it should. */
+  troubleBy?(draw: Draw | null): void;
   /** How many requests came, for limits and for waste. */
   requests(): number;
   stop(): Promise<void>;
 }
+
+/** Carried out with its answer lost; not carried out and answered with an error; told to wait for so many seconds. */
+export type Trouble = "lost" | "failed" | { readonly waitSeconds: number };
+
+/** `isLimited`: whether the request counts for the rate limit. */
+export type Draw = (isLimited: boolean) => Trouble | null;
 
 export interface Thing {
   /** The incident's key, as the far end got it in whatever form; null where it has no place for one. */
@@ -30,7 +38,7 @@ export interface Thing {
   readonly messages?: number;
 }
 
-interface Interruptions extends Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait"> {
+interface Interruptions extends Required<Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait" | "troubleBy">> {
   /** Has a request that changes something answered, unless it is to wait or its answer is to be lost. */
   answer(carryOut: () => StubAnswer, response: ServerResponse): StubAnswer | null;
 }
@@ -39,7 +47,11 @@ interface Interruptions extends Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait
 export function createInterruptions(busy: StubAnswer): Interruptions {
   let toLose = 0;
   let toWait = 0;
+  let draw: Draw | null = null;
   return {
+    troubleBy(by) {
+      draw = by;
+    },
     loseAnswers(count) {
       toLose = count;
     },
@@ -51,9 +63,13 @@ export function createInterruptions(busy: StubAnswer): Interruptions {
         toWait -= 1;
         return busy;
       }
+      const trouble = draw?.(true) ?? null;
+      if (trouble === "failed") return { status: 500 };
+      if (trouble !== null && trouble !== "lost")
+        return { ...busy, headers: { ...busy.headers, "retry-after": String(trouble.waitSeconds) } };
       const answer = carryOut();
-      if (toLose === 0) return answer;
-      toLose -= 1;
+      if (toLose === 0 && trouble !== "lost") return answer;
+      toLose = Math.max(0, toLose - 1);
       response.destroy();
       return null;
     },

@@ -121,6 +121,7 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
     things: () => end.issues.map(thingOf),
     loseAnswers: interruptions.loseAnswers,
     tellToWait: interruptions.tellToWait,
+    troubleBy: interruptions.troubleBy,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();

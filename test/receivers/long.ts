@@ -1,4 +1,5 @@
 import { playReceiver } from "./battery.ts";
+import { complaintsAbout, playCampaign } from "./campaign.ts";
 import { CONTESTANTS } from "./contestants.ts";
 
 /**
@@ -6,7 +7,8 @@ import { CONTESTANTS } from "./contestants.ts";
  *
  *     node test/receivers/long.ts [kills of each, default 1000] [first seed] [name of a receiver]
  *
- * Counted are the kills after a request left and before anything was written down of it; there are others besides.
+ * Counted are the kills after a request left and before anything was written down of it; there are others besides. After
+ * that come storms of alarms with failures and lost answers; 0 kills runs only those.
  */
 const wanted = Number(process.argv[2] ?? 1_000);
 const first = Number(process.argv[3] ?? 1);
@@ -38,6 +40,21 @@ for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? na
     `${contestant.name}: seeds ${first} to ${seed - 1}; ${sum.inDoubt} kills between request and record, ${sum.kills} in all; ` +
       `${sum.lost} lost answers; ${sum.again} events again; ${sum.shared} shared things`,
   );
+}
+/** Storms of 400 alarms of all priorities, of whose requests a share goes wrong. */
+for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
+  for (const [index, wrong] of [0.02, 0.1, 0.2, 0.4].entries()) {
+    const seed = first + index;
+    const result = await playCampaign(contestant, { seed, alarms: 400, wrong });
+    const complaints = complaintsAbout(result, contestant);
+    if (complaints.length > 0) failed += 1;
+    const { inversions, refused, requests, seconds, used } = result;
+    console.log(
+      `${contestant.name}, ${wrong * 100} % go wrong, seed ${seed}: ${(used * 100).toFixed(1)} % of the rate, ` +
+        `${(refused * 100).toFixed(1)} % refused, ${(inversions * 100).toFixed(1)} % in the wrong order, ` +
+        `${requests} requests, all true after ${seconds.toFixed(0)} s ${complaints.join("; ")}`,
+    );
+  }
 }
 console.log(`${failed} seeds failed`);
 process.exitCode = failed === 0 ? 0 : 1;

@@ -89,6 +89,7 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
     things: () => end.records.map(thingOf),
     loseAnswers: interruptions.loseAnswers,
     tellToWait: interruptions.tellToWait,
+    troubleBy: interruptions.troubleBy,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();

@@ -3,7 +3,7 @@ import type { ServerResponse } from "node:http";
 import { join } from "node:path";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import type { Draw, ReceiverFarEnd, Thing } from "./far-end.ts";
 import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
 
 export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
@@ -90,6 +90,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
   const deleted = new Set<string>();
   let toLose = 0;
   let toWait = 0;
+  let draw: Draw | null = null;
   let lastTs = 0;
   const workspace: Workspace = {
     tokens: [TOKEN],
@@ -263,10 +264,17 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
       toWait -= 1;
       return json({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
     }
+    // Edits have a limit of their own, which is higher.
+    const trouble = isPosting(call.method) ? (draw?.(call.method === "chat.postMessage") ?? null) : null;
+    if (trouble === "failed") return json({ ok: false, error: "internal_error" });
+    if (trouble !== null && trouble !== "lost") {
+      const headers = { "retry-after": String(trouble.waitSeconds) };
+      return json({ ok: false, error: "ratelimited" }, 429, headers);
+    }
     const said = carriedOut(call);
     const isOk = said.error === undefined;
-    if (isOk && isPosting(call.method) && toLose > 0) {
-      toLose -= 1;
+    if (isOk && isPosting(call.method) && (toLose > 0 || trouble === "lost")) {
+      toLose = Math.max(0, toLose - 1);
       response.destroy();
       return null;
     }
@@ -308,6 +316,9 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
     },
     tellToWait(count) {
       toWait = count;
+    },
+    troubleBy(by) {
+      draw = by;
     },
     requests: () => calls.length,
     answer(method, by) {

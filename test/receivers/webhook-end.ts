@@ -22,7 +22,7 @@ async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
   const stub = await startStub();
   const folder = temporaryFolder();
   const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
-  const { answer, loseAnswers, tellToWait } = createInterruptions(busy);
+  const { answer, loseAnswers, tellToWait, troubleBy } = createInterruptions(busy);
   stub.answer = (seen, response) => answer(() => rules.carryOut(seen), response);
   const secret = (text: string) => {
     const file = join(folder, randomBytes(6).toString("hex"));
@@ -34,6 +34,7 @@ async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
     things: rules.things,
     loseAnswers,
     tellToWait,
+    troubleBy,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();

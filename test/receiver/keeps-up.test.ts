@@ -1,0 +1,390 @@
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import type { Sink } from "#src/connector.ts";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import { addSilence } from "#src/silence/silence.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { openWorkshop } from "../delivery/workshop.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
+import { alarm, OPTIONS, START } from "./trial.ts";
+
+const texts = vi.hoisted(() => ({ made: 0 }));
+
+vi.mock("#src/receiver/text.ts", async (original) => {
+  const real = await original<typeof import("#src/receiver/text.ts")>();
+  return {
+    ...real,
+    textOf(...given: Parameters<typeof real.textOf>) {
+      texts.made += 1;
+      return real.textOf(...given);
+    },
+  };
+});
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const many = (count: number, priority: string, from = 0) =>
+  Array.from({ length: count }, (_, n) => alarm(from + n, { priority }));
+
+/** A sink over a board, driven by the real engine and a real store in virtual time. */
+async function running(board: NoticeBoard, options: object = {}) {
+  const workshop = await openWorkshop();
+  onTestFinished(() => workshop.dispose());
+  const { clock, store } = workshop;
+  const sink = createReceiverSink(board, OPTIONS.parse(options), contextFor("chat", clock, store));
+  const dispatcher = workshop.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
+  const times: { readonly what: string; readonly atMs: number }[] = [];
+  return {
+    ...{ clock, store, times, sink, dispatcher },
+    start: () => dispatcher.start(new AbortController().signal),
+    commit: (...events: readonly Event[]) => store.commit({ events }),
+    status: () => dispatcher.status()[0],
+    /** What fails, by the title of the alarm; each call is noted. */
+    failing(fails: (title: string, what: string) => Error | null) {
+      board.trouble = (isDone, what, told) => {
+        if (isDone) return;
+        times.push({ what: `${what} ${told.text.title}`, atMs: clock.monotonic() });
+        const failure = fails(told.text.title, what);
+        if (failure !== null) throw failure;
+      };
+    },
+  };
+}
+
+describe("a receiver that fails now and then", () => {
+  test("gets every tenth alarm a second later and the others at once", async () => {
+    const room = await running(noticeBoard("findable"));
+    let calls = 0;
+    room.failing(() => {
+      calls += 1;
+      return calls % 10 === 0 ? new Retryable("The connection was reset.") : null;
+    });
+    await room.start();
+    await room.commit(...many(100, "B").map((one) => one.raised()));
+    await room.clock.advance(5 * SECOND);
+    expect(new Set(room.times.map(({ what }) => what)).size).toBe(100);
+    expect((await room.store.outbox.lag())[0]).toMatchObject({ depth: 0, deadLetters: 0 });
+    expect(room.status()).toMatchObject({ state: "idle", waiting: 0, lastError: null });
+  });
+
+  test("waits for the first interval again after a delivery", async () => {
+    const room = await running(noticeBoard("same"));
+    let isAway = true;
+    room.failing(() => (isAway ? new Retryable("Away.") : null));
+    await room.start();
+    await room.commit(...many(8, "B").map((one) => one.raised()));
+    await room.clock.advance(20 * MINUTE);
+    isAway = false;
+    await room.clock.advance(6 * MINUTE);
+    expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
+    isAway = true;
+    const before = room.times.length;
+    await room.commit(alarm(50).raised());
+    await room.clock.advance(2 * SECOND);
+    expect(room.times.length - before).toBeGreaterThanOrEqual(2);
+  });
+
+  test("has one alarm that fails again and again, which waits ever longer and stops no other", async () => {
+    const room = await running(noticeBoard("same"));
+    room.failing((title) => (title.startsWith("Alarm 1,") ? new Retryable("It is broken there.") : null));
+    await room.start();
+    await room.commit(alarm(1, { priority: "A" }).raised());
+    for (let n = 2; n < 32; n += 1) {
+      await room.commit(alarm(n, { priority: "C" }).raised());
+      await room.clock.advance(20 * SECOND);
+      expect(room.times.some(({ what }) => what.startsWith(`open Alarm ${n},`))).toBe(true);
+    }
+    const attempts = room.times.filter(({ what }) => what.startsWith("open Alarm 1,"));
+    // Ten minutes with waits of 1, 2, 4 … 60 s, half of each random.
+    expect(attempts.length).toBeGreaterThan(10);
+    expect(attempts.length).toBeLessThan(26);
+    expect(room.sink.waiting?.()).toBe(1);
+  });
+
+  test("is shown with its failure, and with what it has still to send", async () => {
+    const room = await running(noticeBoard("same"));
+    room.failing(() => new Retryable("Jira answered 500."));
+    await room.start();
+    await room.commit(alarm(1).raised(), alarm(2).raised());
+    await room.clock.advance(20 * MINUTE);
+    expect(room.status()).toMatchObject({ state: "retrying", lastError: "Jira answered 500.", waiting: 2 });
+    room.failing(() => null);
+    await room.clock.advance(6 * MINUTE);
+    expect(room.status()).toMatchObject({ state: "idle", lastError: null, waiting: 0 });
+  });
+
+  test("is called once at a time, and ever more rarely, while no call succeeds", async () => {
+    const room = await running(noticeBoard("same"));
+    let isAway = true;
+    room.failing(() => (isAway ? new Retryable("Connection refused.") : null));
+    await room.start();
+    await room.commit(...many(200, "B").map((one) => one.raised()));
+    await room.clock.advance(HOUR);
+    // 6 to notice it, then 8 to double the wait up to five minutes, then one every 2.5 to 5 minutes.
+    expect(room.times.length).toBeLessThan(6 + 9 + 24);
+    expect(room.times.length).toBeGreaterThan(15);
+    const gaps = room.times.slice(7).map(({ atMs }, n) => atMs - (room.times[n + 6]?.atMs ?? 0));
+    expect(gaps.every((gap) => gap > 0)).toBe(true);
+    isAway = false;
+    await room.clock.advance(5 * MINUTE + 2 * SECOND);
+    expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
+  });
+
+  test("is left alone for as long as it says, and no incident counts that as its failure", async () => {
+    const room = await running(noticeBoard("same"));
+    let isFull = true;
+    room.failing(() => (isFull ? new Throttled("Wait.", 90 * SECOND) : null));
+    await room.start();
+    await room.commit(...many(20, "B").map((one) => one.raised()));
+    await room.clock.advance(80 * SECOND);
+    expect(room.times).toHaveLength(1);
+    expect(room.status()).toMatchObject({ state: "throttled", waiting: 20 });
+    isFull = false;
+    await room.clock.advance(11 * SECOND);
+    expect(room.times).toHaveLength(21);
+  });
+
+  test("stops as a whole where a person has to change something", async () => {
+    const room = await running(noticeBoard("same"));
+    room.failing(() => new ConfigError("The token is wrong."));
+    await room.start();
+    await room.commit(...many(20, "B").map((one) => one.raised()));
+    await room.clock.advance(60 * SECOND);
+    expect(room.times).toHaveLength(1);
+    expect(room.status()).toMatchObject({ state: "stopped" });
+  });
+});
+
+describe("a backlog", () => {
+  test("is sent in the order of priorities, across the batches of the log", async () => {
+    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    room.failing(() => null);
+    const mixed = Array.from({ length: 150 }, (_, n) => alarm(n, { priority: "CCBA"[n % 4] ?? "C" }));
+    await room.commit(...mixed.map((one) => one.raised()));
+    await room.clock.advance(MINUTE);
+    await room.start();
+    await room.clock.advance(3 * MINUTE);
+    const order = room.times.map(({ what }) => "CCBA"[Number(/Alarm (\d+)/.exec(what)?.[1]) % 4]).join("");
+    expect(order).toMatch(/^A+B+C+$/);
+    expect(order).toHaveLength(150);
+  });
+
+  test("lets a new urgent alarm pass at once", async () => {
+    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    room.failing(() => null);
+    await room.start();
+    await room.commit(...many(300, "C").map((one) => one.raised()));
+    await room.clock.advance(30 * SECOND);
+    const atMs = room.clock.monotonic();
+    await room.commit(alarm(999, { priority: "A" }).raised());
+    await room.clock.advance(10 * SECOND);
+    const sent = room.times.find(({ what }) => what.includes("Alarm 999"));
+    expect((sent?.atMs ?? Number.POSITIVE_INFINITY) - atMs).toBeLessThanOrEqual(SECOND);
+  });
+
+  test("has only the newest state of each alarm", async () => {
+    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    room.failing(() => null);
+    await room.start();
+    const all = many(60, "B");
+    await room.commit(...all.map((one) => one.raised()));
+    for (let n = 0; n < 10; n += 1) await room.commit(...all.map((one) => one.changed(`Now ${n}`, n + 1)));
+    await room.clock.advance(5 * MINUTE);
+    // One that was sent before its changes came is edited once.
+    expect(room.times.length).toBeLessThanOrEqual(62);
+    expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
+  });
+
+  test("is the sink's lag: events that are no incidents' do not count, and what is to be sent does", async () => {
+    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    room.failing(() => null);
+    await room.start();
+    await room.commit(...many(100, "B").map((one) => one.raised()));
+    await room.clock.advance(10.5 * SECOND);
+    expect(room.status()?.waiting).toBe(89);
+    await room.clock.advance(5 * SECOND);
+    expect(room.status()).toMatchObject({ waiting: 84, lag: { depth: 0, exact: true } });
+  });
+
+  test("has a dead letter for what is refused after its event was settled", async () => {
+    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    room.failing((title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null));
+    await room.start();
+    await room.commit(...many(10, "B").map((one) => one.raised()));
+    await room.clock.advance(30 * SECOND);
+    const [letter, ...others] = await room.store.outbox.deadLetters("chat");
+    expect(others).toEqual([]);
+    expect(letter).toMatchObject({ reason: "A field is missing.", event: { id: alarm(5).raised().id } });
+    expect(room.times).toHaveLength(10);
+    // The cursor is where it was.
+    expect((await room.store.outbox.lag())[0]).toMatchObject({ depth: 0, deadLetters: 1 });
+    room.failing(() => null);
+    await room.store.outbox.resendDeadLetters("chat", "all");
+    await room.clock.advance(30 * SECOND);
+    expect(await room.store.outbox.deadLetters("chat")).toEqual([]);
+    expect(room.times.at(-1)?.what).toContain("Alarm 5,");
+  });
+});
+
+describe("the rate of a receiver", () => {
+  test.each([
+    ["1 in 1 s", [{ count: 1, inMs: 1_000 }]],
+    [
+      "4 in 1 s and 60 in 30 s",
+      [
+        { count: 4, inMs: 1_000 },
+        { count: 60, inMs: 30_000 },
+      ],
+    ],
+    ["60 in 5 min", [{ count: 60, inMs: 300_000 }]],
+  ])("of %s is never passed, and used up", async (_, rates) => {
+    const room = await running(noticeBoard("same", { rates }));
+    room.failing(() => null);
+    await room.start();
+    await room.commit(...many(240, "B").map((one) => one.raised()));
+    await room.clock.advance(21 * MINUTE);
+    expect(room.times).toHaveLength(240);
+    for (const { count, inMs } of rates) {
+      const over = room.times.filter(({ atMs }, n) => atMs - (room.times[n - count]?.atMs ?? -inMs) < inMs);
+      expect(over).toEqual([]);
+    }
+    const tookMs = (room.times.at(-1)?.atMs ?? 0) - (room.times[0]?.atMs ?? 0);
+    const leastMs = Math.max(...rates.map(({ count, inMs }) => (240 / count) * inMs));
+    expect(tookMs).toBeLessThanOrEqual(leastMs);
+  });
+});
+
+/** Sinks of one worker: they have one picture of the building in common. */
+function sinksOf(boards: readonly NoticeBoard[], options: readonly object[] = []) {
+  const clock = createVirtualClock(START);
+  const store = createMemoryStore(() => clock.now());
+  const { picture } = contextFor("chat", clock, store);
+  const make = () =>
+    boards.map(
+      (board, n): Sink =>
+        createReceiverSink(board, OPTIONS.parse(options[n] ?? {}), {
+          ...contextFor(`chat${n}`, clock, store),
+          picture,
+        }),
+    );
+  let sinks = make();
+  let position = 0;
+  return {
+    ...{ clock, store },
+    restart() {
+      sinks = make();
+    },
+    async offer(...events: readonly Event[]) {
+      const positions = events.map((_, n) => position + n + 1);
+      position += events.length;
+      const offer = { positions, committedAt: positions.map(() => ""), again: false };
+      for (const sink of sinks) await sink.write(events, never(), undefined, offer);
+    },
+    async pass(ms: number) {
+      for (let left = ms; left > 0; left -= 5 * SECOND) {
+        await clock.advance(5 * SECOND);
+        for (const sink of sinks) await sink.tick?.(never());
+      }
+    },
+  };
+}
+
+describe("the text of an incident", () => {
+  test("is not made again for an hour in which 5,000 alarms stand, and never while nothing changes", async () => {
+    const board = noticeBoard("same");
+    const sinks = sinksOf([board]);
+    for (let n = 0; n < 5_000; n += 500) await sinks.offer(...many(500, "B", n).map((one) => one.raised()));
+    await sinks.pass(MINUTE);
+    expect(board.notes).toHaveLength(5_000);
+    texts.made = 0;
+    await sinks.pass(HOUR);
+    expect(texts.made).toBe(0);
+    expect(board.said).toHaveLength(5_000);
+  });
+
+  test("is made once for a change, however many receivers send it", async () => {
+    const boards = [noticeBoard("same"), noticeBoard("findable"), noticeBoard("another")];
+    const sinks = sinksOf(boards);
+    await sinks.offer(...many(100, "B").map((one) => one.raised()));
+    texts.made = 0;
+    await sinks.offer(alarm(7).acknowledged());
+    await sinks.pass(MINUTE);
+    expect(texts.made).toBe(1);
+    expect(boards.map(({ said }) => said.at(-1))).toEqual(
+      Array(3).fill("update acknowledged Alarm 7, Building 1"),
+    );
+  });
+
+  test("is made once for each language", async () => {
+    const boards = [noticeBoard("same"), noticeBoard("same"), noticeBoard("same")];
+    const sinks = sinksOf(boards, [{ language: "no" }, { language: "en" }, { language: "no" }]);
+    await sinks.offer(alarm(7).raised());
+    texts.made = 0;
+    await sinks.offer(alarm(7).acknowledged());
+    expect(texts.made).toBe(2);
+    expect(boards.map(({ notes }) => notes[0]?.told.text.status)).toEqual([
+      "Kvittert",
+      "Acknowledged",
+      "Kvittert",
+    ]);
+  });
+
+  test("is compared once after a restart, a part of the alarms at a time, and what is new is sent", async () => {
+    const board = noticeBoard("same");
+    const options: object[] = [{}];
+    const sinks = sinksOf([board], options);
+    await sinks.offer(...many(500, "B").map((one) => one.raised()));
+    await sinks.offer(...many(100, "B", 500).map((one) => one.raised()));
+    options[0] = { words: { active: "Gjeldende" } };
+    sinks.restart();
+    texts.made = 0;
+    await sinks.pass(5 * SECOND);
+    expect(texts.made).toBe(250);
+    await sinks.pass(MINUTE);
+    expect(texts.made).toBe(600);
+    expect(board.notes.every(({ told }) => told.text.status === "Gjeldende")).toBe(true);
+    texts.made = 0;
+    await sinks.pass(HOUR);
+    expect(texts.made).toBe(0);
+  });
+});
+
+describe("what keeps an alarm back", () => {
+  test.each([
+    ["hold", { hold: "10m" }, 10],
+    ["quiet hours", { quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
+  ])("%s: nothing is made before its end, and all is sent then", async (_, options, minutes) => {
+    const board = noticeBoard("same");
+    const sinks = sinksOf([board], [options]);
+    await sinks.offer(...many(500, "B").map((one) => one.raised()));
+    texts.made = 0;
+    await sinks.pass(minutes * MINUTE - 5 * SECOND);
+    expect([texts.made, board.said.length]).toEqual([0, 0]);
+    await sinks.pass(MINUTE);
+    expect([texts.made, board.said.length]).toEqual([500, 500]);
+  });
+
+  test("a silence: its end, and an end before its time, are noticed within seconds", async () => {
+    const board = noticeBoard("same");
+    const sinks = sinksOf([board]);
+    const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();
+    const silence = (id: string, site: number, to: number) => ({
+      ...{ id, source: null, site, priorities: null, name: null, alarm: null, isTold: true },
+      ...{ from: time(0), to: time(to), reason: "Work on the lift", madeBy: "Kim" },
+    });
+    await addSilence(sinks.store, silence("a", 1, 30));
+    await addSilence(sinks.store, silence("b", 2, 60));
+    await sinks.offer(alarm(1, { site: 1 }).raised(), alarm(2, { site: 2 }).raised());
+    await sinks.pass(29 * MINUTE);
+    expect(board.said).toEqual([]);
+    await sinks.pass(MINUTE + 5 * SECOND);
+    expect(board.said).toEqual(["open active Alarm 1, Building 1"]);
+    await sinks.store.commit({ documents: [{ set: "silence", remove: ["b"] }] });
+    await sinks.pass(10 * SECOND);
+    expect(board.said).toHaveLength(2);
+  });
+});

@@ -1,0 +1,204 @@
+import { CATALOG } from "#connectors/catalog.ts";
+import type { Clock } from "#src/clock.ts";
+import type { ConnectorDefinition } from "#src/connector.ts";
+import { incidentKey } from "#src/receiver/incident.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { contextFor } from "../connectors/context.ts";
+import { alarm, START } from "../receiver/trial.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import type { Contestant } from "./battery.ts";
+import type { Trouble } from "./far-end.ts";
+
+/**
+ * A storm of alarms of all priorities at a receiver that takes so many requests a second, while a share of the requests
+ * fails and of another the answer is lost: how fast the receiver gets them, in which order, and what it has in the end.
+ * Virtual time; the receiver is the real server in process. The same seed gives the same run.
+ */
+export interface CampaignOptions {
+  readonly seed: number;
+  readonly alarms: number;
+  /** Of all requests that change something, the share that goes wrong; half of them are carried out. */
+  readonly wrong: number;
+}
+
+export interface CampaignResult {
+  /** Requests while there was a backlog, as a share of those that the receiver would have taken in that time. */
+  readonly used: number;
+  /** Requests that the receiver told to wait, as a share of all. */
+  readonly refused: number;
+  /** Pairs of alarms of which the less urgent was there first, as a share of all pairs of different priorities. */
+  readonly inversions: number;
+  /** Seconds of virtual time until all was true at the receiver. */
+  readonly seconds: number;
+  readonly requests: number;
+  readonly problems: readonly string[];
+}
+
+/** One request takes so long, in milliseconds. */
+const REQUEST_MS = 100;
+const LONGEST_MS = 6 * 3_600_000;
+const BATCH = 100;
+
+/** Requests that a receiver takes in so many milliseconds. It orders a wait for more; a mail server has no such limit. */
+const LIMITS: Readonly<Record<string, { readonly count: number; readonly inMs: number }>> = {
+  slack: { count: 1, inMs: 1_000 },
+  email: { count: Number.POSITIVE_INFINITY, inMs: 1_000 },
+};
+const OTHERS = { count: 50, inMs: 10_000 };
+
+export async function playCampaign(
+  contestant: Contestant,
+  options: CampaignOptions,
+): Promise<CampaignResult> {
+  const { alarms, seed, wrong } = options;
+  const random = seededRandom(seed);
+  let nowMs = START;
+  const clock: Clock = {
+    now: () => nowMs,
+    monotonic: () => nowMs - START,
+    sleep: async (ms) => {
+      nowMs += ms;
+    },
+  };
+  const limit = LIMITS[contestant.name] ?? OTHERS;
+  const end = await contestant.start(clock.now);
+  const lately: number[] = [];
+  let requests = 0;
+  let refused = 0;
+  let lastRequestMs = START;
+
+  /** What becomes of a request that changes something. */
+  function trouble(isLimited: boolean): Trouble | null {
+    const atMs = nowMs;
+    nowMs += REQUEST_MS;
+    while (lately[0] !== undefined && lately[0] <= atMs - limit.inMs) lately.shift();
+    if (isLimited && lately.length >= limit.count) {
+      refused += 1;
+      return { waitSeconds: Math.ceil(((lately[0] ?? atMs) + limit.inMs - atMs) / 1_000) };
+    }
+    if (isLimited) lately.push(atMs);
+    requests += 1;
+    lastRequestMs = nowMs;
+    if (!random.chance(wrong)) return null;
+    return random.chance(0.5) ? "lost" : "failed";
+  }
+  end.troubleBy?.(trouble);
+
+  const store = createMemoryStore(clock.now);
+  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
+  const config = definition?.Config.parse({ ...(contestant.options(end) as object), dossier: false });
+  const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
+  const sink = await definition?.sink?.(config, context);
+  if (sink === undefined) throw new Error("It makes no sink.");
+  const { waiting, write } = sink;
+
+  const lives = Array.from({ length: alarms }, (_, n) => ({
+    one: alarm(n, { priority: random.pick(["A", "B", "C"]) }),
+    isOver: random.chance(0.2),
+  }));
+  const keys = new Map(lives.map(({ one }, n) => [incidentKey("main", "alarm", one.episode), n]));
+  const { signal } = new AbortController();
+  const problems: string[] = [];
+
+  async function offer(events: Parameters<typeof write>[0], from: number): Promise<void> {
+    const positions = events.map((_, index) => from + index);
+    const committedAt = events.map(() => new Date(START).toISOString());
+    const receipt = await write(events, signal, undefined, { positions, committedAt, again: false });
+    if (receipt.rejected.length !== 0 || receipt.kept !== undefined)
+      problems.push("an event was not settled");
+  }
+
+  /** Ticks as the engine does until a condition holds; false when it never does. */
+  async function until(isDone: () => boolean): Promise<boolean> {
+    while (!isDone()) {
+      if (nowMs - START > LONGEST_MS) return false;
+      const ticked = await sink?.tick?.(signal);
+      nowMs += Math.max(100, ticked?.inMs ?? 0);
+    }
+    return true;
+  }
+
+  const there = () =>
+    new Set(end.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
+  try {
+    // The receiver was away when they began, and so they are a backlog.
+    nowMs += 60_000;
+    const beganMs = nowMs;
+    for (let n = 0; n < lives.length; n += BATCH) {
+      await offer(
+        lives.slice(n, n + BATCH).map(({ one }) => one.raised()),
+        n + 1,
+      );
+    }
+    // As long as not each alarm was tried once there is a backlog, whatever waits after a failure or is looked for.
+    await until(() => requests >= alarms);
+    const perSecond = Math.min((limit.count / limit.inMs) * 1_000, 1_000 / REQUEST_MS);
+    const used = requests / (((lastRequestMs - beganMs) / 1_000) * perSecond);
+    const ranks = [...there()].map((key) => lives[keys.get(key) ?? 0]?.one.record.trigger.priority ?? "");
+    const inversions = inversionsIn(ranks);
+    await offer(
+      lives.filter(({ isOver }) => isOver).map(({ one }) => one.resolved(5)),
+      alarms + 1,
+    );
+    if (!(await until(() => waiting?.() === 0 && isTrue()))) problems.push("not all became true there");
+    // What was in doubt may still be looked for.
+    const settledMs = nowMs + 600_000;
+    await until(() => nowMs >= settledMs);
+    problems.push(...judge());
+    const all = requests + refused;
+    const seconds = (settledMs - 600_000 - beganMs) / 1_000;
+    return { used, refused: refused / all, inversions, seconds, requests: all, problems };
+  } finally {
+    await sink.close();
+    await end.stop();
+    await store.close();
+  }
+
+  function isTrue(): boolean {
+    const open = new Map(end.things().map(({ key, isOpen }) => [key, isOpen]));
+    return [...keys].every(([key, n]) => open.get(key) === (lives[n]?.isOver === false));
+  }
+
+  function judge(): readonly string[] {
+    const things = end.things();
+    return [...keys].flatMap(([key, n]) => {
+      const own = things.filter((thing) => thing.key === key);
+      const isOver = lives[n]?.isOver === true;
+      const found: string[] = [];
+      if (own.length === 0) found.push(`alarm ${n} is missing`);
+      if (own.length > contestant.most(0)) found.push(`alarm ${n} is there ${own.length} times`);
+      if (own.some(({ isOpen }) => isOpen === isOver))
+        found.push(`alarm ${n} is ${isOver ? "open" : "closed"}`);
+      return found;
+    });
+  }
+}
+
+/** Pairs of which the less urgent comes first, as a share of all pairs that differ. */
+function inversionsIn(priorities: readonly string[]): number {
+  let pairs = 0;
+  let wrong = 0;
+  for (const [n, first] of priorities.entries()) {
+    for (const second of priorities.slice(n + 1)) {
+      if (first === second) continue;
+      pairs += 1;
+      if (first > second) wrong += 1;
+    }
+  }
+  return pairs === 0 ? 0 : wrong / pairs;
+}
+
+/** What a run has to fulfil, as complaints. */
+export function complaintsAbout(result: CampaignResult, contestant: Contestant): readonly string[] {
+  const { inversions, problems, refused, used } = result;
+  const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
+  return [
+    ...problems,
+    ...(used < 0.8 ? [`it used ${percent(used)} of the receiver's rate`] : []),
+    ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
+    // One refusal each second shows the limit of a receiver that documents none.
+    ...(refused > (contestant.name === "slack" ? 0.05 : 0.25)
+      ? [`${percent(refused)} were told to wait`]
+      : []),
+  ];
+}
