@@ -255,7 +255,7 @@ function describedMetrics(registers: Registry[]) {
     }),
     outboxDepth: new Gauge({
       name: "plenum_outbox_depth",
-      help: "Committed events that a sink will still get, by its filter; where plenum_outbox_depth_exact is 0, the most that it can be.",
+      help: "Committed events that a sink will still get, by its filter, and alarms that a receiver has still to send; where plenum_outbox_depth_exact is 0, the most that it can be.",
       labelNames: ["sink"],
       registers,
     }),
