@@ -6,7 +6,7 @@ import type { Timing } from "./timing.ts";
 
 /** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
 const LIST_EDIT_MS = 30_000;
-/** What was sent is remembered for so long after its end, or after it went out of sight, in milliseconds. */
+/** The sink remembers an incident for so long after its end, or after it went out of sight, in milliseconds. */
 const REMEMBER_MS = 30 * 86_400_000;
 /** An incident that a rule keeps back is looked at this often, in milliseconds, whatever the rule says. */
 const KEPT_BACK_LOOK_MS = 3_600_000;
@@ -53,7 +53,7 @@ export function createPlanner(options: {
   function sendingOf(key: string, held: HeldIncident, nowMs: number): Plan | null {
     const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, held)) });
     if (held.told === null) {
-      // What may be there already is closed at its end, even if it need not have been sent.
+      // An incident that may be there already is closed at its end, even if it need not have been sent.
       if (isOver(held) && held.openingMs !== null) return sendAt(nowMs);
       if (held.into !== null) return null;
       const keptBackMs = timing.keptBackMs(held, () => membersOf(book(), key));

@@ -36,7 +36,7 @@ export interface Retries {
   forget(key: string): void;
   /** Number of incidents that failed and wait. */
   size(): number;
-  /** What is wrong now; undefined after a delivery, and when nothing waits because of a failure. */
+  /** The present failure; undefined after a delivery, and when nothing waits because of a failure. */
   failing(): Failing | undefined;
 }
 

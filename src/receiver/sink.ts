@@ -84,7 +84,7 @@ export function createReceiverSink(
   const unopened = new Set<string>();
   /** Incidents that are sent once more although the receiver refused the same: an event asks for it. */
   const demanded = new Set<string>();
-  /** What the receiver refused, to become dead letters. */
+  /** Refusals of the receiver that become dead letters. */
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
   /** When the rate of the receiver allows the next call, by the measured clock. */
@@ -244,7 +244,7 @@ export function createReceiverSink(
     refusals.push({ key, position: known.through, reason: sentence(failure) });
   }
 
-  /** What the engine has to know after a write or a tick. */
+  /** Tells the engine when to call again, and what fails. */
   function report(): { readonly inMs: number; readonly failing?: Failing } {
     const nowMs = onwardMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
@@ -311,7 +311,7 @@ export function createReceiverSink(
     return offer?.again === false && clock.now() - newestMs > BACKLOG_MS;
   }
 
-  /** What has changed is the truth once it is on the disk. */
+  /** Changes are the truth once they are on the disk. */
   async function take(next: Book, before: Book): Promise<void> {
     const changed = [...next].filter(([key, held]) => before.get(key) !== held);
     await memory.put(new Map(changed));

@@ -1,11 +1,15 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Sink } from "#src/connector.ts";
+import { wantedBy } from "#src/delivery/filter.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
+import { globMatches } from "#src/glob.ts";
 import { createReceiverSink } from "#src/receiver/sink.ts";
 import { addSilence } from "#src/silence/silence.ts";
+import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { openWorkshop } from "../delivery/workshop.ts";
+import { sampleOfEveryKind } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
@@ -24,6 +28,7 @@ vi.mock("#src/receiver/text.ts", async (original) => {
   };
 });
 
+const RAISED = ["alarm-raised", "alarm-resolved", "alarm-recovering", "alarm-retriggered"];
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
@@ -229,6 +234,34 @@ describe("a backlog", () => {
     expect(room.times.at(-1)?.what).toContain("Alarm 5,");
   });
 });
+
+test.each([
+  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, undefined, ["alarm-*", "gateway-online"]],
+  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["alarm-r*", "tag-*"], RAISED],
+  [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["tag-value"], ["tag-value"]],
+  [{ webhook: { format: "pagerduty", key: { env: "T" } } }, undefined, ["alarm-*", "gateway-online"]],
+  [{ webhook: { url: "https://hooks.example.com/x", unsigned: true } }, undefined, []],
+])(
+  "a sink %j with the kinds %j is offered, and counts in its lag, only %j",
+  async (connector, kinds, offered) => {
+    const filter = kinds === undefined ? {} : { filter: { kinds } };
+    const { sinks } = configured((whole) => {
+      whole.sinks = { people: { ...connector, ...filter } };
+    });
+    expect(sinks.people?.filter.kinds).toEqual(offered);
+    const workshop = await openWorkshop();
+    onTestFinished(() => workshop.dispose());
+    await workshop.store.outbox.register("people", "beginning");
+    const events = sampleOfEveryKind();
+    await workshop.store.commit({ events });
+    const [lag] = await workshop.store.outbox.lag(
+      wantedBy([["people", sinks.people?.filter ?? ({} as never)]]),
+    );
+    const patterns = offered.length === 0 ? ["*"] : offered;
+    const wanted = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
+    expect(lag).toMatchObject({ depth: wanted.length, exact: true });
+  },
+);
 
 describe("the rate of a receiver", () => {
   test.each([

@@ -17,7 +17,7 @@ import type { Trouble } from "./far-end.ts";
 export interface CampaignOptions {
   readonly seed: number;
   readonly alarms: number;
-  /** Of all requests that change something, the share that goes wrong; half of them are carried out. */
+  /** Share of the requests that go wrong, of those that change something; half of them are carried out. */
   readonly wrong: number;
 }
 
@@ -67,7 +67,7 @@ export async function playCampaign(
   let refused = 0;
   let lastRequestMs = START;
 
-  /** What becomes of a request that changes something. */
+  /** Draws the fate of a request that changes something. */
   function trouble(isLimited: boolean): Trouble | null {
     const atMs = nowMs;
     nowMs += REQUEST_MS;
@@ -141,7 +141,7 @@ export async function playCampaign(
       alarms + 1,
     );
     if (!(await until(() => waiting?.() === 0 && isTrue()))) problems.push("not all became true there");
-    // What was in doubt may still be looked for.
+    // The sink may still look for openings in doubt.
     const settledMs = nowMs + 600_000;
     await until(() => nowMs >= settledMs);
     problems.push(...judge());
@@ -188,7 +188,7 @@ function inversionsIn(priorities: readonly string[]): number {
   return pairs === 0 ? 0 : wrong / pairs;
 }
 
-/** What a run has to fulfil, as complaints. */
+/** Complaints about a run that does not fulfil its limits. */
 export function complaintsAbout(result: CampaignResult, contestant: Contestant): readonly string[] {
   const { inversions, problems, refused, used } = result;
   const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
