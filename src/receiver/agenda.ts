@@ -17,8 +17,8 @@ export interface Agenda {
   later(key: string, atMs: number): void;
   /** The ready incident with the most urgent priority; of several the one that has waited longest. */
   first(): string | undefined;
-  /** Number of incidents that are ready. */
-  size(): number;
+  /** Number of incidents that are ready; of one priority where one is given. */
+  size(priority?: string): number;
   isReady(key: string): boolean;
   /** The time at which something is to be evaluated; infinite when nothing is. */
   nextMs(): number;
@@ -124,7 +124,7 @@ export function createAgenda(): Agenda {
       return priority === undefined ? undefined : buckets.get(priority)?.values().next().value;
     },
 
-    size: () => priorities.size,
+    size: (priority) => (priority === undefined ? priorities.size : (buckets.get(priority)?.size ?? 0)),
     isReady: (key) => priorities.has(key),
     nextMs: () => (changed.size > 0 ? Number.NEGATIVE_INFINITY : (top()?.atMs ?? Number.POSITIVE_INFINITY)),
   };

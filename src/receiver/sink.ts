@@ -44,6 +44,8 @@ const BACKLOG_MS = 10_000;
 const BACKLOG_TICK_MS = 500;
 /** After a restart the texts of so many open incidents are compared per tick with what was sent. */
 const CHECKED_PER_TICK = 250;
+/** Priority of a repetition: after everything that is new, because it sorts behind all letters. */
+const AFTER_ALL = "~";
 /** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
 const CLOCK_STEP_MS = 2_000;
 
@@ -163,7 +165,7 @@ export function createReceiverSink(
         if (held === undefined || plan === null) drop(key);
         else if (plan.atMs > onwardMs() || plan.act === "look") agenda.later(key, plan.atMs);
         else if (plan.act === "forget") old.push(key);
-        else agenda.ready(key, held.priority);
+        else agenda.ready(key, plan.act === "repeat" ? AFTER_ALL : held.priority);
       }
       await forget(old);
       if (keys.length === MOST_AT_ONCE) await breath();
@@ -373,7 +375,7 @@ export function createReceiverSink(
       return write(batch, signal, offer);
     },
 
-    waiting: () => agenda.size() + retries.size(),
+    waiting: () => agenda.size() - agenda.size(AFTER_ALL) + retries.size(),
 
     async tick(signal) {
       await agree();

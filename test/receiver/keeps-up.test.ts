@@ -192,6 +192,22 @@ describe("a backlog", () => {
     expect((sent?.atMs ?? Number.POSITIVE_INFINITY) - atMs).toBeLessThanOrEqual(SECOND);
   });
 
+  test("comes before what is only repeated for a receiver that forgets", async () => {
+    const rates = [{ count: 1, inMs: SECOND }];
+    const room = await running(noticeBoard("same", { rates, repeatMs: MINUTE }));
+    room.failing(() => null);
+    await room.start();
+    await room.commit(...many(100, "A").map((one) => one.raised()));
+    await room.clock.advance(5 * MINUTE);
+    const before = room.times.length;
+    await room.commit(alarm(999, { priority: "C" }).raised());
+    await room.clock.advance(5 * SECOND);
+    expect(room.times.slice(before, before + 3).map(({ what }) => what)).toContain(
+      "open Alarm 999, Building 1",
+    );
+    expect(room.status()?.waiting).toBe(0);
+  });
+
   test("has only the newest state of each alarm", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);

@@ -39,10 +39,11 @@ const REQUEST_MS = 100;
 const LONGEST_MS = 6 * 3_600_000;
 const BATCH = 100;
 
-/** Requests that a receiver takes in so many milliseconds. It orders a wait for more; a mail server has no such limit. */
+/** Requests that a receiver takes in so many milliseconds. It orders a wait for more; two have no such limit. */
 const LIMITS: Readonly<Record<string, { readonly count: number; readonly inMs: number }>> = {
   slack: { count: 1, inMs: 1_000 },
   email: { count: Number.POSITIVE_INFINITY, inMs: 1_000 },
+  alertmanager: { count: Number.POSITIVE_INFINITY, inMs: 1_000 },
 };
 const OTHERS = { count: 50, inMs: 10_000 };
 
