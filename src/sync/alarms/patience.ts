@@ -2,10 +2,10 @@ import type { HeldAlarm } from "../snapshot.ts";
 
 /** Decides at which polls the service is asked about alarms that stay unexplained. */
 export interface Patience {
-  /** Returns the unexplained alarms that are worth a request in this poll. */
+  /** Returns the unexplained alarms that are worth a request in this poll, those first that were asked about least. */
   worthAsking(unexplained: readonly HeldAlarm[]): readonly HeldAlarm[];
   /** The answers of this poll are committed; a poll whose answers could not be committed asks again. */
-  committed(unexplained: readonly HeldAlarm[]): void;
+  committed(unexplained: readonly HeldAlarm[], wasAsked?: (known: HeldAlarm) => boolean): void;
 }
 
 /** An episode that stays unexplained is asked about ever more rarely: at its polls 1 to `always`, then 4, 8, 16 … */
@@ -14,12 +14,16 @@ export function createPatience(always: number): Patience {
   const countOf = ({ episode }: HeldAlarm) => (polls.get(episode) ?? 0) + 1;
   return {
     worthAsking: (unexplained) =>
-      unexplained.filter((known) => {
-        const count = countOf(known);
-        return count <= always || Number.isInteger(Math.log2(count));
-      }),
-    committed(unexplained) {
-      polls = new Map(unexplained.map((known) => [known.episode, countOf(known)]));
+      unexplained
+        .filter((known) => {
+          const count = countOf(known);
+          return count <= always || Number.isInteger(Math.log2(count));
+        })
+        .toSorted((a, b) => countOf(a) - countOf(b)),
+    committed(unexplained, wasAsked = () => true) {
+      polls = new Map(
+        unexplained.map((known) => [known.episode, countOf(known) - (wasAsked(known) ? 0 : 1)]),
+      );
     },
   };
 }
