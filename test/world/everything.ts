@@ -1,0 +1,429 @@
+import { hash } from "node:crypto";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
+import { matches } from "#src/delivery/filter.ts";
+import type { AnyEvent } from "#src/event.ts";
+import type { Transport } from "#src/source/transport.ts";
+import type { CampaignResult, Problem } from "../campaign/campaign.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { createFarEnd } from "../losses/far-end.ts";
+import { noPointIsToldTwice, nothingIsInvented } from "../losses/judge/had-once.ts";
+import { namedHoles } from "../losses/judge/holes.ts";
+import { theQuotaIsKept } from "../losses/judge/requests.ts";
+import { createStage, type Lasting, type Stage } from "../losses/stage.ts";
+import { anyTrouble } from "../losses/troubles.ts";
+import { lossWorld } from "../losses/world.ts";
+import { START_MS } from "../virtual-worker.ts";
+import { createCommanders, RANGE } from "./commands.ts";
+import { CONTRADICTIONS, type Contradiction, createContradictions } from "./contradictions.ts";
+import { createFarEndOfSink, type FarEndOfSink, isUnwelcome, MOODS } from "./far-ends.ts";
+import {
+  absenceIsTrue,
+  alarmsAreTrue,
+  type Committed,
+  changedTypesAreUncertain,
+  commandsEndOnce,
+  type Deliveries,
+  littleIsRepeated,
+  nothingIsAltered,
+  nothingIsLost,
+  orderIsKept,
+  pictureIsRight,
+  unreadableIsFetchedOrNamed,
+} from "./judge.ts";
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const UNREST_MS = 14 * MINUTE;
+/** Long enough for the longest rest of a sink, of a job that was refused, and for a list that was doubted. */
+const REST_MS = 20 * MINUTE;
+/** Writes of a sink at most, and so what may come twice after each incident. */
+const BATCH = 50;
+/** What a far end that restarts may forget, in milliseconds; less than what is sent again by itself. */
+const FORGETS_MS = 5 * MINUTE;
+const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*", "gateway-*"] } } as const;
+/** Without it a far end's restart is not noticed, which is not what a damaged state is about here. */
+const SPARED = new Set(["sink-life"]);
+
+/**
+ * Everything at once, from one seed: the whole worker with all its rooms, in virtual time; a service that loses scope,
+ * abilities, gateways and endpoints; alarms; three sinks of which two fail; commands of every kind; stops and kills;
+ * clocks that are set; bits that flip in the state. Then rest, and docs/promise.md is judged at the far ends.
+ */
+export async function everything(seed: number, random: SeededRandom): Promise<CampaignResult> {
+  // The clock comes with the stage, and the far ends outlive the workers on it.
+  const ends = Object.fromEntries(
+    Object.keys(FILTERS).map((name) => [
+      name,
+      createFarEndOfSink(name, () => stage.virtual.clock, seededRandom(random.below(2 ** 31))),
+    ]),
+  ) as Record<keyof typeof FILTERS, FarEndOfSink>;
+  const tags = writable(seed);
+  const replied = new Map<string, Set<string>>();
+  const commanders = createCommanders(
+    tags.map(({ id }) => id),
+    () => stage.virtual.clock,
+    () => START_MS + Math.floor(stage.virtual.clock.monotonic()),
+    (tag) => stage.virtual.simulator.truth.value(tag, START_MS + Math.floor(stage.virtual.clock.monotonic())),
+    seededRandom(random.below(2 ** 31)),
+  );
+  const contradictions = createContradictions(seededRandom(random.below(2 ** 31)));
+  const watched = (direct: Transport): Transport => {
+    const transport = contradictions.around(direct);
+    return async (request, signal) => {
+      commanders.left(request);
+      const reply = await transport(request, signal);
+      if (request.path.includes("/tags/read")) noteValues(replied, reply.body);
+      return reply;
+    };
+  };
+  let flips: string[] = [];
+  const damaged = { events: new Set<string>(), sets: new Set<string>() };
+  let wantsDamage = false;
+  const stage: Stage = await createStage(seed, seededRandom(seed), {
+    sinks: Object.fromEntries(
+      Object.entries(ends).map(([name, end]) => [
+        name,
+        {
+          delivery: { from: "beginning", filter: FILTERS[name as keyof typeof FILTERS], batch: BATCH },
+          sink: end.sink,
+        },
+      ]),
+    ),
+    commands: {
+      enabled: true,
+      max_per_hour: 1_000,
+      allow: tags.map(({ id, siteId }) => ({
+        site_id: siteId,
+        tag_id: id,
+        type: "number",
+        ...RANGE,
+        min_interval: "1s",
+        max_per_day: 1_000,
+        restore: true,
+      })),
+    },
+    serviceNow: (clock) => START_MS + Math.floor(clock.monotonic()),
+    around: watched,
+    onCrash(folder) {
+      if (wantsDamage) flips = [...flips, ...flip(join(folder, "plenum.db"), random, damaged)];
+      wantsDamage = false;
+    },
+  });
+  const { virtual, world } = stage;
+  const { clock, simulator } = virtual;
+  const { control } = simulator;
+  const far = createFarEnd(stage);
+  const committed = new Map<string, Committed>();
+  const story: string[] = [];
+  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const raised: string[] = [];
+  let crashes = 0;
+
+  let known = 0;
+  async function look(): Promise<void> {
+    const { outbox } = virtual.worker.store;
+    const [last] = await outbox.latest(1);
+    if (last === undefined || last.position <= known) return;
+    const fresh = (await outbox.latest(last.position - known)).toReversed();
+    far.take(fresh);
+    for (const { event, position } of fresh) {
+      if (position > known)
+        committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) });
+    }
+    known = last.position;
+  }
+
+  const lasting: { readonly name: string; readonly endMs: number; end(): void }[] = [];
+  const contradicting = new Set<Contradiction>();
+  async function pass(ms: number): Promise<void> {
+    const untilMs = clock.monotonic() + ms;
+    while (clock.monotonic() < untilMs) {
+      const dueMs = Math.min(untilMs, ...lasting.map(({ endMs }) => endMs));
+      await clock.advance(Math.max(0, dueMs - clock.monotonic()));
+      for (const each of lasting.splice(0)) {
+        if (each.endMs > clock.monotonic()) lasting.push(each);
+        else {
+          each.end();
+          tell(`over: ${each.name}`);
+        }
+      }
+    }
+  }
+
+  const gatewaysOf = (siteId: number) =>
+    [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
+  const rightClock = () => clock.stepWall(START_MS + Math.floor(clock.monotonic()) - Math.floor(clock.now()));
+
+  const deeds: readonly (() => void | Promise<void>)[] = [
+    () => {
+      const trouble = anyTrouble(world, random, gatewaysOf);
+      const forMs = (20 + random.below(180)) * SECOND;
+      tell(`${trouble.name}, for ${forMs / SECOND} s`);
+      const begun: Lasting = stage.begin(trouble);
+      const endMs = clock.monotonic() + forMs;
+      lasting.push({ name: trouble.name, endMs, end: () => stage.end(begun) });
+    },
+    contradict,
+    contradict,
+    raise,
+    raise,
+    () => {
+      const id = random.pick(raised);
+      if (id === undefined) return;
+      raised.splice(raised.indexOf(id), 1);
+      control.resolveAlarm(id);
+      tell(`alarm ${id} is over`);
+    },
+    mood,
+    mood,
+    mood,
+    () => {
+      const end = random.pick([ends.moody, ends.alarms]);
+      tell(`${end.name} restarts and forgets ${end.restart(random.below(FORGETS_MS))} events`);
+    },
+    async () => {
+      await look();
+      tell("a stop and a start");
+      await stage.restart("stop");
+    },
+    crash,
+    crash,
+    async () => {
+      wantsDamage = true;
+      await crash();
+      for (const text of flips.splice(0)) tell(text);
+    },
+    () => {
+      const ms = Math.round(SECOND * (24 * 3_600) ** random());
+      const byMs = random.chance(0.5) ? ms : -ms;
+      tell(`the clock is set by ${byMs / SECOND} s`);
+      clock.stepWall(byMs);
+    },
+    () => {
+      tell("the clock is set right");
+      rightClock();
+    },
+  ];
+
+  function contradict(): void {
+    const kind = random.pick(CONTRADICTIONS.filter((each) => !contradicting.has(each)));
+    if (kind === undefined) return;
+    const forMs = (20 + random.below(280)) * SECOND;
+    tell(`${kind}, for ${forMs / SECOND} s`);
+    contradicting.add(kind);
+    contradictions.begin(kind);
+    const end = () => {
+      contradicting.delete(kind);
+      contradictions.end(kind);
+    };
+    lasting.push({ name: kind, endMs: clock.monotonic() + forMs, end });
+  }
+
+  function raise(): void {
+    const id = control.raiseAlarm({ siteId: random.pick(world.siteIds) });
+    raised.push(id);
+    tell(`alarm ${id}`);
+  }
+
+  function mood(): void {
+    const end = random.pick([ends.moody, ends.moody, ends.alarms]);
+    end.mood = random.pick(MOODS);
+    tell(`${end.name} is ${end.mood}`);
+  }
+
+  async function crash(): Promise<void> {
+    await look();
+    crashes += 1;
+    tell("a kill and a start");
+    await stage.restart("crash");
+  }
+
+  // Many alarms at a time, as what the service says of most of them at once is believed more slowly.
+  for (let left = random.below(9); left > 0; left--) raise();
+  // The first reading of the past fetches most of the history.
+  if (random.chance(0.3)) contradict();
+  await pass((1 + random.below(4)) * MINUTE);
+  const unrestMs = clock.monotonic() + UNREST_MS;
+  while (clock.monotonic() < unrestMs) {
+    await random.pick(deeds)();
+    const untilMs = clock.monotonic() + random.below(90) * SECOND;
+    while (clock.monotonic() < untilMs) {
+      if (random.chance(0.4)) await commanders.send(virtual.worker.accept);
+      await pass(random.below(20) * SECOND);
+    }
+  }
+  rightClock();
+  for (const end of Object.values(ends)) end.mood = "well";
+  while (lasting.length > 0) await pass(MINUTE);
+  tell("everything is right again");
+  await pass(REST_MS);
+  await look();
+  const due = new Set(committed.keys());
+  // What was committed in the last moment is on its way.
+  await pass(10 * SECOND);
+  await look();
+
+  const problems: Problem[] = [];
+  const note = (rule: string, texts: readonly string[]) => {
+    for (const text of texts) problems.push({ rule, text });
+  };
+  const { store } = virtual.worker;
+  const events = [...committed.values()].map(({ event }) => event);
+  for (const [name, end] of Object.entries(ends)) {
+    const filter = virtual.config.sinks[name]?.filter;
+    const letters = await store.outbox.deadLetters(name, 100_000);
+    const deadLetters = new Set(letters.flatMap(({ event }) => (event === null ? [] : [event.id])));
+    const deliveries: Deliveries = {
+      committed,
+      due,
+      end,
+      passes: (event) => filter === undefined || matches(filter, event),
+      deadLetters,
+      damaged: damaged.events,
+      mostTwice: (end.incidents() + crashes) * BATCH + replayedMost(end, damaged.sets, committed.size),
+    };
+    note("nothing is lost", nothingIsLost(deliveries));
+    note("nothing is altered", nothingIsAltered(deliveries));
+    note("order is kept", orderIsKept(deliveries));
+    note("little is repeated", littleIsRepeated(deliveries));
+    const unwelcome = [...deadLetters].filter((id) => !isUnwelcome(id));
+    if (unwelcome.length > 0) note("no dead letter without a refusal", [`${name}: ${unwelcome.join(", ")}`]);
+  }
+  const gaps = await store.outbox.gaps();
+  note(
+    "nothing is dropped",
+    gaps.map(({ count, reason, sink }) => `${sink}: ${count} events, ${reason}`),
+  );
+
+  const truth = simulator.truth.alarms;
+  const nowMs = START_MS + Math.floor(clock.monotonic());
+  const resolved = truth
+    .transitions(START_MS, nowMs)
+    .filter(({ kind }) => kind === "resolved")
+    .map(({ alarmId }) => alarmId);
+  const isAlarmDamaged = [...damaged.sets].some((set) => set.includes("alarm"));
+  note("alarms are true", alarmsAreTrue(events, new Set(resolved), isAlarmDamaged));
+  const active = new Set(truth.list(nowMs, { status: "active" }).map(({ id }) => id));
+  note(
+    "the picture is right",
+    pictureIsRight(events, active, () => isAlarmDamaged),
+  );
+  note("commands are lawful", commanders.problems);
+  const isWhole = ![...damaged.sets].some((set) => set.startsWith("command"));
+  note("commands end once", commandsEndOnce(events, commanders.acknowledged, isWhole));
+  const verdict = await verifyAudit(store, null);
+  if (verdict.brokenAt !== null) note("the audit is whole", [`it breaks at record ${verdict.brokenAt}`]);
+  const last = await store.lastRecord<AuditRecord>(AUDIT_LOG);
+  if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
+  note("the quota is kept", theQuotaIsKept(stage));
+  note("no value is invented", valuesAreReplies(events, replied));
+  const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
+  note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
+  note("nothing is invented", nothingIsInvented(stage, far));
+  // Without the ledger or the tag, history is requested and delivered again.
+  if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
+    note("no point is told twice", noPointIsToldTwice(far));
+    note("absence is true", absenceIsTrue(stage, events));
+    const holes = await namedHoles(stage);
+    note(
+      "unreadable history is fetched or named",
+      unreadableIsFetchedOrNamed(contradictions.unreadable, stage, far, holes),
+    );
+  }
+
+  const result = {
+    problems,
+    story,
+    counts: contradictions.counts,
+    digest: digestOf(stage, ends),
+    requests: simulator.truth.requests().length,
+    simulatedMs: clock.monotonic(),
+  };
+  await virtual.clear();
+  return result;
+}
+
+/** Tags of two sites with numbers, that may be written. */
+function writable(seed: number): readonly { readonly id: string; readonly siteId: number }[] {
+  const { tags } = lossWorld(seed, seededRandom(seed));
+  return [...tags].flatMap(([siteId, ids]) => ids.map((id) => ({ id, siteId }))).slice(0, 10);
+}
+
+/** After a restart of the far end, and after a position was damaged, everything of the window comes again. */
+function replayedMost(end: FarEndOfSink, damagedSets: ReadonlySet<string>, events: number): number {
+  return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
+}
+
+function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(new TextDecoder().decode(body));
+  } catch {
+    return;
+  }
+  const { data } = parsed as { readonly data?: unknown };
+  if (!Array.isArray(data)) return;
+  const records = data as { readonly id?: unknown; readonly value?: unknown }[];
+  for (const [id, own] of Map.groupBy(records, (each) => String(each.id))) {
+    const [value, ...others] = own.map((each) => each.value);
+    // Of two different values, neither is known to be true; text counts where it is a number.
+    if (others.some((other) => other !== value)) continue;
+    const read = typeof value === "string" && value.trim() !== "" ? Number(value) : value;
+    const values = replied.get(id) ?? new Set();
+    replied.set(id, values.add(String(read)));
+  }
+}
+
+/** "Nothing is invented": what is told of a tag is what the service answered for it once. */
+function valuesAreReplies(
+  events: readonly AnyEvent[],
+  replied: ReadonlyMap<string, ReadonlySet<string>>,
+): readonly string[] {
+  const invented = events.flatMap((event) => {
+    if (event.type !== "tag-value") return [];
+    const { tag, value } = event.data;
+    return replied.get(tag.id)?.has(String(value)) === true || value === null ? [] : [`${tag.id} = ${value}`];
+  });
+  return invented.length === 0 ? [] : [`${invented.length} values, as ${invented[0]}`];
+}
+
+/** Flips a bit in the body of one row of the log or of one document. Answers what it did. */
+function flip(
+  file: string,
+  random: SeededRandom,
+  damaged: { readonly events: Set<string>; readonly sets: Set<string> },
+): readonly string[] {
+  const database = new DatabaseSync(file);
+  try {
+    const table = random.pick(["event", "document"] as const);
+    const key = table === "event" ? "position" : "set_name || char(31) || key";
+    const rows = database
+      .prepare(
+        `select ${key} as key, ${table === "event" ? "id" : "set_name"} as name, body from ${table} order by 1`,
+      )
+      .all() as { readonly key: string | number; readonly name: string; readonly body: string }[];
+    const found = random.pick(rows);
+    if (found === undefined || SPARED.has(found.name)) return [];
+    const bytes = Buffer.from(found.body);
+    const place = random.below(bytes.length);
+    bytes[place] = (bytes[place] ?? 0) ^ (1 << random.below(7));
+    database.prepare(`update ${table} set body = ? where ${key} = ?`).run(bytes.toString(), found.key);
+    if (table === "event") damaged.events.add(found.name);
+    else damaged.sets.add(found.name);
+    return [`a bit flips in ${table} ${found.name}, byte ${place}`];
+  } finally {
+    database.close();
+  }
+}
+
+function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
+  const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  // The text of an event says its id and its subject.
+  const told = Object.values(ends).flatMap(({ name, taken }) => [
+    name,
+    ...taken.map(({ atMs, json }) => `${atMs} ${json}`),
+  ]);
+  return hash("sha256", [...asked, ...told].join("\n")).slice(0, 16);
+}
