@@ -29,7 +29,7 @@ export interface BuiltSink {
 export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 
 /** Stands in for a connector, by the name of the sink; null where the connector itself is meant. */
-export type StandIn = (name: string) => Sink | null;
+export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkParts {
   /** For simulations. */
@@ -97,7 +97,7 @@ async function buildSink(
     memory: createSinkMemory(name, parts.store),
     picture,
   };
-  const sink = parts.standIn?.(name) ?? (await definition.sink?.(options, context));
+  const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
   const meets = (other: ConfiguredSink) =>
     other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
   const configured = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };

@@ -2,7 +2,7 @@ import { cpSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
-import type { Sink } from "#src/connector.ts";
+import type { ConnectorContext, Sink } from "#src/connector.ts";
 import { ConfigError, Retryable } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { createLog, type Log } from "#src/log.ts";
@@ -47,7 +47,9 @@ export interface VirtualWorkerOptions {
   /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
   readonly eventsFolder?: string | null;
   /** Sinks of the test's own, by name: what the engine needs of the configuration, and who stands in for a connector. */
-  readonly sinks?: Readonly<Record<string, { readonly delivery: object; readonly sink: () => Sink }>>;
+  readonly sinks?: Readonly<
+    Record<string, { readonly delivery: object; readonly sink: (context: ConnectorContext) => Sink }>
+  >;
   /** Called when a worker that was killed is about to start again, with the folder of its state. */
   readonly onCrash?: (stateFolder: string) => void;
   readonly log?: Log;
@@ -112,7 +114,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
-      standIn: (name) => severed(options.sinks?.[name]?.sink() ?? null, line.signal),
+      standIn: (name, context) => severed(options.sinks?.[name]?.sink(context) ?? null, line.signal),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };

@@ -3,6 +3,7 @@ import { withChanceFrom } from "../campaign/chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { estate } from "./estate.ts";
 import { everything } from "./everything.ts";
+import { outages } from "./outages.ts";
 
 type Scene = (seed: number, random: SeededRandom) => Promise<CampaignResult>;
 
@@ -11,7 +12,7 @@ const SCENES: readonly Scene[] = [
   ...Array.from({ length: 6 }, () => everything),
   estate,
   estate,
-  everything,
+  outages,
   everything,
 ];
 

@@ -1,0 +1,198 @@
+import { hash } from "node:crypto";
+import { z } from "zod";
+import type { Clock } from "#src/clock.ts";
+import { Retryable } from "#src/errors.ts";
+import { RECEIVER } from "#src/receiver/config.ts";
+import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import type { CampaignResult } from "../campaign/campaign.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const ROUNDS = 5;
+const REST_MS = 40 * MINUTE;
+/** Recorded sites; the first has four gateways, each of the others one. */
+const SITES = [1, 2, 3, 4, 5, 6, 7, 8] as const;
+/** Shares of requests to the receiver that fail, or that are carried out and lose their answer. */
+const FLAKINESS = [0, 0.02, 0.1, 0.2, 0.4] as const;
+
+/** One message at the receiver. */
+interface Message {
+  readonly kind: Told["kind"];
+  readonly alarmId: string | null;
+  readonly gatewayId: string | null;
+  readonly openedMs: number;
+  opens: number;
+  isOpen: boolean;
+}
+
+/**
+ * Gateways go away and come back, alarms follow, and the receiver of the alarms fails now and then. The judge counts the
+ * messages of each cause: one per outage, one per alarm that has nothing to do with an outage.
+ */
+export async function outages(seed: number, random: SeededRandom): Promise<CampaignResult> {
+  const failing = random.pick(FLAKINESS);
+  const losing = random.pick(FLAKINESS);
+  const messages = new Map<string, Message>();
+  const requests = { failed: 0, lost: 0 };
+  const siteIds = SITES.filter(() => random.chance(0.5));
+  if (siteIds.length === 0) siteIds.push(2);
+  const virtual = await startVirtualWorker({
+    simulator: { seed, sites: siteIds, alarms: { recorded: false }, request_log: 100_000 },
+    source: { read: [{ name: "all", every: "1m", on_change: random.chance(0.5) }] },
+    eventsFolder: null,
+    serviceNow: ({ monotonic }) => START_MS + Math.floor(monotonic()),
+    sinks: {
+      people: {
+        delivery: {},
+        sink: (context) =>
+          createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER).parse({}), context),
+      },
+    },
+    way: { thereMs: () => 20 + random() * 200, deadlineMs: 30_000 },
+  });
+  const { clock, simulator } = virtual;
+  const { control, truth, world } = simulator;
+  const story: string[] = [];
+  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  let outageCount = 0;
+  let aloneCount = 0;
+
+  function receiver(time: Pick<Clock, "sleep" | "monotonic">): Receiver {
+    async function request<T>(signal: AbortSignal, act: () => T): Promise<T> {
+      await time.sleep(50 + random.below(200), signal);
+      if (random.chance(failing)) {
+        requests.failed += 1;
+        throw new Retryable("The receiver cannot be reached.");
+      }
+      const answer = act();
+      if (!random.chance(losing)) return answer;
+      requests.lost += 1;
+      throw new Retryable("The connection was reset.");
+    }
+    const place = (key: string): Place => ({ ref: key, ticket: null, link: null });
+    return {
+      opensAgain: "findable",
+      open: (told, signal) =>
+        request(signal, () => {
+          const known = messages.get(told.key);
+          tell(`message ${told.kind} ${told.alarm?.id ?? told.gateway?.displayName ?? ""} ${told.key}`);
+          if (known !== undefined) {
+            known.opens += 1;
+            known.isOpen = true;
+          } else
+            messages.set(told.key, {
+              kind: told.kind,
+              alarmId: told.alarm?.id ?? null,
+              gatewayId: told.kind === "gateway" ? (told.gateway?.id ?? null) : null,
+              openedMs: time.monotonic(),
+              opens: 1,
+              isOpen: true,
+            });
+          return place(told.key);
+        }),
+      update: (_, where, signal) => request(signal, () => where),
+      close: (told, where, signal) =>
+        request(signal, () => {
+          const known = messages.get(told.key);
+          if (known !== undefined) known.isOpen = false;
+          return where;
+        }),
+      find: (told, _, signal) => request(signal, () => (messages.has(told.key) ? place(told.key) : null)),
+      async probe() {},
+      async dispose() {},
+    };
+  }
+
+  const gatewaysOf = (siteId: number) =>
+    [...world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
+
+  /** An alarm that has nothing to do with a gateway. */
+  async function single(siteId: number): Promise<void> {
+    const id = control.raiseAlarm({ siteId });
+    aloneCount += 1;
+    tell(`alarm ${id} at site ${siteId}`);
+    await clock.advance((30 + random.below(300)) * SECOND);
+    if (!random.chance(0.8)) return;
+    control.resolveAlarm(id);
+    tell(`alarm ${id} is over`);
+  }
+
+  async function outage(siteId: number): Promise<void> {
+    const gateways = gatewaysOf(siteId);
+    for (const id of gateways) control.setGateway(id, false);
+    tell(`the gateways of site ${siteId} are offline`);
+    outageCount += gateways.length === 1 ? 1 : 0;
+    const caused: string[] = [];
+    for (let left = 2 + random.below(6); left > 0; left -= 1) {
+      await clock.advance(random.below(20) * SECOND);
+      caused.push(control.raiseAlarm({ siteId }));
+      tell(`alarm ${caused.at(-1)} because of it`);
+    }
+    if (gateways.length !== 1) severalGateways.push(...caused);
+    const others = siteIds.filter((other) => other !== siteId);
+    if (others.length > 0 && random.chance(0.5)) await single(random.pick(others));
+    await clock.advance((5 + random.below(15)) * MINUTE);
+    for (const id of gateways) control.setGateway(id, true);
+    tell(`the gateways of site ${siteId} are back`);
+    for (const id of caused) {
+      await clock.advance(random.below(15) * SECOND);
+      control.resolveAlarm(id);
+    }
+    tell("its alarms are over");
+  }
+  /** Alarms of a site with several gateways that are all away: which of them explains an alarm is not known. */
+  const severalGateways: string[] = [];
+
+  await clock.advance(3 * MINUTE);
+  for (let round = 0; round < ROUNDS; round += 1) {
+    await clock.advance(random.below(6 * 60) * SECOND);
+    if (random.chance(0.3)) await single(random.pick(siteIds));
+    else await outage(random.pick(siteIds));
+    if (random.chance(0.2)) await virtual.restart(random.pick(["stop", "crash"] as const));
+  }
+  await clock.advance(REST_MS);
+
+  const active = new Set(truth.alarms.list(simulator.now(), { status: "active" }).map(({ id }) => id));
+  const counted = [...messages.values()].filter(({ alarmId }) => !severalGateways.includes(alarmId ?? ""));
+  const causes = outageCount + aloneCount;
+  const problems = [
+    ...[...messages].flatMap(([key, { opens, kind }]) =>
+      opens > 1
+        ? [{ rule: "an alarm is one thing at a receiver", text: `${kind} ${key} was opened ${opens} times` }]
+        : [],
+    ),
+    ...[...messages.values()].flatMap(({ alarmId, isOpen, kind }) => {
+      const isActive = alarmId !== null && active.has(alarmId);
+      return isOpen === isActive
+        ? []
+        : [
+            {
+              rule: "what is open there is active",
+              text: `${kind} ${alarmId ?? ""} is ${isOpen ? "open" : "closed"}`,
+            },
+          ];
+    }),
+    ...(counted.length > causes
+      ? [{ rule: "one message per cause", text: `${counted.length} messages of ${causes} causes` }]
+      : []),
+  ];
+  const result = {
+    problems,
+    story,
+    counts: {
+      "gateway outages": outageCount,
+      "causes of messages": causes,
+      messages: counted.length,
+      "failed requests to a receiver": requests.failed,
+      "lost answers of a receiver": requests.lost,
+    },
+    digest: hash("sha256", story.join("\n")).slice(0, 12),
+    requests: truth.requests().length,
+    simulatedMs: clock.monotonic(),
+  };
+  await virtual.clear();
+  return result;
+}
