@@ -184,9 +184,9 @@ function severed(sink: Sink | null, end: AbortSignal): Sink | null {
   if (sink === null) return null;
   return {
     ...sink,
-    async write(batch, signal, accepted) {
+    async write(batch, signal, accepted, offered) {
       end.throwIfAborted();
-      return sink.write(batch, AbortSignal.any([signal, end]), accepted);
+      return sink.write(batch, AbortSignal.any([signal, end]), accepted, offered);
     },
   };
 }
