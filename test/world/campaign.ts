@@ -3,6 +3,7 @@ import { withChanceFrom } from "../campaign/chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { estate } from "./estate.ts";
 import { everything } from "./everything.ts";
+import { fleets } from "./fleets.ts";
 import { outages } from "./outages.ts";
 
 type Scene = (seed: number, random: SeededRandom) => Promise<CampaignResult>;
@@ -13,7 +14,7 @@ const SCENES: readonly Scene[] = [
   estate,
   estate,
   outages,
-  everything,
+  fleets,
 ];
 
 /** Plays one scene of the world from one seed, in virtual time; see README.md. */
