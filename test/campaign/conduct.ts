@@ -9,6 +9,8 @@ export interface Conduct {
   readonly script: string;
   /** JSON: seeds that failed once, which every test run walks. */
   readonly kept: URL;
+  /** The first count may be at most so many times the second, over all seeds. */
+  readonly ratio?: { readonly of: string; readonly to: string; readonly most: number };
 }
 
 /**
@@ -43,7 +45,8 @@ async function replay({ campaign }: Conduct, seed: number): Promise<void> {
   });
 }
 
-async function playMany({ campaign, script, kept }: Conduct, seeds: number, first: number): Promise<void> {
+async function playMany(options: Conduct, seeds: number, first: number): Promise<void> {
+  const { campaign, script, kept, ratio } = options;
   const startedMs = performance.now();
   const failedBy = new Map<string, number[]>();
   const counts = new Map<string, number>();
@@ -82,6 +85,10 @@ async function playMany({ campaign, script, kept }: Conduct, seeds: number, firs
   for (const [name, count] of counts) console.log(`${name}: occurred ${count} times`);
   const missing = sum.done < ENOUGH_SEEDS ? [] : [...counts].filter(([, count]) => count === 0);
   for (const [name] of missing) console.log(`${name} never occurred, so the campaign did not judge it`);
+  const quotient = ratio === undefined ? 0 : (counts.get(ratio.of) ?? 0) / (counts.get(ratio.to) ?? 1);
+  const isTooMuch = sum.done >= ENOUGH_SEEDS && ratio !== undefined && quotient > ratio.most;
+  if (ratio !== undefined)
+    console.log(`${ratio.of} per ${ratio.to}: ${quotient.toFixed(3)}, at most ${ratio.most}`);
   console.log(
     [
       `${sum.done} seeds from ${first}: ${sum.failed} failed, ${sum.unlike} of the repeated differ`,
@@ -90,7 +97,7 @@ async function playMany({ campaign, script, kept }: Conduct, seeds: number, firs
       `${sum.requests} requests`,
     ].join("\n"),
   );
-  process.exitCode = sum.failed > 0 || sum.unlike > 0 || missing.length > 0 ? 1 : 0;
+  process.exitCode = sum.failed > 0 || sum.unlike > 0 || missing.length > 0 || isTooMuch ? 1 : 0;
 }
 
 function seconds(ms: number): string {

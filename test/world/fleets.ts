@@ -57,7 +57,10 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
       for (const [source, atMs] of polledMs) {
         const lateMs = clock.monotonic() - atMs - allowedMs;
         if (lateMs < 0) continue;
-        problems.push({ rule: "a source is polled in time", text: `${source}: not polled for ${allowedMs / SECOND} s at ${Math.round(clock.monotonic() / SECOND)} s` });
+        problems.push({
+          rule: "a source is polled in time",
+          text: `${source}: not polled for ${allowedMs / SECOND} s at ${Math.round(clock.monotonic() / SECOND)} s`,
+        });
         polledMs.set(source, clock.monotonic());
       }
     }
@@ -65,7 +68,8 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
 
   function poll(member: VirtualMember): void {
     for (const source of member.holding()) {
-      if ((Math.floor(clock.monotonic() / SECOND) + SOURCES.indexOf(source)) % (POLL_MS / SECOND) !== 0) continue;
+      if ((Math.floor(clock.monotonic() / SECOND) + SOURCES.indexOf(source)) % (POLL_MS / SECOND) !== 0)
+        continue;
       const isReached = member.network.reaches(source);
       polls += 1;
       member.leases.findLast((lease) => lease.source === source)?.reached(isReached);
@@ -121,7 +125,10 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         allowedMs -= lastsMs + POLL_MS;
         const moves = fleet.tables.takeovers.length - before;
         if (moves > 2 * gone.length)
-          problems.push({ rule: "no source moves back and forth", text: `${moves} takeovers of ${gone.length} sources` });
+          problems.push({
+            rule: "no source moves back and forth",
+            text: `${moves} takeovers of ${gone.length} sources`,
+          });
         return;
       }
       case "the clock of the database is set": {

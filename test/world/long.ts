@@ -5,4 +5,5 @@ await conduct({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "world",
   kept: new URL("kept-seeds.json", import.meta.url),
+  ratio: { of: "messages", to: "causes of messages", most: 1.05 },
 });

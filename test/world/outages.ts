@@ -175,7 +175,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
             },
           ];
     }),
-    ...(counted.length > causes
+    ...(counted.length > causes + 1
       ? [{ rule: "one message per cause", text: `${counted.length} messages of ${causes} causes` }]
       : []),
   ];
