@@ -17,7 +17,7 @@ const TAKEOVER_MS = 15 * SECOND;
 /** The health check is requested every minute; two good replies in a row permit one request. */
 const CAREFUL_MS = 3 * MINUTE + 10 * SECOND;
 const MONTH_S = 30 * 86_400;
-const UNREST_MS = 12 * MINUTE;
+const UNREST_MS = 20 * MINUTE;
 const REST_MS = 12 * MINUTE;
 
 /** The estates: sites are copies of the recorded ones. */
@@ -171,17 +171,21 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const [fewest, most] = size.alarms;
   for (let left = fewest + random.below(most - fewest); left > 0; left -= 1) raise();
   tell(`${size.name}: ${raisedMs.size} alarms`);
+  const pages = Math.max(1, Math.ceil(raisedMs.size / PAGE));
+  const allowedMs = 2 * intervalMs(pages) + SLACK_MS;
+  let settlesMs = 0;
   const unrestMs = clock.monotonic() + UNREST_MS;
   while (clock.monotonic() < unrestMs) {
-    await quiet();
+    await quiet(settlesMs);
     if (random.chance(0.15)) await restart();
     else await fault();
   }
-  await quiet();
+  await quiet(0);
   await clock.advance(REST_MS);
 
-  /** Some alarms begin and end while nothing is wrong. */
-  async function quiet(): Promise<void> {
+  /** Some alarms begin and end while nothing is wrong; the fault before is over after so many milliseconds. */
+  async function quiet(ms: number): Promise<void> {
+    await clock.advance(ms);
     for (let left = 1 + random.below(4); left > 0; left -= 1) {
       await clock.advance(random.below(40) * SECOND);
       change();
@@ -225,6 +229,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
     control.setFaults([]);
     control.setHealth("healthy");
     tell(`over: ${name}`);
+    settlesMs = allowsMs + allowedMs;
     if (hidesAlarms || allowsMs > 0)
       excuses.push({ name, fromMs, toMs: hidesAlarms ? clock.monotonic() : fromMs, allowsMs });
   }
@@ -241,8 +246,6 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const events = await virtual.events();
   const nowMs = simulator.now();
   const active = new Set(truth.alarms.list(nowMs, { status: "active" }).map(({ id }) => id));
-  const pages = Math.max(1, Math.ceil(raisedMs.size / PAGE));
-  const allowedMs = 2 * intervalMs(pages) + SLACK_MS;
   const late = [...raisedMs].flatMap(([id, atMs]) => {
     const emitted = emittedMs.get(id);
     const dueMs = dueAfter(atMs, allowedMs, excuses);
