@@ -19,6 +19,8 @@ const CAREFUL_MS = 3 * MINUTE + 10 * SECOND;
 const MONTH_S = 30 * 86_400;
 const UNREST_MS = 20 * MINUTE;
 const REST_MS = 12 * MINUTE;
+/** Alarms of pages in no order are found site by site. */
+const SHUFFLED_REST_MS = 25 * MINUTE;
 
 /** The estates: sites are copies of the recorded ones. */
 const SIZES = [
@@ -182,7 +184,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
     else await fault();
   }
   await quiet(0);
-  await clock.advance(REST_MS);
+  await clock.advance(order === "shuffled" ? SHUFFLED_REST_MS : REST_MS);
 
   /** Some alarms begin and end while nothing is wrong; the fault before is over after so many milliseconds. */
   async function quiet(ms: number): Promise<void> {
