@@ -47,6 +47,6 @@ RUN mkdir -p /var/lib/plenum /app/.cache/plenum \
 USER 10001:10001
 VOLUME /var/lib/plenum
 EXPOSE 9850
-HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "program/main.js", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
+HEALTHCHECK --interval=60s --timeout=5s --start-period=20s CMD ["node", "program/main.js", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
 # Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
 CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "program/main.js", "run", "--config", "/etc/plenum/plenum.yaml"]
