@@ -146,7 +146,9 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined) {
 }
 
 export async function noticesOf(store: Store): Promise<readonly string[]> {
-  const { setAside } = await store.describe();
-  if (setAside === undefined) return [];
-  return [`The state file was damaged and set aside as ${setAside}; this state began afresh.`];
+  const { takenOver, lostLog } = await store.describe();
+  return [
+    ...(takenOver === undefined ? [] : [`The state file was damaged. ${takenOver}`]),
+    ...(lostLog ? [lostLog] : []),
+  ];
 }

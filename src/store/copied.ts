@@ -63,6 +63,38 @@ export function noticeCopy(
   documents.change({ set: SET, put: [[COPY, copy]] });
 }
 
+const SESSION = "session";
+
+export const LOST_LOG =
+  "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
+
+/**
+ * Notices a write-ahead log that was deleted, or not restored with its file. A worker notes in the file that it is open,
+ * and takes the note back when it closes; SQLite has the log for as long as the file is open, and after a kill. Answers
+ * when it was noticed. Belongs inside a transaction.
+ */
+export function noticeLostLog(
+  database: Database,
+  documents: Documents,
+  nowMs: number,
+  hasLog: boolean,
+): string | undefined {
+  const isLost = !hasLog && documents.document<string>(SET, SESSION) === "open";
+  documents.change({ set: SET, put: [[SESSION, "open"]] });
+  if (!isLost) return undefined;
+  beginEpoch(database, "true");
+  return isoUtc(nowMs);
+}
+
+/** The worker has closed the file: all of it is in plenum.db. */
+export function noteClosed(database: Database, documents: Documents): void {
+  try {
+    database.transaction(() => documents.change({ set: SET, put: [[SESSION, "closed"]] }));
+  } catch {
+    // A full disk or a damaged file: the next start has the write-ahead log, and looks at it.
+  }
+}
+
 /** What this state is a copy of; undefined where it is none, as far as anybody knows. */
 export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
   const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);

@@ -1,7 +1,7 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { CHECKED, type CheckedName, checksumSql, unsound } from "./checksum.ts";
-import type { Bindable, Database } from "./sqlite.ts";
+import { type Bindable, Damaged, type Database } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
 /** How long damaged rows are kept and told of, in milliseconds. */
@@ -31,7 +31,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     const kept = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
-         select ?, '${table}', ${part}, cast(${key} as text), cast(${body} as blob) from ${table}
+         select ?, '${table}', ${part}, cast(${key} as text), coalesce(cast(${body} as blob), x'') from ${table}
          where (${where}) and ${unsound(table)}`,
       )
       .run(clock.now(), ...values);
@@ -42,8 +42,13 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
   /** Takes the damaged rows among them out of their table. Belongs inside a transaction; answers how many. */
   function setAside(table: CheckedName, where = "true", ...values: readonly Bindable[]): number {
     const kept = keep(table, where, values);
-    if (kept > 0)
-      database.prepare(`delete from ${table} where (${where}) and ${unsound(table)}`).run(...values);
+    if (kept === 0) return 0;
+    const removed = database
+      .prepare(`delete from ${table} where (${where}) and ${unsound(table)}`)
+      .run(...values);
+    // Seen in a search and not where it belongs: the pages above the row are damaged.
+    if (removed < kept)
+      throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return kept;
   }
 

@@ -4,7 +4,7 @@ import { eventIn, eventText } from "../stored-event.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";
-import type { Database } from "./sqlite.ts";
+import { Damaged, type Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";
 
@@ -83,10 +83,10 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
    * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
    * that were still to get it: what their filters say of it nobody can know, and so not whether it has a number.
    */
-  function quarantine(where: string, ...values: readonly number[]): void {
+  function quarantine(where: string, ...values: readonly number[]): number {
     const nowMs = clock.now();
     tail?.clear();
-    database.transaction(() => {
+    return database.transaction(() => {
       beginEpoch(
         database,
         `sink.ended is null and exists (select 1 from event
@@ -96,13 +96,15 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       database
         .prepare(
           `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
-           select sink.name, event.position, ?, ?, ?, event.body from event join sink on sink.ended is null
+           select sink.name, event.position, ?, ?, ?, coalesce(cast(event.body as text), '') from event join sink on sink.ended is null
              and (event.position > sink.position or exists (select 1 from again
                where again.sink = sink.name and again.position = event.position))
            where (${where}) and ${unsound("event")} on conflict do nothing`,
         )
         .run(DAMAGED, nowMs, nowMs, ...values);
-      if (damage.setAside("event", where, ...values) > 0) database.exec(RECOUNT);
+      const removed = damage.setAside("event", where, ...values);
+      if (removed > 0) database.exec(RECOUNT);
+      return removed;
     });
   }
 
@@ -123,23 +125,46 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       // A damaged number can be larger than JavaScript reads.
       if (!isOutOfRange(error)) throw error;
     }
-    if (!database.readOnly) quarantine(range, after, through);
-    return rows().filter(isSound);
+    if (database.readOnly) return rows().filter(isSound);
+    if (quarantine(range, after, through) > 0) return rows().filter(isSound);
+    return refuseUnless(after, () => {
+      const found = rows();
+      return found.every(isSound) ? found : null;
+    });
   }
 
-  /** The first events after a position that a condition picks, from the disk. */
-  function readAfter(position: number, limit: number, which = "true"): readonly LoggedEvent[] {
-    const sizes = database
-      .prepare(
-        `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
-         order by position limit ?`,
-      )
-      .all<{ readonly position: number; readonly bytes: number }>(position, limit);
+  /** A search finds rows that are not there: the pages above them are damaged, and no row is. */
+  function refuseUnless<T>(after: number, read: () => T | null): T {
+    return database.transaction(() => {
+      const found = read();
+      if (found !== null) return found;
+      throw new Damaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
+    });
+  }
+
+  /** The first events after a position that a condition picks, from the disk; `gone` is the first that was removed. */
+  function readAfter(position: number, limit: number, which = "true", gone = 0): readonly LoggedEvent[] {
+    const read = () =>
+      database
+        .prepare(
+          `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
+           order by position limit ?`,
+        )
+        .all<{ readonly position: number; readonly bytes: number }>(position, limit);
+    const sizes =
+      gone === 0
+        ? read()
+        : refuseUnless(position, () => {
+            const left = read();
+            return left[0]?.position === gone ? null : left;
+          });
     const last = lastWithin(sizes, OFFER_BYTES);
     if (last === undefined) return [];
     const events = between(position, last, which).map(toLoggedEvent);
     // All of them were damaged and are gone: what follows takes their place.
-    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which);
+    return events.length > 0 || database.readOnly
+      ? events
+      : readAfter(position, limit, which, sizes[0]?.position);
   }
 
   const self = {
@@ -157,11 +182,18 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     /** Nobody who follows the log asks for events up to a position any more. */
     passed: (position: number): void => tail?.passed(position),
 
-    /** Works out what is counted along; events that say a wrong size of themselves are taken out. */
+    /** Reads every event between two positions; damaged ones are taken out of the log on the way. */
+    readThrough: (after: number, through: number) => between(after, through),
+
+    /**
+     * Corrects what is counted along where it cannot be true, at a start. `log-check` compares it with every row later,
+     * which takes seconds in a large log.
+     */
     recount(): void {
-      const isWrong = `event.bytes <> octet_length(event.body) + 2 * length(event.id) + ${ROW_BYTES}`;
-      if (database.number(`select exists (select 1 from event where ${isWrong})`) > 0) quarantine(isWrong);
-      database.exec(RECOUNT);
+      const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
+      const bytes = self.bytes();
+      if (bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
+      else database.exec(RAISE_WRITTEN);
     },
 
     /** The time of what is committed next, milliseconds since 1970: by the clock, and never before what the log ends with. */
@@ -300,6 +332,10 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
 const RECOUNT = `update log_size set bytes = counted.bytes, written = max(log_size.written, counted.written)
   from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted
   where log_size.bytes <> counted.bytes or log_size.written < counted.written`;
+
+/** What was written is never less than the newest event says. */
+const RAISE_WRITTEN = `update log_size set written = newest.written
+  from (select written from event order by position desc limit 1) as newest where log_size.written < newest.written`;
 
 function isOutOfRange(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";

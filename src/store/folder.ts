@@ -200,6 +200,11 @@ export function setAside(path: string, nowMs: number): string {
   return aside;
 }
 
+/** Removes a state file with its side files. */
+export function removeState(path: string): void {
+  for (const side of ["", ...SIDES, SPARE]) rmSync(path + side, { force: true });
+}
+
 /** Where a write-ahead log is copied to before SQLite looks at it. */
 const SPARE = "-wal-spare";
 

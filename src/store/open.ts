@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { createBell } from "../waiting.ts";
-import { noticeCopy, seenCopy } from "./copied.ts";
+import { LOST_LOG, noteClosed, noticeCopy, noticeLostLog, seenCopy } from "./copied.ts";
 import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
@@ -13,19 +13,23 @@ import {
   fileSystemType,
   prepareFolder,
   preparePrivateFile,
+  removeState,
   setAside,
   sizeOf,
   spareLog,
   stateFile,
 } from "./folder.ts";
+import { condemn, condemnation, createIndexRepair, pardon } from "./index-repair.ts";
+import { createLogCheck, type LogCheck } from "./log-check.ts";
 import { refuseMoved } from "./moved.ts";
 import { createOutbox } from "./outbox.ts";
-import { PAGE_BYTES } from "./pages.ts";
+import { freePagesTrouble, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
+import { type Salvaged, takenOverText, takeOver } from "./salvage.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
 import { createSoon } from "./soon.ts";
-import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+import { Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
 import { createTail } from "./tail.ts";
 import { lockFolder, type WorkerLock } from "./worker-lock.ts";
@@ -64,14 +68,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);
   const lock = lockFolder(folder, options);
   try {
-    const file = stateFile(folder);
-    const { database, aside } = openSound(file, options);
-    return createStore(database, options.clock, {
-      lock,
-      ...(options.machine === undefined ? {} : { machine: options.machine }),
-      ...(options.log === undefined ? {} : { log: options.log }),
-      ...(aside === null ? {} : { setAside: aside }),
-    });
+    return await openOwn(stateFile(folder), options, lock);
   } catch (error) {
     lock.release();
     throw error;
@@ -96,21 +93,65 @@ function openBeside(options: StoreOptions, readOnly: boolean): Store {
   }
 }
 
-function openSound(file: string, { clock, log }: StoreOptions): { database: Database; aside: string | null } {
+async function openOwn(file: string, options: StoreOptions, lock: WorkerLock): Promise<Store> {
+  const { clock, log, machine } = options;
+  const opened: Opened = { lock, ...(log && { log }), ...(machine && { machine }) };
+  let database: Database | null = null;
   try {
     refuseLostFile(file);
+    if (condemnation(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
+    refuseDamagedFreePages(file);
     spareLog(file);
-    const database = openForWriting(file);
+    const hasLog = hasReadableLog(file);
+    database = openForWriting(file);
+    const store = createStore(database, clock, { ...opened, hasLog });
     dropSpareLog(file);
-    return { database, aside: null };
+    return store;
   } catch (error) {
-    if (!(error instanceof Damaged)) throw error;
-    const aside = setAside(file, clock.now());
+    database?.close();
+    // Our own SQL is understood by every file of ours that is whole.
+    if (!(error instanceof Damaged) && !isSqlError(error)) throw error;
+    return await replaceDamaged(file, error, options, opened);
+  }
+}
+
+/**
+ * Sets a damaged file aside and takes what was not delivered over into a fresh one. Until that is done, the folder says
+ * so: after a crash in the middle the next start begins again with the file that was set aside.
+ */
+async function replaceDamaged(
+  file: string,
+  error: unknown,
+  { clock, log }: StoreOptions,
+  opened: Opened,
+): Promise<Store> {
+  const begun = condemnation(file) ?? "";
+  const aside = begun !== "" && existsSync(begun) ? begun : setAside(file, clock.now());
+  if (aside === begun) removeState(file);
+  condemn(file, aside);
+  const database = openForWriting(file);
+  try {
+    const salvaged = await takeOver(aside, database, clock);
+    pardon(file);
     log?.error(
-      { file, aside, err: error },
-      "The state file is damaged. It was set aside, and a fresh one begun; `plenum state salvage` takes out of it what was not delivered.",
+      { file, aside, err: error, ...salvaged },
+      `The state file was damaged. ${takenOverText(aside, salvaged)}`,
     );
-    return { database: openForWriting(file), aside };
+    return createStore(database, clock, { ...opened, hasLog: true, setAside: { aside, salvaged } });
+  } catch (failure) {
+    database.close();
+    throw failure;
+  }
+}
+
+function refuseDamagedFreePages(file: string): void {
+  if (sizeOf(file) === 0) return;
+  const pages = openPages(file);
+  try {
+    const trouble = freePagesTrouble(pages);
+    if (trouble !== null) throw new Damaged(`${file} is damaged (${trouble}).`);
+  } finally {
+    pages.close();
   }
 }
 
@@ -147,11 +188,28 @@ function openForWriting(file: string): Database {
   }
 }
 
+/**
+ * Has SQLite check everything but the log of events, which may have gigabytes. What it finds in indexes only is repaired.
+ * The log is compared with itself in small steps after the start (`log-check`), and a row whenever it is read.
+ */
 function refuseDamage(database: Database): void {
-  const answer = database.prepare("pragma quick_check(1)").get<{ readonly quick_check: string }>();
-  if (answer !== undefined && answer.quick_check !== "ok") {
-    throw new Damaged(`${database.path} is damaged (${answer.quick_check}).`);
+  if (complaint(database) === null) return;
+  database.exec("reindex");
+  const left = complaint(database);
+  if (left !== null) throw new Damaged(`${database.path} is damaged (${left}).`);
+}
+
+function complaint(database: Database): string | null {
+  const tables = database
+    .prepare("select name from sqlite_master where type = 'table' and name <> 'event'")
+    .all<{ readonly name: string }>();
+  for (const name of ["sqlite_schema", ...tables.map((table) => table.name)]) {
+    const found = database
+      .prepare(`pragma integrity_check('${name.replaceAll("'", "''")}')`)
+      .get<{ readonly integrity_check: string }>();
+    if (found !== undefined && found.integrity_check !== "ok") return found.integrity_check;
   }
+  return null;
 }
 
 /** The schema is text too: a damaged byte in it can make another table of it. */
@@ -164,8 +222,10 @@ export interface Opened {
   /** Who holds it looks through the state and puts right what is damaged. */
   readonly lock?: WorkerLock;
   readonly log?: Log;
-  readonly setAside?: string;
+  readonly setAside?: { readonly aside: string; readonly salvaged: Salvaged };
   readonly machine?: () => string | null;
+  /** Whether there was a write-ahead log when the file was opened. */
+  readonly hasLog?: boolean;
 }
 
 export function createStore(database: Database, clock: Clock, opened: Opened): Store {
@@ -179,17 +239,39 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
   const sinks = createSinks(database, log, damage);
   const changes = createBell();
   let open = true;
+  let check: LogCheck | undefined;
+  let damaged: AbortSignal | undefined;
+  let lostLogAt: string | undefined;
   if (lock !== undefined) {
-    database.transaction(() => {
+    const repair = createIndexRepair(database, clock, opened.log);
+    database.repairWith(repair);
+    damaged = repair.damaged;
+    check = createLogCheck(database, log, clock);
+    lostLogAt = database.transaction(() => {
       sinks.repair();
       damage.inspect();
       noticeCopy(database, documents, clock.now(), opened.machine);
+      return noticeLostLog(database, documents, clock.now(), opened.hasLog ?? true);
     });
+    // From now on the file says that commits may be in the write-ahead log only.
+    database.exec("pragma wal_checkpoint(full)");
     log.recount();
+    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG);
   }
 
   return {
-    outbox: createOutbox({ database, soon, documents, log, sinks, damage, clock, changes }),
+    ...(damaged && { damaged }),
+    outbox: createOutbox({
+      database,
+      soon,
+      documents,
+      log,
+      sinks,
+      damage,
+      clock,
+      changes,
+      ...(check && { check }),
+    }),
     quotaMemory: createQuotaMemory(database, soon, clock, damage),
 
     async document<T>(set: string, key: string) {
@@ -240,7 +322,8 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
         schemaVersion: SCHEMA_VERSION,
         damaged: damage.summary(),
-        ...(aside === undefined ? {} : { setAside: aside }),
+        ...(aside && { setAside: aside.aside, takenOver: takenOverText(aside.aside, aside.salvaged) }),
+        ...(lostLogAt !== undefined && { lostLog: `${LOST_LOG} This was found at ${lostLogAt}.` }),
         ...(copy === undefined ? {} : { copy }),
       };
     },
@@ -249,6 +332,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       if (!open) return;
       open = false;
       soon.close();
+      if (lock !== undefined) noteClosed(database, documents);
       database.close();
       lock?.release();
     },

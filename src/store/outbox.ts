@@ -7,6 +7,7 @@ import { createDeadLetters } from "./dead-letters.ts";
 import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import { sinkLags } from "./lag.ts";
+import type { LogCheck } from "./log-check.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
@@ -33,11 +34,13 @@ export function createOutbox(options: {
   readonly damage: Damage;
   readonly clock: Clock;
   readonly changes: Bell;
+  /** Of who holds the state: compares the log with itself after each pruning. */
+  readonly check?: LogCheck;
 }): Outbox {
   const { database, soon, documents, log, sinks, damage, clock, changes } = options;
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database, log, damage);
-  const retention = createRetention(database, log, sinks, clock);
+  const retention = createRetention(database, log, sinks, clock, options.check);
   /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
   const durable = new Map<string, number>();
   /** The same for urgent events, which never are ahead of the disk. */

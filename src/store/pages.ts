@@ -31,6 +31,10 @@ export interface Pages {
   readonly count: number;
   /** Rows of a page that is a leaf; empty for any other, and without the rows that cannot be read. */
   cells(page: number): readonly Cell[];
+  /** How many rows a page says it has, if it is a leaf; more than `cells` where some cannot be read. */
+  stated(page: number): number;
+  /** The bytes of a page; null for one that is not there. */
+  bytes(page: number): Buffer | null;
   close(): void;
 }
 
@@ -85,9 +89,16 @@ export function openPages(path: string): Pages {
 
   return {
     count,
+    bytes: read,
+    stated(page) {
+      const header = page === 1 ? FILE_HEADER : 0;
+      const bytes = read(page);
+      const isLeaf = bytes?.[header] === LEAF_OF_TABLE || bytes?.[header] === LEAF_OF_INDEX;
+      return isLeaf ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
+    },
     cells(page) {
       const bytes = read(page);
-      const header = page === 1 ? 100 : 0;
+      const header = page === 1 ? FILE_HEADER : 0;
       const type = bytes?.[header];
       if (bytes === null || (type !== LEAF_OF_TABLE && type !== LEAF_OF_INDEX)) return [];
       const cells = bytes.readUInt16BE(header + 3);
@@ -140,6 +151,25 @@ function isLog(header: Buffer): boolean {
   return (header.readUInt32BE(0) & ~1) === WAL_MAGIC;
 }
 
+/** Whether a database file has a write-ahead log that SQLite will read: with a damaged header it ignores all of it. */
+export function hasReadableLog(path: string): boolean {
+  if (sizeOf(`${path}-wal`) <= WAL_HEADER) return false;
+  const wal = openSync(`${path}-wal`, "r");
+  try {
+    const header = bytesAt(wal, 0, WAL_HEADER);
+    if (header === null || !isLog(header)) return false;
+    const word = (at: number) => ((header[3] ?? 0) & 1 ? header.readUInt32BE(at) : header.readUInt32LE(at));
+    let [first, second] = [0, 0];
+    for (let at = 0; at < 24; at += 8) {
+      first = (first + word(at) + second) >>> 0;
+      second = (second + word(at + 4) + first) >>> 0;
+    }
+    return first === header.readUInt32BE(24) && second === header.readUInt32BE(28);
+  } finally {
+    closeSync(wal);
+  }
+}
+
 /** Where the newest committed copy of each page lies in a write-ahead log. */
 function committedPages(wal: number, size: number, pageBytes: number): Map<number, number> {
   const header = bytesAt(wal, 0, WAL_HEADER);
@@ -166,4 +196,44 @@ function bytesAt(file: number, at: number, size: number): Buffer | null {
     // A disk that cannot read this place may read the next.
     return null;
   }
+}
+
+/** Kinds of pages in the map from pages to their parents, which a file with auto_vacuum has: a free page. */
+const FREE = 2;
+
+/**
+ * What is wrong with the header and the list of free pages; null when nothing is. SQLite takes pages off that list without
+ * asking whether they are in use: with one damaged number in it, the next commit would overwrite another table.
+ */
+export function freePagesTrouble(pages: Pages): string | null {
+  const header = pages.bytes(1);
+  if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
+  // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
+  const fixed = [header[18], header[19], header[21], header[22], header[23]];
+  if (fixed.some((byte, n) => (n < 2 ? byte !== 1 && byte !== 2 : byte !== (n === 2 ? 64 : 32))))
+    return "its header is not what SQLite writes";
+  const hasMap = header.readUInt32BE(52) > 0;
+  const perMap = Math.floor(header.length / 5) + 1;
+  const isFree = (page: number) => {
+    if (page < 3 || page > pages.count) return false;
+    const map = 2 + Math.floor((page - 2) / perMap) * perMap;
+    return map !== page && (!hasMap || pages.bytes(map)?.[5 * (page - map - 1)] === FREE);
+  };
+  const seen = new Set<number>();
+  for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {
+    const bytes = pages.bytes(trunk);
+    if (bytes === null || seen.has(trunk) || !isFree(trunk))
+      return `page ${trunk} is in the list of free pages`;
+    seen.add(trunk);
+    const leaves = bytes.readUInt32BE(4);
+    if (8 + 4 * leaves > bytes.length) return `page ${trunk} of the list of free pages is not whole`;
+    for (let n = 0; n < leaves; n += 1) {
+      const leaf = bytes.readUInt32BE(8 + 4 * n);
+      if (seen.has(leaf) || !isFree(leaf)) return `page ${leaf} is in the list of free pages`;
+      seen.add(leaf);
+    }
+    trunk = bytes.readUInt32BE(0);
+  }
+  const stated = header.readUInt32BE(36);
+  return seen.size === stated ? null : `it has ${seen.size} free pages instead of ${stated}`;
 }

@@ -4,6 +4,7 @@ import { breath } from "../waiting.ts";
 import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
 import type { Loss } from "./gap-sums.ts";
 import { createGaps } from "./gaps.ts";
+import type { LogCheck } from "./log-check.ts";
 import { EMPTIED_TO, LETTER_SHARE, lossesOf, SLICE_BYTES, SLICE_ROWS } from "./retention-rules.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
@@ -38,7 +39,13 @@ interface Older {
  * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
  * has not settled goes when it is too old or there is no space, and then the sink is told what it lost.
  */
-export function createRetention(database: Database, log: EventLog, sinks: Sinks, clock: Clock) {
+export function createRetention(
+  database: Database,
+  log: EventLog,
+  sinks: Sinks,
+  clock: Clock,
+  check: LogCheck | undefined,
+) {
   const gaps = createGaps(database, log, sinks);
 
   function candidates(
@@ -131,13 +138,16 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
       for (;;) {
         const slice = database.transaction(() => {
           const rows = pick();
-          if (rows.length === 0) return 0;
-          if (reason !== null) run.add(losses(rows, reason, bounds.wanted));
+          if (rows.length === 0) return rows;
+          const lost = reason === null ? [] : losses(rows, reason, bounds.wanted);
+          // Before it is summed up: a transaction whose removal meets a damaged index is done once more.
           remove(rows);
-          return rows.length;
+          run.add(lost);
+          return rows;
         });
-        if (slice === 0) return;
-        removed += slice;
+        if (slice.length === 0) return;
+        check?.removed(slice);
+        removed += slice.length;
         await breath();
       }
     }
@@ -159,6 +169,7 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
     database.transaction(() => run.add(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
     const told = database.transaction(() => gaps.tell(clock.now()));
     await shrink();
+    await check?.step();
     return { removed, gaps: run.report(), told };
   }
 

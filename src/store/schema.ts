@@ -1,5 +1,5 @@
 import { ConfigError } from "../errors.ts";
-import { type Database, openDatabase } from "./sqlite.ts";
+import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 const APPLICATION_ID = 0x504c4e4d;
@@ -188,6 +188,7 @@ export function prepareSchema(database: Database, migrate: boolean): void {
   const version = database.number("pragma user_version");
   const application = database.number("pragma application_id");
   const empty = database.number("select count(*) from sqlite_master") === 0;
+  if (!empty) refuseDamagedNumbers(database, application, version);
   if (!empty && application !== APPLICATION_ID) {
     throw new ConfigError(`${database.path} belongs to another program.`, {
       hint: "Set state.folder to a folder of Plenum's own.",
@@ -210,6 +211,21 @@ export function prepareSchema(database: Database, migrate: boolean): void {
     database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
   });
 }
+
+/** One byte that is not ours, or a version that no release has, is damage and no other program. */
+function refuseDamagedNumbers(database: Database, application: number, version: number): void {
+  const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
+  const isImpossible = version < 1 || version > MOST_VERSIONS;
+  const isBehind =
+    version < SCHEMA_VERSION && application === APPLICATION_ID && schemaTrouble(database) === null;
+  if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
+    throw new Damaged(
+      `${database.path} is damaged (its header names program ${application}, schema ${version}).`,
+    );
+}
+
+/** Larger than any schema version that will ever be released. */
+const MOST_VERSIONS = 1_000;
 
 const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
     group_concat(columns.name || ' ' || columns.type, ', ') as columns

@@ -1,4 +1,4 @@
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { DatabaseSync, type StatementResultingChanges, type StatementSync } from "node:sqlite";
 import { ConfigError, Retryable } from "../errors.ts";
 import { checksumOf } from "./checksum.ts";
 
@@ -29,6 +29,8 @@ export interface Database {
   transaction<T>(work: () => T): T;
   /** From now on the witness is told of every transaction. */
   watch(witness: Witness): void;
+  /** Repairs damage that a statement or transaction meets, and does it once more. One inside a transaction fails with it. */
+  repairWith(repair: Repair): void;
   /** Another number whenever anybody has changed the file, in a transaction of ours or elsewhere. */
   changes(): number;
   close(): void;
@@ -41,6 +43,13 @@ export interface Witness {
   rolledBack?(): void;
   /** `changes` has noticed that another process changed the file. */
   othersChanged?(): void;
+}
+
+export interface Repair {
+  /** Repairs what can be repaired while the file is open; false when that was tried lately. */
+  attempt(error: Damaged): boolean;
+  /** The same work has failed again after the repair, or there was none. */
+  failed(error: Damaged): void;
 }
 
 export interface DatabaseOptions {
@@ -63,6 +72,39 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   let transactions = 0;
   let othersSeen = 0;
   let open = true;
+  let repair: Repair | null = null;
+
+  /** The result of the same work after a repair, or throws what went wrong with it. */
+  const recover: Recover = (error, work) => {
+    const active = repair;
+    if (!(error instanceof Damaged) || active === null || database.isTransaction) throw error;
+    // What the repair itself meets is its own failure.
+    repair = null;
+    try {
+      if (active.attempt(error)) return work();
+      throw error;
+    } catch (again) {
+      if (again instanceof Damaged) active.failed(again);
+      throw again;
+    } finally {
+      repair = active;
+    }
+  };
+
+  function transact<T>(work: () => T): T {
+    self.prepare("begin immediate").run();
+    try {
+      for (const witness of witnesses) witness.begun?.();
+      const result = work();
+      self.prepare("commit").run();
+      return result;
+    } catch (error) {
+      for (const witness of witnesses) witness.rolledBack?.();
+      // A full disk makes SQLite roll back by itself.
+      if (database.isTransaction) self.exec("rollback");
+      throw error;
+    }
+  }
 
   const self: Database = {
     path,
@@ -74,6 +116,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       const statement = wrap(
         path,
         guarded(path, () => database.prepare(sql)),
+        recover,
       );
       statements.set(sql, statement);
       return statement;
@@ -83,23 +126,20 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       return Number(Object.values(row)[0] ?? 0);
     },
     transaction(work) {
-      self.prepare("begin immediate").run();
       let result: ReturnType<typeof work>;
       try {
-        for (const witness of witnesses) witness.begun?.();
-        result = work();
-        self.prepare("commit").run();
+        result = transact(work);
       } catch (error) {
-        for (const witness of witnesses) witness.rolledBack?.();
-        // A full disk makes SQLite roll back by itself.
-        if (database.isTransaction) self.exec("rollback");
-        throw error;
+        result = recover(error, () => transact(work));
       }
       transactions += 1;
       for (const witness of witnesses) witness.committed?.();
       return result;
     },
     watch: (witness) => void witnesses.push(witness),
+    repairWith: (means) => {
+      repair = means;
+    },
     changes() {
       // SQLite counts what others do, and leaves out what we do.
       const others = self.number("pragma data_version");
@@ -119,28 +159,47 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   return self;
 }
 
-function wrap(path: string, statement: StatementSync): Statement {
+type Recover = <T>(error: unknown, work: () => T) => T;
+
+function wrap(path: string, statement: StatementSync, recover: Recover): Statement {
+  // Called for each row: without a function to be guarded, which would be made anew each time.
+  function after<T>(error: unknown, work: () => T): T {
+    return recover(meaning(path, error), () => guarded(path, work));
+  }
   return {
-    // Called for each row: without a function to be guarded, which would be made anew each time.
     run(...values) {
       try {
         return Number(statement.run(...values).changes);
       } catch (error) {
-        throw meaning(path, error);
+        return after(error, () => Number(statement.run(...values).changes));
       }
     },
     insert(...values) {
       try {
-        const { changes, lastInsertRowid } = statement.run(...values);
-        return changes === 0 ? null : Number(lastInsertRowid);
+        return rowOf(statement.run(...values));
       } catch (error) {
-        throw meaning(path, error);
+        return after(error, () => rowOf(statement.run(...values)));
       }
     },
-    get: <Row>(...values: readonly Bindable[]) =>
-      guarded(path, () => statement.get(...values)) as Row | undefined,
-    all: <Row>(...values: readonly Bindable[]) => guarded(path, () => statement.all(...values)) as Row[],
+    get<Row>(...values: readonly Bindable[]) {
+      try {
+        return statement.get(...values) as Row | undefined;
+      } catch (error) {
+        return after(error, () => statement.get(...values) as Row | undefined);
+      }
+    },
+    all<Row>(...values: readonly Bindable[]) {
+      try {
+        return statement.all(...values) as Row[];
+      } catch (error) {
+        return after(error, () => statement.all(...values) as Row[]);
+      }
+    },
   };
+}
+
+function rowOf({ changes, lastInsertRowid }: StatementResultingChanges): number | null {
+  return changes === 0 ? null : Number(lastInsertRowid);
 }
 
 function guarded<T>(path: string, work: () => T): T {
@@ -165,6 +224,11 @@ const CODE = {
 
 /** The file is not a database, or is one no longer. */
 export class Damaged extends ConfigError {}
+
+/** SQLite did not understand our SQL. With a file of ours that means that its header or its schema is damaged. */
+export function isSqlError(error: unknown): boolean {
+  return primaryCode(error) === 1;
+}
 
 /** Another process holds the file. */
 export class Busy extends Retryable {}
@@ -201,7 +265,7 @@ function meaning(path: string, error: unknown): unknown {
     case CODE.notADatabase:
       return new Damaged(`${path} is damaged (${detail}).`, {
         ...cause,
-        hint: "Restart the worker: it sets the file aside and begins with a fresh one.",
+        hint: "A worker that uses it repairs its indexes, or sets it aside and sends what was not delivered from a fresh one.",
       });
     default:
       return error;

@@ -36,6 +36,8 @@ export interface Store {
   readonly quotaMemory: QuotaMemory;
   /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
+  /** Aborts when the state is found damaged and cannot be repaired while it is open: close it and open it again. */
+  readonly damaged?: AbortSignal;
   close(): Promise<void>;
 }
 
@@ -84,6 +86,10 @@ export interface StoreDescription {
   readonly schemaVersion: number;
   /** Where a damaged state file was put at opening; absent when it was sound. */
   readonly setAside?: string;
+  /** The same for people, with what was taken over and what was lost. */
+  readonly takenOver?: string;
+  /** For people: that the write-ahead log was missing at opening; absent when it was there. */
+  readonly lostLog?: string;
   /** What this state was copied from, where the original may be in use as well; absent where it is no copy. */
   readonly copy?: SeenCopy;
   /** Rows that were not what had been written and are kept apart since; empty when all was sound. */

@@ -80,7 +80,7 @@ test("a state whose file is lost beside its write-ahead log is told in the statu
   await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(2 * active);
   const status = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
   expect(status.notices).toContainEqual(
-    expect.stringMatching(/^The state file was damaged and set aside as .*plenum\.db\.damaged-/),
+    expect.stringMatching(/^The state file was damaged\. It was set aside as .*plenum\.db\.damaged-/),
   );
   const checked = await place.plenum("state", "check", "--json");
   const [aside] = (JSON.parse(checked.stdout) as { readonly filesSetAside: readonly string[] }).filesSetAside;

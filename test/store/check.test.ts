@@ -29,7 +29,7 @@ describe("a check of the state", () => {
     const report = checkState(folder);
     expect(isWhole(report)).toBe(true);
     expect(report).toMatchObject({ trouble: [], setAside: [], filesSetAside: [] });
-    expect(report.tables).toContainEqual({ table: "document", rows: 21, damaged: 0 });
+    expect(report.tables).toContainEqual({ table: "document", rows: 22, damaged: 0 });
     expect(readFileSync(file)).toEqual(before);
     const worker = await openStore({ folder, clock: CLOCK });
     expect(checkState(folder).tables).toEqual(report.tables);

@@ -194,7 +194,7 @@ describe("damage", () => {
     ],
     ["pages overwritten in the middle", () => spoil(PAGE_BYTES * 2)],
     ["the header overwritten", () => spoil(0)],
-  ])("%s: set aside whole, said, and a fresh file begun", async (_, damage) => {
+  ])("%s: set aside whole, said, and what can be read of it taken into a fresh file", async (_, damage) => {
     await withStore((store) =>
       store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }),
     );
@@ -202,16 +202,20 @@ describe("damage", () => {
     writeFileSync(`${file}-wal`, "what a kill left");
     const spoiled = readFileSync(file);
     const aside = await withStore(async (store) => {
-      expect(await store.outbox.latest(5)).toEqual([]);
-      await store.commit({ events: [valueEvent(1)] });
-      return (await store.describe()).setAside;
+      const ids = (await store.outbox.latest(1_000)).map(({ event }) => event.id);
+      const written = new Set(Array.from({ length: 500 }, (_each, n) => valueEvent(n).id));
+      expect(ids.filter((id) => !written.has(id))).toEqual([]);
+      const { setAside, takenOver } = await store.describe();
+      expect(takenOver).toContain(`${ids.length} events that a sink had not got were taken over`);
+      await store.commit({ events: [valueEvent(1_000)] });
+      return setAside;
     });
     expect(aside).toMatch(/plenum\.db\.damaged-\d{4}-/);
     expect(readFileSync(aside ?? "")).toEqual(spoiled);
     expect(readFileSync(`${aside}-wal`, "utf8")).toBe("what a kill left");
     await withStore(async (store) => {
       expect(await store.describe()).not.toHaveProperty("setAside");
-      expect(await store.outbox.latest(5)).toHaveLength(1);
+      expect((await store.outbox.latest(1))[0]?.event.id).toBe(valueEvent(1_000).id);
     });
   });
 
@@ -254,6 +258,48 @@ describe("a state whose file is lost", () => {
     await withStore(async () => {});
     writeFileSync(file, "");
     await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("setAside"));
+  });
+});
+
+describe("a write-ahead log that is missing at a start", () => {
+  /** The files as a kill leaves them, after a commit that is in the log only. */
+  async function killed(): Promise<void> {
+    const store = await open();
+    await store.outbox.register("a", "beginning");
+    await store.commit({ events: [valueEvent(1)] });
+    const left = ["", "-wal"].map((side) => [file + side, readFileSync(file + side)] as const);
+    await store.close();
+    for (const [name, bytes] of left) writeFileSync(name, bytes);
+  }
+
+  const lostLog = () =>
+    withStore(async (store) => {
+      await store.outbox.register("a", "beginning");
+      await store.commit({ events: [valueEvent(2)] });
+      const { counted } = await store.outbox.next("a", 1);
+      return { lostLog: (await store.describe()).lostLog, epoch: counted?.epoch };
+    });
+
+  test.each([
+    ["deleted", () => rmSync(`${file}-wal`)],
+    ["empty", () => writeFileSync(`${file}-wal`, "")],
+    ["unreadable", () => writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0, 8, 24))],
+  ])("%s: said in the status, and every sink counts anew", async (_, lose) => {
+    await killed();
+    const before = await lostLog();
+    await killed();
+    lose();
+    const after = await lostLog();
+    expect(before.lostLog).toBeUndefined();
+    expect(after.lostLog).toMatch(/write-ahead log \(plenum\.db-wal\) is missing or cannot be read/);
+    expect(after.epoch).not.toBe(before.epoch);
+    expect((await lostLog()).lostLog, "once").toBeUndefined();
+  });
+
+  test("is none after a clean end", async () => {
+    await withStore((store) => store.commit({ events: [valueEvent(1)] }));
+    expect(existsSync(`${file}-wal`)).toBe(false);
+    expect((await lostLog()).lostLog).toBeUndefined();
   });
 });
 

@@ -9,7 +9,7 @@ import { createLog, type Log } from "../../log.ts";
 import type { MemberOptions } from "../../member.ts";
 import { createRecentLines } from "../../recent-lines.ts";
 import { rest } from "../../waiting.ts";
-import { createWorker, type Worker } from "../../worker.ts";
+import { createWorker, type Worker, type WorkerOptions } from "../../worker.ts";
 import type { CliContext } from "../shell/context.ts";
 import { takeStandardError } from "../shell/log-stream.ts";
 import { leavePointer } from "../shell/pointer.ts";
@@ -68,21 +68,35 @@ export function define(command: Command, context: CliContext): void {
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
-      const worker = await createWorker(running);
-      if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
-      const [latest] = await worker.store.outbox.latest(1);
-      pointFrom(running, false);
-      await worker.start();
-      const status = worker.statusUrl();
-      log.info({ status }, "Plenum is running");
-      const over = new AbortController();
-      const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
-      await aborted(context.signal);
-      people?.say("Stopping.");
-      over.abort();
-      await told;
-      await worker.stop(STOP_WITHIN_MS);
+      // A state that is damaged while it is open is replaced at a start.
+      let isArming = running.armWriting;
+      while (await runWorker({ ...running, armWriting: isArming }, people, context.signal)) isArming = false;
     });
+}
+
+/** Runs a worker until the signal aborts, or its state is damaged: true, and it is to be built again. */
+async function runWorker(
+  options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
+  people: Happenings | null,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { log } = options;
+  const worker = await createWorker(options);
+  if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
+  const [latest] = await worker.store.outbox.latest(1);
+  pointFrom(options, false);
+  await worker.start();
+  const status = worker.statusUrl();
+  log.info({ status }, "Plenum is running");
+  const over = new AbortController();
+  const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
+  const { damaged } = worker.store;
+  await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
+  people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
+  over.abort();
+  await told;
+  await worker.stop(STOP_WITHIN_MS);
+  return !signal.aborted;
 }
 
 interface RunOptions {

@@ -1,0 +1,204 @@
+import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { isDeepStrictEqual } from "node:util";
+import { pino } from "pino";
+import { sentence } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import type { Log } from "#src/log.ts";
+import { openStore } from "#src/store/open.ts";
+import { Damaged } from "#src/store/sqlite.ts";
+import type { Store } from "#src/store/store.ts";
+import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { CLOCK, furnish } from "../furnished-state.ts";
+
+/**
+ * One flipped byte anywhere in a state file, and then what a worker does with it: every sink takes what is offered and
+ * what is committed afterwards, nothing is delivered that was not committed, and what is missing has been counted.
+ */
+export interface Flips {
+  readonly flips: number;
+  /** How often the file was set aside, its indexes were rebuilt, and a row was taken out of it. */
+  readonly replaced: number;
+  readonly reindexed: number;
+  readonly quarantined: number;
+  /** What was not as promised, a sentence each. */
+  readonly broken: readonly string[];
+}
+
+interface State {
+  readonly file: string;
+  readonly events: ReadonlyMap<string, Event>;
+  readonly outstanding: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+const MORE_EVENTS = 400;
+const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 };
+
+/** A state whose tables and indexes have several levels, with free pages. */
+async function fill(folder: string): Promise<State> {
+  const was = await furnish(folder);
+  const store = await openStore({ folder, clock: CLOCK });
+  const more = Array.from({ length: MORE_EVENTS }, (_, n) => valueEvent(1_000 + n));
+  for (let at = 0; at < more.length; at += 50) await store.commit({ events: more.slice(at, at + 50) });
+  const keys = Array.from({ length: 60 }, (_, n) => `large ${n}`);
+  await store.commit({ documents: [{ set: "large", put: keys.map((key) => [key, key.repeat(150)]) }] });
+  await store.commit({ documents: [{ set: "large", remove: keys }] });
+  await store.close();
+  const ids = more.map(({ id }) => id);
+  return {
+    file: join(folder, "plenum.db"),
+    events: new Map([...was.events, ...more.map((event) => [event.id, event] as const)]),
+    outstanding: new Map([...was.outstanding].map(([sink, before]) => [sink, new Set([...before, ...ids])])),
+  };
+}
+
+/** Counts what the store says of damage. */
+function listening(totals: { replaced: number; reindexed: number; quarantined: number }): Log {
+  return pino(
+    { base: null },
+    {
+      write(line) {
+        if (line.includes("The state file was damaged")) totals.replaced += 1;
+        if (line.includes("were rebuilt")) totals.reindexed += 1;
+        if (line.includes("Damaged rows of the state")) totals.quarantined += 1;
+      },
+    },
+  );
+}
+
+/** What a page is for, so that no kind is left out because there are few of it. */
+type Region = "header" | "table" | "index" | "free" | "other";
+
+function regions(file: string): ReadonlyMap<Region, readonly number[]> {
+  const bytes = readFileSync(file);
+  const pageBytes = bytes.readUInt16BE(16);
+  const database = new DatabaseSync(file, { readOnly: true });
+  const used = database.prepare("select pageno, name from dbstat").all();
+  database.close();
+  const indexes = new Set(
+    used.filter(({ name }) => /autoindex|_by_/.test(String(name))).map(({ pageno }) => Number(pageno)),
+  );
+  const tables = new Set(used.map(({ pageno }) => Number(pageno)).filter((page) => !indexes.has(page)));
+  const found = new Map<Region, number[]>([["header", [0]]]);
+  for (let page = 1; page <= bytes.length / pageBytes; page += 1) {
+    const map =
+      2 + Math.floor((page - 2) / (Math.floor(pageBytes / 5) + 1)) * (Math.floor(pageBytes / 5) + 1);
+    const region = indexes.has(page) ? "index" : tables.has(page) ? "table" : map === page ? "other" : "free";
+    found.set(region, [...(found.get(region) ?? []), (page - 1) * pageBytes]);
+  }
+  return found;
+}
+
+/** Flips one byte; of a header not that of the schema's version, which reads as a newer program and is refused. */
+function flip(file: string, places: ReadonlyMap<Region, readonly number[]>, n: number, random: SeededRandom) {
+  const kinds = [...places.keys()];
+  const region = kinds[n % kinds.length] ?? "header";
+  const pages = places.get(region) ?? [0];
+  const bytes = readFileSync(file);
+  const pageBytes = bytes.readUInt16BE(16);
+  let at: number;
+  do {
+    at = (pages[random.below(pages.length)] ?? 0) + random.below(region === "header" ? 100 : pageBytes);
+  } while (at === 63);
+  const before = bytes[at] ?? 0;
+  bytes[at] = before ^ (1 + random.below(255));
+  writeFileSync(file, bytes);
+  return `byte ${at} (${region}, page ${Math.floor(at / pageBytes) + 1}) from ${before} to ${bytes[at]}`;
+}
+
+/** Opens the state and uses it as the worker does: closed and opened again when it is damaged beyond its indexes. */
+async function used<T>(folder: string, log: Log, use: (store: Store) => Promise<T>): Promise<T> {
+  for (let attempts = 3; ; attempts -= 1) {
+    const store = await openStore({ folder, clock: CLOCK, log });
+    try {
+      return await use(store);
+    } catch (error) {
+      if (!(error instanceof Damaged) || store.damaged?.aborted !== true || attempts === 0) throw error;
+    } finally {
+      await store.close().catch(() => undefined);
+    }
+  }
+}
+
+async function judge(folder: string, state: State, n: number, log: Log): Promise<string[]> {
+  const broken: string[] = [];
+  const fresh = [0, 1, 2].map((k) => valueEvent(100_000 + 10 * n + k));
+  const known = new Map([...state.events, ...fresh.map((event) => [event.id, event] as const)]);
+  const got = new Map<string, Set<string>>([...state.outstanding.keys()].map((sink) => [sink, new Set()]));
+  let counted = 0;
+
+  async function deliver(store: Store): Promise<void> {
+    for (const [sink, ids] of got) {
+      await store.outbox.register(sink, "now");
+      for (;;) {
+        const { again, events } = await store.outbox.next(sink, 50);
+        const last = events.at(-1);
+        if (last === undefined) break;
+        for (const { event } of events) {
+          if (event.type !== "delivery-gap" && !isDeepStrictEqual(event, known.get(event.id)))
+            broken.push(`${sink} got ${event.id}, which was not committed so`);
+          ids.add(event.id);
+        }
+        await store.outbox.settle(sink, { again, through: last.position, rejected: [] });
+      }
+    }
+  }
+
+  for (const event of fresh) {
+    await used(folder, log, async (store) => {
+      await deliver(store);
+      await store.commit({ events: [event] });
+      await store.outbox.prune(BOUNDS);
+      await deliver(store);
+      await store.outbox.latest(1_000);
+      const { damaged, takenOver } = await store.describe();
+      const rows = damaged.reduce((sum, each) => sum + each.rows, 0);
+      const lost = (takenOver?.match(/(?:are|,|and) (\d+) (?:events of|dead|marks)/g) ?? [])
+        .map((text) => Number(/\d+/.exec(text)?.[0]))
+        .reduce((sum, each) => sum + each, 0);
+      const letters = (await store.outbox.deadLetters(undefined, 1_000)).filter(
+        (letter) => letter.event === null,
+      );
+      counted = Math.max(counted, rows + lost + letters.length);
+    });
+  }
+  for (const [sink, outstanding] of state.outstanding) {
+    const ids = got.get(sink) ?? new Set();
+    for (const { id } of fresh)
+      if (!ids.has(id)) broken.push(`${sink} did not get ${id}, committed afterwards`);
+    const missing = [...outstanding].filter((id) => !ids.has(id));
+    if (missing.length > counted)
+      broken.push(`${sink} did not get ${missing.length} events, ${counted} were counted: ${missing[0]}`);
+  }
+  return broken;
+}
+
+export async function flipBytes(flips: number, seed: number): Promise<Flips> {
+  const random = seededRandom(seed);
+  const base = temporaryFolder();
+  const totals = { replaced: 0, reindexed: 0, quarantined: 0 };
+  const log = listening(totals);
+  const broken: string[] = [];
+  try {
+    const state = await fill(join(base, "template"));
+    const places = regions(state.file);
+    for (let n = 0; n < flips; n += 1) {
+      const folder = join(base, "flipped");
+      mkdirSync(folder, { mode: 0o700 });
+      copyFileSync(state.file, join(folder, "plenum.db"));
+      const what = flip(join(folder, "plenum.db"), places, n, random);
+      try {
+        for (const sentence of await judge(folder, state, n, log)) broken.push(`${n} ${what}: ${sentence}`);
+      } catch (error) {
+        broken.push(`${what}: ${sentence(error)}`);
+      }
+      rmSync(folder, { recursive: true });
+    }
+  } finally {
+    rmSync(base, { recursive: true });
+  }
+  return { flips, ...totals, broken };
+}
