@@ -36,6 +36,14 @@ export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions)
     options.folding.gatewayBack(book, source, one.data.gateway.id, back);
     return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
   }
+  if (one.type === "gateway-offline" && one.data.wholeSite) {
+    const { id } = one.data.gateway;
+    if (at.again && !options.isAway(source, id)) return [];
+    const before = new Map(book);
+    const away = { siteId: Number(event.siteid), position: at.position };
+    options.folding.gatewayAway(book, source, id, away);
+    return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
+  }
   if (!isAboutAlarm(one)) return [];
   const key = incidentKey(source, "alarm", one.data.episode);
   const held = book.get(key);

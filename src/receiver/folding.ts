@@ -5,8 +5,17 @@ import { type Book, type HeldIncident, isOver, keyOf, membersOf } from "./held.t
 export interface Folding {
   /** Puts an alarm that is to be told into what explains it, or into the storm that it is part of. */
   place(book: Book, key: string, behindGateway: string | null): void;
-  /** A gateway is back: what is still active behind it stands by itself from now on. */
+  /** The only gateway of a site is away: what was not told yet is told as behind it. */
+  gatewayAway(
+    book: Book,
+    source: string,
+    gatewayId: string,
+    at: { readonly siteId: number; readonly position: number },
+  ): void;
+  /** A gateway is back: what is active behind it for three minutes more stands by itself then. */
   gatewayBack(book: Book, source: string, gatewayId: string, at: GatewayBack): void;
+  /** Ends the absences whose gateway has been back for long enough. */
+  settle(book: Book, keys: readonly string[], nowMs: number): void;
   /** Brings the incident that something is folded into up to date after one of its members changed. */
   refresh(book: Book, key: string, changeId: string, nowMs: number): void;
 }
@@ -18,6 +27,9 @@ interface GatewayBack {
   readonly changeId: string;
   readonly nowMs: number;
 }
+
+/** Alarms that a gateway explained end with it when they end so soon after it is back, in milliseconds. */
+const SETTLE_MS = 180_000;
 
 export function createFolding(
   { gateway, storm }: ReceiverConfig["fold"],
@@ -37,7 +49,10 @@ export function createFolding(
       book,
       (held) => held.kind === "gateway" && held.source === alarm.source && held.gateway?.id === id,
     );
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      goesOn(book, known, alarm.through);
+      return known;
+    }
     const group: HeldIncident = {
       ...asGroup(alarm),
       kind: "gateway",
@@ -80,6 +95,26 @@ export function createFolding(
     return begin(book, group);
   }
 
+  /** It is away again before its alarms have ended; its return before that position says nothing any more. */
+  function goesOn(book: Book, key: string, position: number): void {
+    const { settling, ...held } = book.get(key) as HeldIncident;
+    if (settling !== undefined) book.set(key, { ...held, through: Math.max(held.through, position) });
+  }
+
+  function end(
+    book: Book,
+    key: string,
+    { time, changeId }: Pick<GatewayBack, "time" | "changeId">,
+    nowMs: number,
+  ): void {
+    update(book, key, { status: "resolved", change: "resolved", endedAt: time, changeId, changedMs: nowMs });
+    for (const member of membersOf(book, key)) {
+      if (isOver(member)) continue;
+      update(book, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
+      folding.place(book, keyOf(member), null);
+    }
+  }
+
   const folding: Folding = {
     place(book, key, behindGateway) {
       const alarm = book.get(key);
@@ -101,19 +136,35 @@ export function createFolding(
           held.gateway?.id === gatewayId &&
           held.through < position,
       );
-      if (key === undefined) return;
-      const ended = {
-        status: "resolved",
-        change: "resolved",
-        endedAt: time,
-        changeId,
-        changedMs: nowMs,
-      } as const;
-      update(book, key, ended);
-      for (const member of membersOf(book, key)) {
-        if (isOver(member)) continue;
-        update(book, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
-        folding.place(book, keyOf(member), null);
+      const group = book.get(key ?? "");
+      if (key === undefined || group === undefined || group.settling !== undefined) return;
+      const wasTold = group.told !== null || group.openingMs !== null;
+      if (!wasTold || membersOf(book, key).every(isOver)) end(book, key, { time, changeId }, nowMs);
+      else update(book, key, { settling: { untilMs: nowMs + SETTLE_MS, time, changeId } });
+    },
+
+    gatewayAway(book, source, gatewayId, { siteId, position }) {
+      const away = openOf(
+        book,
+        ({ gateway, kind, ...held }) =>
+          kind === "gateway" && held.source === source && gateway?.id === gatewayId,
+      );
+      if (away !== undefined) goesOn(book, away, position);
+      for (const [key, held] of [...book]) {
+        const isHere = held.kind === "alarm" && held.source === source && held.site?.id === siteId;
+        if (isHere && held.into === null && !isOver(held)) folding.place(book, key, gatewayId);
+      }
+    },
+
+    settle(book, keys, nowMs) {
+      for (const key of keys) {
+        const held = book.get(key);
+        const settling = held?.settling;
+        if (held === undefined || settling === undefined || isOver(held)) continue;
+        const { untilMs } = settling;
+        // A clock that was set back makes nobody wait longer.
+        const isDue = nowMs >= untilMs || untilMs - nowMs > SETTLE_MS;
+        if (isDue || membersOf(book, key).every(isOver)) end(book, key, settling, nowMs);
       }
     },
 

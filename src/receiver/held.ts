@@ -38,6 +38,11 @@ export interface HeldIncident {
   readonly changedMs: number;
   /** Since when its `hold` is counted; of a list that of the alarm which it began with. */
   readonly holdFromMs: number;
+  /**
+   * Of a gateway that is back while alarms behind it are active: until when they may end with it, milliseconds since 1970,
+   * and when it came back, UTC, by which event. Absent otherwise.
+   */
+  readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
   /** Position in the log of the last event that counted for it. */
   readonly through: number;
   /**

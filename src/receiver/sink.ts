@@ -351,6 +351,15 @@ export function createReceiverSink(
     await take(next, all);
   }
 
+  /** Ends the absences whose gateway has been back for long enough, or whose alarms have all ended. */
+  async function settleGateways(all: Book): Promise<void> {
+    const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
+    if (settling.length === 0) return;
+    const next = new Map(all);
+    folding.settle(next, settling, onwardMs());
+    await take(next, all);
+  }
+
   /** A silence that begins, ends or is new, and a clock that was set, change when incidents are sent. */
   async function agree(): Promise<void> {
     const isNew = timing.agree(await picture.silences());
@@ -380,6 +389,7 @@ export function createReceiverSink(
     async tick(signal) {
       await agree();
       await lookAtGateways(await open());
+      await settleGateways(await open());
       await send(signal);
       // An event that is in no place of the log cannot be a dead letter; the log has a line on it.
       const refused = refusals.filter(({ position }) => position > 0);
@@ -394,7 +404,7 @@ export function createReceiverSink(
 }
 
 function concernsIncidents(type: string): boolean {
-  return type.startsWith("alarm-") || type === "gateway-online";
+  return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 }
 
 /** The engine's deadline ended the call, as opposed to a stop. */
@@ -403,7 +413,7 @@ function isTooLate({ aborted, reason }: AbortSignal): boolean {
 }
 
 function mayFold(event: Event): boolean {
-  return (event.data as Partial<AlarmFact>).behindGateway != null;
+  return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
 /** What has become of the alarms of a batch that was delivered before. */

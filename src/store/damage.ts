@@ -31,7 +31,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     const kept = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
-         select ?, '${table}', ${part}, cast(${key} as text), coalesce(cast(${body} as blob), x'') from ${table}
+         select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${body} as blob), x'') from ${table}
          where (${where}) and ${unsound(table)}`,
       )
       .run(clock.now(), ...values);

@@ -27,6 +27,7 @@ export function createLostSites(options: {
   readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
   readonly holding: Pick<Holding, "get">;
   readonly clock: Clock;
+  readonly random?: (() => number) | undefined;
   readonly log: Pick<Log, "info" | "warn">;
 }): LostSites {
   const { source, availability, outage, scope, holding, clock, log } = options;
@@ -70,6 +71,7 @@ export function createLostSites(options: {
       loop({
         clock,
         signal,
+        ...(options.random && { random: options.random }),
         bell: scope.changes,
         async turn() {
           // While the service is away the first that is told is that it is back.

@@ -20,6 +20,10 @@ export interface PollParts {
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
   /** Sites whose list of tags was read to its end since the start, whatever came of it. */
   readonly listedSites: Set<number>;
+  /** The gateway of a site that has only one, while it is known to be offline. */
+  offlineGatewayOf(siteId: number): string | null;
+  /** Reads the gateways of sites with new alarms first, where their only gateway may explain them; null where none may. */
+  beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
   /** Commits what a job found, as src/sync/availability.ts says; `returning` marks the pass after an outage. */
   commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }

@@ -156,6 +156,8 @@ export interface HeldValue {
   readonly typeDoubt?: TypeDoubt;
   /** What the live reads told last; it differs from this reading where only changes are told. Absent before the first. */
   readonly told?: ToldReading | "this";
+  /** The offline gateway that explains a null; absent where none does. */
+  readonly behindGateway?: string;
 }
 
 export type TypeDoubt = "changed" | "unit";
@@ -167,6 +169,7 @@ export interface GoodReading {
 
 export interface ToldReading extends GoodReading {
   readonly quality: Quality;
+  readonly behindGateway?: string;
 }
 
 /** The last reading of a tag that was no null; null when there was none. */
@@ -175,8 +178,16 @@ export function lastGoodOf({ lastGood, time, value }: HeldValue): GoodReading | 
 }
 
 /** What was told of a tag last; undefined before the first time. */
-export function lastToldOf({ quality, time, told, value }: HeldValue): ToldReading | undefined {
-  return told === "this" ? { value, quality, time } : told;
+export function lastToldOf({
+  behindGateway,
+  quality,
+  time,
+  told,
+  value,
+}: HeldValue): ToldReading | undefined {
+  return told === "this"
+    ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) }
+    : told;
 }
 
 /**

@@ -15,7 +15,7 @@ import type { SyncConfig } from "./config.ts";
 import { createFirstInventory, type FirstInventory } from "./first-inventory.ts";
 import type { Follower } from "./follower.ts";
 import { createHolding, withHeld } from "./holding.ts";
-import { hasOffline } from "./inventory/behind-gateway.ts";
+import { hasOffline, hasOnlyOneOnline } from "./inventory/behind-gateway.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
 import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
@@ -130,6 +130,8 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       },
     },
     listedSites,
+    offlineGatewayOf: (siteId) => offline.of(siteId),
+    beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
   const alone = oneAtATime();
@@ -162,6 +164,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       followedSites(partsFor(config)).includes(siteId),
     isExplained: (siteId) => offline.of(siteId) !== null,
     hasOffline: (siteId) => hasOffline(gatewaysHeld(), siteId),
+    hasOnlyOneOnline: (siteId) => hasOnlyOneOnline(gatewaysHeld(), siteId),
     clock,
     log,
   });
@@ -216,6 +219,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         scope,
         lostSites: createLostSites({
           source: source.name,
+          random,
           availability,
           outage,
           scope,

@@ -98,6 +98,7 @@ describe("the list of a gateway's alarms", () => {
       ["other", 1],
     ]);
     await trial.offer(gatewayOnline(5));
+    await trial.pass(3 * MINUTE);
     expect(trial.board.notes.map(({ told, isOpen }) => [told.source, told.kind, isOpen])).toEqual([
       ["main", "gateway", false],
       ["other", "gateway", true],

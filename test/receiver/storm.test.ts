@@ -3,7 +3,7 @@ import { addSilence, endSilence } from "#src/silence/silence.ts";
 import { documentSet } from "#src/store/store.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
-import { alarm, gatewayOnline, receiving, START } from "./trial.ts";
+import { alarm, gatewayOffline, gatewayOnline, receiving, START } from "./trial.ts";
 
 const MINUTE = 60_000;
 const titles = (trial: ReturnType<typeof receiving>) =>
@@ -50,12 +50,37 @@ describe("alarms behind a gateway that is offline", () => {
     await trial.offer(behind(1).raised(), behind(2).raised());
     await trial.offer(behind(1).resolved(3));
     await trial.offer(gatewayOnline(5));
+    await trial.pass(2 * MINUTE);
+    expect(titles(trial), "most end with the next polls").toEqual([
+      expect.stringMatching(/^open: Gateway Basement gateway/),
+    ]);
+    await trial.pass(MINUTE);
     expect(titles(trial)).toEqual([
       expect.stringMatching(/^closed: Gateway Basement gateway/),
       "open: Alarm 2, Building 1",
     ]);
     await trial.offer(behind(2).resolved(8));
     expect(titles(trial)[1]).toMatch(/^closed/);
+  });
+
+  test("are not told by themselves when they end within three minutes of its return", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised());
+    await trial.offer(gatewayOnline(5));
+    await trial.pass(2 * MINUTE);
+    await trial.offer(behind(1).resolved(7));
+    await trial.pass(10 * MINUTE);
+    expect(titles(trial)).toEqual([expect.stringMatching(/^closed: Gateway/)]);
+  });
+
+  test("that wait for their hold are told as behind it, when it is the only gateway of the site", async () => {
+    const trial = receiving(noticeBoard("findable"), { hold: "2m" });
+    await named(trial, false);
+    await trial.offer(alarm(1).raised(), alarm(2).raised());
+    await trial.offer(gatewayOffline());
+    await trial.pass(5 * MINUTE);
+    expect(titles(trial)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
   });
 
   test("also where the event of its return never comes", async () => {
@@ -65,7 +90,7 @@ describe("alarms behind a gateway that is offline", () => {
     await trial.pass(5 * MINUTE);
     expect(titles(trial)).toHaveLength(1);
     await named(trial, true);
-    await trial.pass(2 * MINUTE);
+    await trial.pass(5 * MINUTE);
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
@@ -93,6 +118,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(trial.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
     expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
     await trial.offer(gatewayOnline(12), one.resolved(14));
+    await trial.pass(MINUTE);
     expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
@@ -123,14 +149,13 @@ describe("alarms behind a gateway that is offline", () => {
     const batch = [gatewayOnline(5), behind(2).raised()];
     await trial.offer(...batch);
     const before = titles(trial);
-    expect(before).toEqual([
-      expect.stringMatching(/^closed: Gateway/),
-      "open: Alarm 1, Building 1",
+    expect(before, "it is away again while its alarms go on").toEqual([
       expect.stringMatching(/^open: Gateway/),
     ]);
     await trial.offerAgain(batch);
     await trial.replay(batch);
-    expect(titles(trial)).toEqual(before);
+    await trial.pass(5 * MINUTE);
+    expect(titles(trial)).toEqual([expect.stringMatching(/^open: Gateway .* 2 of 2/)]);
   });
 
   test("stand by themselves in a replay when the gateway is back by now", async () => {
@@ -243,6 +268,7 @@ describe("a storm", () => {
     await trial.offer(...all.map((one) => one.raised()));
     await trial.pass(10 * MINUTE);
     await trial.offer(gatewayOnline(10));
+    await trial.pass(3 * MINUTE);
     expect(titles(trial).filter((title) => title.startsWith("open"))).toHaveLength(6);
     expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
   });

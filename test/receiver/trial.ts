@@ -160,6 +160,11 @@ export function alarm(
   };
 }
 
+/** The only gateway of site 1 went offline at the start. */
+export function gatewayOffline(): Event {
+  return { ...gatewayOnline(0), type: "gateway-offline", id: "gateway-offline.1" };
+}
+
 export function gatewayOnline(minutes: number, id = GATEWAY.id): Event {
   return makeEvent({
     type: "gateway-online",

@@ -41,6 +41,20 @@ describe("what is held of a reading", () => {
     expect(held.map(({ nulls }) => nulls)).toEqual([1, undefined, 1, 2, undefined]);
   });
 
+  test("a null that a gateway comes to explain, or explains no more, is told although only changes are", () => {
+    const readClass = ReadClass.parse({ name: "all", every: "3s", on_change: true });
+    const watched = { tag, siteId: 1, systemIds: [], readClass };
+    let held: HeldValue | undefined;
+    const told = [null, null, "7", "7", null].map((behindGateway, n) => {
+      const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
+      const type = judgeType(tag.unit, held, null);
+      const next = tell(watched, null, held, reply, type, { ...context, behindGateway });
+      held = JSON.parse(JSON.stringify(next.held)) as HeldValue;
+      return next.event?.data.behindGateway;
+    });
+    expect(told).toEqual([null, undefined, "7", undefined, null]);
+  });
+
   test("says what was told last where only changes are told", () => {
     const told = heldAfter([20, 20, 21], true).map(lastToldOf);
     expect(told).toEqual([

@@ -146,6 +146,7 @@ export function createAlarmPoll(
       behindGateway: behindGateway(
         holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
         holding.get<Held<Host>>(documentSet("host", source.name)),
+        parts.offlineGatewayOf,
       ),
       vanishAfterMisses: settings.vanish_after_misses,
       isKnownSite: (siteId) => (sites.get(String(siteId))?.activeSince ?? null) !== null,
@@ -169,6 +170,8 @@ export function createAlarmPoll(
         return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
       });
       if (listed.length === 0) return;
+      const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
+      if (gateways !== null) await gateways;
       const known = new Map(listed.flatMap(({ id }) => [...entryOf(held(), id)]));
       const shows = { listed, coverage: () => "moving" as const, found: [], searched: new Set<string>() };
       const steps = diffAlarms(known, { ...shows, scope: null }, diffOptions(isoUtc(clock.now())));
@@ -254,6 +257,8 @@ export function createAlarmPoll(
 
     // Of several pages that were read once, an absence that nothing explains says nothing yet.
     const unconfirmed = seen.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
+    const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
+    if (gateways !== null) await gateways;
     const compared = diffAlarms(
       held(),
       {
@@ -301,6 +306,18 @@ export function createAlarmPoll(
       ...[interval.remark(pages)].filter((remark) => remark !== null),
     ];
     return outcomeOf(new Map([...ends.failures, ...asked.failures, ...seen.failures]), seen.reasons, remarks);
+  }
+
+  /** Sites that were followed before and list an alarm that was not active. */
+  function sitesWithNews(listed: readonly Alarm[]): readonly number[] {
+    const sites = holding.get<HeldAlarmSite>(siteSet);
+    const fresh = listed.filter(({ id, site }) => {
+      const known = held().get(id);
+      return (
+        (known === undefined || !isOpen(known)) && (sites.get(String(site.id))?.activeSince ?? null) !== null
+      );
+    });
+    return [...new Set(fresh.map(({ site }) => site.id))];
   }
 
   /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */

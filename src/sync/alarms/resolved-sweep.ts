@@ -82,6 +82,7 @@ export function createResolvedSweep(
       behindGateway: behindGateway(
         holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
         holding.get<Held<Host>>(documentSet("host", source.name)),
+        parts.offlineGatewayOf,
       ),
       fromMs: fromMs ?? firstFromMs(next) - settings.resolved_overlap,
       isHistory: (alarm) => isHistory(alarm, known !== undefined),

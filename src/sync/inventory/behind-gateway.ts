@@ -2,9 +2,10 @@ import type { Alarm, Gateway, Host } from "../../building.ts";
 import type { Held } from "../snapshot.ts";
 
 /**
- * Which offline gateway explains an alarm. The interface links no alarm to a gateway, so there is evidence only
- * where the alarm's source, or that of its last active event, is word for word the display name of a gateway or of
- * hosts of the same site, and all of them hang on one gateway that is known to be offline. Otherwise nobody guesses.
+ * Returns which offline gateway explains an alarm. The interface links no alarm to a gateway, so there are two kinds of
+ * evidence: the alarm's source, or that of its last active event, is word for word the display name of a gateway or of
+ * hosts of the same site, and all of them are behind one gateway that is offline; or the only gateway of the site is
+ * offline (`onlyOffline`). Without either the answer is null.
  *
  * A host names its gateway itself. A tag names neither gateway nor host, and no list filters by either. The search of
  * tags "matches display name, description, host interface, unit": a text that a found tag has in none of the other
@@ -15,6 +16,8 @@ import type { Held } from "../snapshot.ts";
 export function behindGateway(
   gateways: ReadonlyMap<string, Held<Gateway>>,
   hosts: ReadonlyMap<string, Held<Host>>,
+  /** The gateway of a site that has only one, while it is known to be offline. */
+  onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
   const offline = new Set(
     [...gateways.values()]
@@ -41,7 +44,7 @@ export function behindGateway(
       const [only, ...others] = gatewaysByName.get(`${alarm.site.id} ${name}`) ?? [];
       if (only !== undefined && others.length === 0 && offline.has(only)) return only;
     }
-    return null;
+    return onlyOffline(alarm.site.id);
   };
 }
 
@@ -69,6 +72,12 @@ export function offlineGateways(gateways: ReadonlyMap<string, Held<Gateway>>): R
       offline.set(siteId, only.value.id);
   }
   return offline;
+}
+
+/** Whether a site has exactly one gateway, and it is not known to be offline. */
+export function hasOnlyOneOnline(gateways: ReadonlyMap<string, Held<Gateway>>, siteId: number): boolean {
+  const here = [...gateways.values()].filter((held) => held.siteId === siteId && held.missingSince === null);
+  return here.length === 1 && here[0]?.value.online !== false;
 }
 
 /** Whether any gateway of a site is known to be offline. */

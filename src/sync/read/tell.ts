@@ -41,9 +41,10 @@ export function tell(
   const quality: Quality = value === null ? "bad" : inDoubt ? "uncertain" : "good";
   const lastGood = value === null ? goodBefore : { value, time };
   const doubt = type.doubt === null ? {} : { typeDoubt: type.doubt };
+  const behind = context.behindGateway === null ? {} : { behindGateway: context.behindGateway };
   const reading =
     value === null
-      ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1, ...doubt }
+      ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1, ...doubt, ...behind }
       : { value, quality, time, ...doubt };
   const told = before === undefined ? undefined : lastToldOf(before);
   if (told !== undefined && !isWorthTelling(watched.readClass, reading, told)) {
@@ -75,10 +76,12 @@ export function tell(
 /** Every sample by default, because a data lake wants the samples; changes and heartbeats where the class says so. */
 function isWorthTelling(
   readClass: ReadClass,
-  reading: { readonly value: TagValue; readonly quality: Quality; readonly time: string },
+  reading: Pick<HeldValue, "value" | "quality" | "time" | "behindGateway">,
   told: ToldReading,
 ): boolean {
   if (!readClass.on_change || reading.quality !== told.quality) return true;
+  // A null that a gateway explains is other news than one that nothing explains.
+  if (reading.behindGateway !== told.behindGateway) return true;
   const silentMs = Date.parse(reading.time) - Date.parse(told.time);
   if (silentMs < 0 || silentMs >= readClass.max_silence) return true;
   if (typeof reading.value === "number" && typeof told.value === "number") {

@@ -74,6 +74,8 @@ export async function costOf(alarms: number): Promise<PollCost> {
       holding,
       firstInventory: { page() {} },
       listedSites: new Set(),
+      offlineGatewayOf: () => null,
+      beforeNewAlarms: () => null,
       async commit(_job, change) {
         events += change.events?.length ?? 0;
         // The events go to the store; what a poll keeps is the snapshot.
