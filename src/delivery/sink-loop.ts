@@ -98,14 +98,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     log: options.log,
     onRestart: options.onRestart,
   });
-  const snapshot = createSnapshot({
-    sink: name,
-    store: options.store,
-    picture: options.picture,
-    passes,
-    clock,
-    log: options.log,
-  });
+  const { store, picture, log } = options;
+  const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });
   /** Until when what is believed waits, on the monotonic clock; null when it does not. */
   let snapshotWaitsMs: number | null = null;
   let isOpen = false;

@@ -187,6 +187,8 @@ test("nothing is printed past the place that cleans it", () => {
     "cli/shell/terminal.ts": /process\.std(out|err)/g,
     // Asked only, whether a person is there; and taken away from whoever else prints.
     "cli/running/run.ts": /process\.stderr\.isTTY/g,
+    // Waited for only, until everything is written.
+    "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
     // Questions, cleaned there, and what the person types.
     "cli/shell/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
     "cli/shell/log-stream.ts": /console\[method\]/g,

@@ -646,8 +646,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/delivery/sink-loop.ts",
-    before: "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
-    after: "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
+    before:
+      "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
+    after:
+      "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
     reason: "What is due waits a millisecond.",
   },
   {
@@ -769,12 +771,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: "if (each.toMs <= fromMs) continue;",
     after: "if (each.toMs < fromMs) continue;",
     reason: "A range that ends where the rest begins takes nothing from it, and the rest begins there still.",
-  },
-  {
-    file: "src/store/sinks.ts",
-    before: "return row(sink) ?? { sink, position: start, ended: null };",
-    after: "return row(sink);",
-    reason: "For the type checker: the row was inserted two lines above.",
   },
   {
     file: "src/store/lag-count.ts",
@@ -935,12 +931,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: a name has an entry.",
   },
   {
-    file: "src/fleet/sharing.ts",
-    before: 'const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 0;',
-    after: 'const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 1;',
-    reason: "The database decides by its own clock whom it buries.",
-  },
-  {
     file: "src/fleet/restored.ts",
     before: 'const place = JSON.stringify(String(here[0]?.[0] ?? ""));',
     after: "const place = JSON.stringify(String(here[0]?.[0]));",
@@ -1025,12 +1015,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: "return a < b ? -1 : a > b ? 1 : 0;",
     after: "return a < b ? -1 : a > b ? 1 : 1;",
     reason: "No two names are the same.",
-  },
-  {
-    file: "src/fleet/membership.ts",
-    before: 'if (stranger !== undefined) throw anotherConfiguration(stranger[0] ?? "", stranger[2] ?? "");',
-    after: 'if (stranger !== undefined) throw anotherConfiguration(stranger[0], stranger[2] ?? "");',
-    reason: "For the type checker: a row has a name.",
   },
   {
     file: "src/fleet/document.ts",

@@ -96,7 +96,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
           base_url: service.url,
           token: { file: "token" },
           time_zone: "Europe/Oslo",
-          quota: { list_requests_per_minute: 120 },
+          quota: { list_requests_per_minute: 600 },
           read: [{ name: "all", every: "1m" }],
         },
       },

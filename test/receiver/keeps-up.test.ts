@@ -1,4 +1,5 @@
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { DateTime } from "luxon";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Sink } from "#src/connector.ts";
 import { wantedBy } from "#src/delivery/filter.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
@@ -15,18 +16,16 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 import { alarm, OPTIONS, START } from "./trial.ts";
 
-const texts = vi.hoisted(() => ({ made: 0 }));
-
-vi.mock("#src/receiver/text.ts", async (original) => {
-  const real = await original<typeof import("#src/receiver/text.ts")>();
-  return {
-    ...real,
-    textOf(...given: Parameters<typeof real.textOf>) {
-      texts.made += 1;
-      return real.textOf(...given);
-    },
-  };
+/** Texts of active alarms: each reads one time. */
+const texts = { made: 0 };
+beforeEach(() => {
+  const read = DateTime.fromISO.bind(DateTime);
+  vi.spyOn(DateTime, "fromISO").mockImplementation((...given) => {
+    texts.made += 1;
+    return read(...given);
+  });
 });
+afterEach(() => void vi.restoreAllMocks());
 
 const RAISED = ["alarm-raised", "alarm-resolved", "alarm-recovering", "alarm-retriggered"];
 const SECOND = 1_000;
@@ -405,8 +404,8 @@ describe("the text of an incident", () => {
 
 describe("what keeps an alarm back", () => {
   test.each([
-    ["hold", { hold: "10m" }, 10],
-    ["quiet hours", { quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
+    ["hold", { dossier: false, hold: "10m" }, 10],
+    ["quiet hours", { dossier: false, quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
   ])("%s: nothing is made before its end, and all is sent then", async (_, options, minutes) => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board], [options]);

@@ -6,6 +6,7 @@ import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "#src
 import { meaningOf, Retryable } from "#src/errors.ts";
 import type { HeldIncident } from "#src/receiver/held.ts";
 import type { Store } from "#src/store/store.ts";
+import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
@@ -60,7 +61,11 @@ const OLDER_STEPS = 8;
 const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
-export async function playReceiver(contestant: Contestant, seed: number): Promise<Played> {
+export function playReceiver(contestant: Contestant, seed: number): Promise<Played> {
+  return withChanceFrom(seed, () => play(contestant, seed));
+}
+
+async function play(contestant: Contestant, seed: number): Promise<Played> {
   const random = seededRandom(seed);
   const circumstances = circumstancesOf(random);
   let nowMs = START;
