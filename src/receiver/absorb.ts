@@ -160,3 +160,13 @@ export function alarmsIn(
     return source !== null && isAboutAlarm(event) ? [{ source, id: event.data.alarm.id }] : [];
   });
 }
+
+/** Whether an event of this type changes an incident, or how it is told. */
+export function concernsIncidents(type: string): boolean {
+  return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
+}
+
+/** Whether an event may put alarms into the absence of a gateway. */
+export function mayFold(event: Event): boolean {
+  return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
+}

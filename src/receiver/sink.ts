@@ -11,7 +11,7 @@ import {
 import { ConfigError, meaningOf, OwnTrouble, Rejected, Retryable, sentence } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { breath } from "../waiting.ts";
-import { absorb, alarmsIn } from "./absorb.ts";
+import { absorb, alarmsIn, concernsIncidents, mayFold } from "./absorb.ts";
 import { createAgenda } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
@@ -403,17 +403,9 @@ export function createReceiverSink(
   };
 }
 
-function concernsIncidents(type: string): boolean {
-  return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
-}
-
 /** The engine's deadline ended the call, as opposed to a stop. */
 function isTooLate({ aborted, reason }: AbortSignal): boolean {
   return aborted && reason instanceof Retryable;
-}
-
-function mayFold(event: Event): boolean {
-  return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
 /** What has become of the alarms of a batch that was delivered before. */
