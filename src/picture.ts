@@ -49,7 +49,10 @@ export function createPicture(store: CurveStore, zones: ReadonlyMap<string, stri
     },
     async hasListedSystems(source, siteId) {
       const seen = await store.document<HeldTagSeen>(syncSet("tag-seen", source), siteId);
-      return (seen?.systems ?? null) !== null;
+      if ((seen?.systems ?? null) !== null) return true;
+      // The poll of tags has ended well and learned no systems: they are not followed.
+      const poll = await store.document<HeldPoll>(documentSet("poll", source), "tags");
+      return (poll?.lastSuccess ?? null) !== null;
     },
     async systemsOf(source, tagId) {
       const place = await store.document<HeldTagPlace>(syncSet("tag-system", source), tagId);

@@ -520,12 +520,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/store/event-log.ts",
-    before: 'if (damage.setAside("event", where, ...values) > 0) database.exec(RECOUNT);',
-    after: 'if (damage.setAside("event", where, ...values) >= 0) database.exec(RECOUNT);',
-    reason: "What is counted anew comes to the same.",
-  },
-  {
-    file: "src/store/event-log.ts",
     before: "return JSON.stringify({ [field]: value }).slice(1, -1);",
     after: "return JSON.stringify({ [field]: value }).slice((1 * 2), -1);",
     reason: "No other field ends in the same word.",

@@ -297,8 +297,9 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           const half = batch.length >> 1;
           isBusy = true;
           if (deed === "slow") await clock.sleep(700);
-          isBusy = false;
           if (deed !== "accept" && deed !== "slow") repeats += 1;
+          // Of what fails nothing is settled.
+          if (deed === "refuse" || deed === "lost") isBusy = false;
           if (deed === "refuse") throw new Retryable("not now");
           take(deed === "half" ? half : batch.length);
           if (deed === "lost") throw new Retryable("no answer");
@@ -308,8 +309,11 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         });
         const outbox: Outbox = {
           ...store.outbox,
-          settle: (...settlement) =>
-            isGone ? new Promise(() => undefined) : store.outbox.settle(...settlement),
+          async settle(...settlement) {
+            if (isGone) return new Promise(() => undefined);
+            await store.outbox.settle(...settlement);
+            isBusy = false;
+          },
         };
         const dispatcher = workshop.dispatcher(
           { a: sink },

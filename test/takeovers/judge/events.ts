@@ -1,3 +1,4 @@
+import { isUrgent, type Kind } from "#src/event.ts";
 import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
 
 /** At least once, unaltered, in order: what stands in the log is at every receiver. */
@@ -42,7 +43,7 @@ function repetitions(told: readonly Told[]): { readonly again: number; readonly 
   return { again, altered };
 }
 
-/** Per key, first arrivals follow the order of commit; each source has its own log. */
+/** Per key, first arrivals follow the order of commit; each source has its own log. Urgent events overtake the others. */
 function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
@@ -52,7 +53,8 @@ function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEve
     const place = places.get(id);
     if (seen.has(one) || place === undefined) continue;
     seen.add(one);
-    const order = `${place.source} ${key}`;
+    const [type = ""] = id.split(".");
+    const order = `${place.source} ${key} ${isUrgent(type as Kind)}`;
     const before = last.get(order) ?? 0;
     if (place.position < before) wrong.push(`${one} (${place.position} after ${before})`);
     last.set(order, Math.max(place.position, before));
