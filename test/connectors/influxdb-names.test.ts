@@ -151,6 +151,14 @@ describe("names as tags", () => {
     expect(await createNames(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
+  test("a point does not wait for systems whose tags are not listed with the tags", async () => {
+    await forget("tag-seen/main", String(SITE.id));
+    const names = createNames(["system"], context);
+    expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
+    await put("poll/main", "tags", { lastSuccess: "2026-01-01T00:00:00.000Z" });
+    expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
+  });
+
   test("a list that is never readable is waited for once, and its points keep their series", async () => {
     await forget("site/main", String(SITE.id));
     const names = createNames(["site_name"], context);
