@@ -206,6 +206,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   });
 
   const polling = syncs.map(({ service }) => service);
+  const heartbeats = syncs.map(({ heartbeat }) => heartbeat);
   const sensors = syncs.map(({ sensors }) => sensors);
   const services = inOrder(
     [
@@ -218,6 +219,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       { service: sideBySide("sensors", sensors, log), share: 0.1 },
       // What asks the service is cut short: asking again after a start costs one request.
       { service: sideBySide("sources", polling, log), share: 0.2 },
+      { service: sideBySide("heartbeats", heartbeats, log), share: 0.1 },
     ],
     { clock, log },
   );

@@ -16,6 +16,7 @@ import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
 import { inventoryMessage } from "./sync/first-inventory.ts";
+import { createHeartbeat } from "./sync/heartbeat.ts";
 import { createHistoryPull } from "./sync/history/pull.ts";
 import { valuesIn } from "./sync/history/window.ts";
 import { createDemand } from "./sync/plan/demand.ts";
@@ -29,6 +30,8 @@ import { liveTag, readingOf } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
+  /** Emits `worker-alive`; started last. */
+  readonly heartbeat: Service;
   /** Watches what it reads; started before it and stopped after it. */
   readonly sensors: Service;
   readonly work: SourceWork;
@@ -85,6 +88,7 @@ export async function buildSync(options: {
     sensors.read(id, value, atMs);
     options.onRead?.(name, id, value, atMs);
   };
+  const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const demand = createDemand();
   const pull = createHistoryPull({
     source,
@@ -165,6 +169,7 @@ export async function buildSync(options: {
   };
   return {
     service,
+    heartbeat,
     sensors,
     work,
     refreshGauges: () => live.showFreshness(),
@@ -179,6 +184,7 @@ export async function buildSync(options: {
       if (!isDeepStrictEqual(before.history, entry.history) || settings.valuesMax !== valuesMax)
         pull.change({ classes: entry.history, valuesMax: settings.valuesMax });
       sync.change(entry);
+      heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
       // A class that is new and selects nothing is said now, not when the tags are listed again.
       notice = noticeFor(entry);

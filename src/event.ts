@@ -157,6 +157,18 @@ export interface EventData {
     readonly unavailableSince: string;
   };
   /**
+   * The worker is alive and events of this source get through: the heartbeat for somebody who notices its absence. Comes
+   * at the start and then every `heartbeat` (off by default). A sink never gets one that is older than its interval.
+   */
+  "worker-alive": {
+    /** The configured interval, in seconds. */
+    readonly intervalSeconds: number;
+    /** Version of the worker. */
+    readonly version: string;
+    /** When the list of active alarms was last read successfully, UTC; null when it never was. */
+    readonly alarmsPolledAt: string | null;
+  };
+  /**
    * The configuration file was changed while the worker ran: what is in force from now on, and what waits for a restart.
    */
   "configuration-changed": ConfigurationChanged;
@@ -300,6 +312,7 @@ export const KINDS = Object.keys({
   "token-expiring": 1,
   "source-unavailable": 1,
   "source-available": 1,
+  "worker-alive": 1,
   "configuration-changed": 1,
   "delivery-gap": 1,
 } satisfies Record<Kind, 1>) as readonly Kind[];
@@ -310,12 +323,12 @@ export function isTelemetry(kind: Kind): boolean {
 }
 
 /**
- * Events that overtake values on their way to a sink. Events about a tag, its history or the inventory keep their place
+ * Events that overtake values on their way to a sink. The heartbeat is one: it says whether alarms get through. Events about a tag, its history or the inventory keep their place
  * among the values: a removed tag must not come before its last value. A kind that joins the list needs a schema step
- * that sets `sink.urgent` to 0: otherwise such events between `position` and `urgent` count as delivered.
+ * that sets `sink.urgent` to 0, unless it is new: otherwise such events between `position` and `urgent` count as delivered.
  */
 export function isUrgent(kind: Kind): boolean {
-  return /^(alarm|command|gateway|silence|site|source)-/.test(kind);
+  return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }
 
 /** The key within which order is kept. */
@@ -388,6 +401,9 @@ export function subjectOf(noun: Noun, siteId: number | string | null, id: string
 
 /** The monitored service as a whole. */
 export const SERVICE_SUBJECT = "service";
+
+/** The worker that follows the source of the event. */
+export const WORKER_SUBJECT = "worker";
 
 /** One feature of the service (the work of one job), where only that one is refused. */
 export function featureSubject(job: string): string {

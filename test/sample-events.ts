@@ -8,6 +8,7 @@ import {
   makeEvent,
   SERVICE_SUBJECT,
   sourceUri,
+  WORKER_SUBJECT,
 } from "#src/event.ts";
 import type { DayAccount, SiteCompleteFact } from "#src/history-facts.ts";
 
@@ -329,6 +330,10 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "token-expiring": { subject: SERVICE_SUBJECT, data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
   "source-unavailable": { subject: SERVICE_SUBJECT, data: { reason: "maintenance (503)", since: TIME } },
   "source-available": { subject: SERVICE_SUBJECT, data: { unavailableSince: TIME } },
+  "worker-alive": {
+    subject: WORKER_SUBJECT,
+    data: { intervalSeconds: 60, version: "0.1.0", alarmsPolledAt: "2026-11-02T06:19:30.000Z" },
+  },
   "configuration-changed": {
     subject: "configuration",
     data: {

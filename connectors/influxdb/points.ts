@@ -90,6 +90,7 @@ function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensor
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
+    case "worker-alive":
     case "configuration-changed":
     case "delivery-gap":
       return workerPoint(event);
@@ -286,6 +287,7 @@ type WorkerEvent = Extract<
       | "token-expiring"
       | "source-unavailable"
       | "source-available"
+      | "worker-alive"
       | "configuration-changed"
       | "delivery-gap";
   }
@@ -324,6 +326,11 @@ function workerPoint(event: WorkerEvent): Parts {
     }
     case "source-available":
       return { ...common, tags, fields: { since: event.data.unavailableSince, event_id: event.id } };
+    case "worker-alive": {
+      const { intervalSeconds, version, alarmsPolledAt } = event.data;
+      const fields = { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt };
+      return { ...common, tags, fields: { ...fields, event_id: event.id } };
+    }
     case "configuration-changed": {
       const { by, changes, pending } = event.data;
       const changed = changes.map(({ path }) => path).join(",");

@@ -213,6 +213,7 @@ function stateMessages(
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
+    case "worker-alive":
     case "configuration-changed":
     case "delivery-gap":
       return [];

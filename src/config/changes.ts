@@ -55,6 +55,7 @@ const ALONE: Readonly<Record<string, string>> = {
   "sources.*.inventory": "the lists that it is about are asked for at once",
   "sources.*.alarms.startup": "at the next start, as it says",
   "sources.*.silent_sensors": "at once; what was seen so far counts",
+  "sources.*.heartbeat": "at once",
   "sources.*.quota": "at once; what was spent in this minute counts",
   commands: "at once, as far as it is approved",
 };

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { type Event, KINDS, type Kind } from "../event.ts";
+import { type AnyEvent, type Event, KINDS, type Kind } from "../event.ts";
 import { globMatches } from "../glob.ts";
 import type { Wanted } from "../store/store.ts";
 import { closest } from "../suggest.ts";
@@ -58,6 +58,15 @@ export function matches(filter: Filter, event: Event): boolean {
     passes(filter.priorities, (priority) => event.priority === priority) &&
     passes(filter.sources, (name) => event.source === `/sources/${name}`)
   );
+}
+
+/**
+ * True for a heartbeat that is older than its interval: it says nothing about now. A sink that was away for a day gets
+ * one heartbeat and not 1,440. A sink with `sequence` gets all of them: there a number belongs to one event for good.
+ */
+export function isOutdated(event: Event, nowMs: number): boolean {
+  const { type, data, time } = event as AnyEvent;
+  return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
 }
 
 /** True when nothing is ever taken out. */

@@ -7,7 +7,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
 import { loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { type Filter, matches } from "./filter.ts";
+import { isOutdated, matches } from "./filter.ts";
 import type { LogSpace } from "./log-space.ts";
 
 const PRUNE_EVERY_MS = 60_000;
@@ -37,13 +37,14 @@ export function createPruning(options: PruningOptions): Pruning {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();
   let { bounds } = options;
-  let filters = filtersOf(options.sinks);
+  let deliveries = deliveriesOf(options.sinks);
   let countedMs = clock.monotonic();
   let running: Promise<void> | null = null;
 
   function wanted(sink: string, event: Event): boolean {
-    const filter = filters.get(sink);
-    return filter === undefined || matches(filter, event);
+    const delivery = deliveries.get(sink);
+    if (delivery === undefined) return true;
+    return matches(delivery.filter, event) && (delivery.sequence || !isOutdated(event, clock.now()));
   }
 
   async function prune(): Promise<number> {
@@ -90,11 +91,11 @@ export function createPruning(options: PruningOptions): Pruning {
     },
     change(next) {
       bounds = next.bounds;
-      filters = filtersOf(next.sinks);
+      deliveries = deliveriesOf(next.sinks);
     },
   };
 }
 
-function filtersOf(sinks: PruningOptions["sinks"]): ReadonlyMap<string, Filter> {
-  return new Map(sinks.map(({ name, delivery }) => [name, delivery.filter]));
+function deliveriesOf(sinks: PruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
+  return new Map(sinks.map(({ name, delivery }) => [name, delivery]));
 }

@@ -8,7 +8,7 @@ import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { firstOf, persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
-import { matches, passesEverything } from "./filter.ts";
+import { isOutdated, matches, passesEverything } from "./filter.ts";
 import { createGathered } from "./gathered.ts";
 import {
   countedAfter,
@@ -76,7 +76,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const { name, sink, config, outbox, state, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
-  const passes = (event: Event) => takesAll || matches(config.filter, event);
+  const passes = (event: Event) =>
+    (takesAll || matches(config.filter, event)) && (config.sequence || !isOutdated(event, clock.now()));
   // The numbers of `sequence` belong to one event each, so the order must be the same again after a crash.
   const urgentFirst = sink.oneOrder !== true && !config.sequence;
   const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });

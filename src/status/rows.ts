@@ -110,6 +110,8 @@ export function gistOf(event: AnyEvent): string {
       return event.data.reason;
     case "source-available":
       return `away since ${event.data.unavailableSince}`;
+    case "worker-alive":
+      return `alarms polled at ${event.data.alarmsPolledAt ?? "no time yet"}`;
     default:
       return nameOf(event);
   }

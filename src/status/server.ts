@@ -57,7 +57,7 @@ export interface StatusServer extends Service {
 }
 
 /** Values and history come by the hundred a minute and have panels of their own. */
-const FACTS = KINDS.filter((kind) => !isTelemetry(kind));
+const FACTS = KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
 
 const EVENTS_SHOWN = 50;
 

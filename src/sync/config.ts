@@ -89,6 +89,16 @@ export const SyncConfig = z.strictObject({
     description:
       "Cron expressions with 5 or 6 fields (the sixth, in front, for seconds), in UTC, or @hourly, @daily, @weekly, @monthly; false switches a job off.",
   }),
+  heartbeat: z
+    .union([
+      z.literal(false),
+      Duration.refine((ms) => ms >= 10_000 && ms <= 86_400_000, "Write between 10s and 1d."),
+    ])
+    .default(false)
+    .meta({
+      description:
+        "Interval of the event `worker-alive`, 10s to 1d, so that somebody else notices when events stop; false for none.",
+    }),
   spread: Duration.prefault("5s").meta({
     description:
       "Each job runs up to this much after its tick, always by the same amount, so that not everything starts at second 0.",

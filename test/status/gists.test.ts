@@ -22,6 +22,7 @@ const SAID: Partial<Record<Kind, readonly string[]>> = {
   "token-expiring": ["in 28 days"],
   "source-unavailable": ["maintenance (503)", "The token does not see site 1 any more."],
   "source-available": ["away since 2026-11-02T06:20:00.000Z"],
+  "worker-alive": ["alarms polled at 2026-11-02T06:19:30.000Z"],
   "configuration-changed": ["sources.main.read.rooms.every"],
   "delivery-gap": ["influx: 12 events lost by size"],
 };

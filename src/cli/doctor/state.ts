@@ -92,7 +92,7 @@ async function contentOf(store: Store, sources: readonly string[]): Promise<Stat
     store.outbox.pressure(),
     store.outbox.latest(
       EVENTS,
-      KINDS.filter((kind) => !isTelemetry(kind)),
+      KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive"),
     ),
     store.outbox.latest(1),
     store.outbox.deadLetters(undefined, DEAD_LETTERS),

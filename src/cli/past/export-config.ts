@@ -52,6 +52,11 @@ export function exportConfig(options: {
     // Trouble is told by the command itself; in a log nobody would look for it.
     log: { level: "silent" },
     status: { ...parts.status, port: 0 },
-    sources: { [source]: { ...entry, read: [], history: [], silent_sensors: false, inventory, schedules } },
+    sources: {
+      [source]: {
+        ...{ ...entry, read: [], history: [], silent_sensors: false, heartbeat: false },
+        ...{ inventory, schedules },
+      },
+    },
   };
 }

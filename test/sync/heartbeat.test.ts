@@ -1,0 +1,177 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import type { Sink } from "#src/connector.ts";
+import { Filter, matches } from "#src/delivery/filter.ts";
+import { Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { receiving } from "../receiver/trial.ts";
+import { sampleEvent } from "../sample-events.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+/** The heartbeat of one source, from the configuration to the sinks. */
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const DAY = 24 * 60 * MINUTE;
+
+let virtual: VirtualWorker | null = null;
+afterEach(async () => {
+  await virtual?.clear();
+  virtual = null;
+});
+
+/** A server that takes everything, unless it is away. */
+function server() {
+  const taken: Event<"worker-alive">[] = [];
+  const state = { taken, isAway: false };
+  const sink = (): Sink => ({
+    maxBatch: 10,
+    async open() {},
+    async write(batch) {
+      if (state.isAway) throw new Retryable("The server is away.");
+      taken.push(...batch.filter((event): event is Event<"worker-alive"> => event.type === "worker-alive"));
+      return { rejected: [] };
+    },
+    async close() {},
+  });
+  return Object.assign(state, { sink });
+}
+
+const ALIVE = { filter: { kinds: ["worker-alive"] }, retry: { first: "1s", max: "30s" } };
+
+async function begin(
+  heartbeat: object,
+  sinks: Readonly<Record<string, { readonly delivery: object; readonly sink: () => Sink }>> = {},
+): Promise<VirtualWorker> {
+  virtual = await startVirtualWorker({
+    simulator: { sites: [3], alarms: { recorded: false } },
+    source: {
+      ...heartbeat,
+      schedules: {
+        resolved_sweep: false,
+        ...Object.fromEntries(
+          ["sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 0 * * *"]),
+        ),
+        alarms: "*/10 * * * *",
+      },
+    },
+    eventsFolder: null,
+    sinks,
+  });
+  return virtual;
+}
+
+async function heartbeats(): Promise<readonly Event<"worker-alive">[]> {
+  return ((await virtual?.events()) ?? []).filter(
+    (event): event is Event<"worker-alive"> & typeof event => event.type === "worker-alive",
+  );
+}
+
+/** Seconds between one and the next. */
+function gaps(events: readonly Event[]): readonly number[] {
+  const times = events.map(({ time }) => Date.parse(time));
+  return times.slice(1).map((time, n) => (time - (times[n] ?? 0)) / SECOND);
+}
+
+describe("the heartbeat", () => {
+  test("is off by default", async () => {
+    const running = await begin({});
+    await running.clock.advance(10 * MINUTE);
+    expect(await heartbeats()).toEqual([]);
+  });
+
+  test("is emitted at the start and at its interval, with the last good poll of the alarms", async () => {
+    const watchdog = server();
+    const running = await begin({ heartbeat: "1m" }, { watchdog: { delivery: ALIVE, sink: watchdog.sink } });
+    await running.clock.advance(10 * MINUTE + 30 * SECOND);
+    const told = await heartbeats();
+    expect(gaps(told)).toEqual(Array.from({ length: 10 }, () => 60));
+    expect(watchdog.taken).toEqual(told);
+    expect(told[0]).toMatchObject({ source: "/sources/main", subject: "worker" });
+    expect(told[0]?.data).toMatchObject({ intervalSeconds: 60, alarmsPolledAt: null });
+    const polledMs = Date.parse(told[5]?.data.alarmsPolledAt ?? "");
+    expect(polledMs).toBeLessThan(Date.parse(told[1]?.time ?? ""));
+  });
+
+  test("goes on after a restart and after a crash", async () => {
+    const running = await begin({ heartbeat: "1m" });
+    await running.clock.advance(3 * MINUTE + SECOND);
+    for (const how of ["stop", "crash"] as const) {
+      const before = await heartbeats();
+      await running.restart(how);
+      await running.clock.advance(3 * MINUTE + SECOND);
+      const after = await heartbeats();
+      expect(after.length - before.length).toBe(4);
+      expect(after[before.length]?.data.alarmsPolledAt).not.toBeNull();
+      expect(Math.max(...gaps(after))).toBeLessThanOrEqual(60);
+      expect(new Set(after.map(({ id }) => id)).size).toBe(after.length);
+    }
+  });
+
+  test("takes another interval over while the worker runs", async () => {
+    const running = await begin({ heartbeat: "1h" });
+    await running.clock.advance(10 * MINUTE);
+    const count = async () => (await heartbeats()).length;
+    expect(await count()).toBe(1);
+    const { pending } = await running.reload((file) => (file.sources.main.heartbeat = "30s"));
+    expect(pending).toEqual([]);
+    await running.clock.advance(2 * MINUTE + SECOND);
+    const faster = await heartbeats();
+    expect(gaps(faster).slice(1)).toEqual([30, 30, 30, 30]);
+    expect(faster.at(-1)?.data.intervalSeconds).toBe(30);
+    await running.reload((file) => (file.sources.main.heartbeat = false));
+    await running.clock.advance(10 * MINUTE);
+    expect(await count()).toBe(faster.length);
+    await running.reload((file) => (file.sources.main.heartbeat = "1m"));
+    await running.clock.advance(MINUTE + SECOND);
+    expect(await count()).toBe(faster.length + 2);
+  });
+
+  test("does not pile up for a sink that is away for a day, and reaches the others meanwhile", async () => {
+    const [away, well, numbered] = [server(), server(), server()];
+    const running = await begin(
+      { heartbeat: "1m" },
+      {
+        away: { delivery: ALIVE, sink: away.sink },
+        all: { delivery: { retry: ALIVE.retry }, sink: away.sink },
+        well: { delivery: ALIVE, sink: well.sink },
+        numbered: { delivery: { ...ALIVE, sequence: true }, sink: numbered.sink },
+      },
+    );
+    await running.clock.advance(5 * MINUTE);
+    away.isAway = true;
+    numbered.isAway = true;
+    const [before, wellBefore] = [away.taken.length, well.taken.length];
+    for (let hours = 0; hours < 24; hours += 1) await running.clock.advance(DAY / 24);
+    expect(well.taken.length - wellBefore).toBe(1_440);
+    away.isAway = false;
+    numbered.isAway = false;
+    await running.clock.advance(31 * SECOND);
+    // Two sinks share the server.
+    const late = away.taken.slice(before);
+    expect(late.length).toBeGreaterThanOrEqual(2);
+    expect(late.length).toBeLessThanOrEqual(4);
+    await running.clock.advance(5 * MINUTE);
+    expect(away.taken.length - before - late.length).toBe(10);
+    expect(await running.worker.store.outbox.gaps()).toEqual([]);
+    const depths = (await running.worker.store.outbox.lag()).map(({ depth }) => depth);
+    expect(depths).toEqual([0, 0, 0, 0]);
+    // Where events have numbers, each number belongs to one event for good.
+    expect(numbered.taken.length).toBe(well.taken.length);
+  });
+});
+
+test("a receiver of alarms neither gets a heartbeat nor makes an incident of one", async () => {
+  const { sinks } = Config.parse({
+    sources: { main: { base_url: "http://127.0.0.1", token: { env: "T" }, time_zone: "UTC" } },
+    sinks: { chat: { slack: { channel: "C0123456789", token: { env: "S" } } } },
+  });
+  const filter = Filter.parse(sinks.chat?.filter);
+  expect(matches(filter, sampleEvent("alarm-raised"))).toBe(true);
+  expect(matches(filter, sampleEvent("worker-alive"))).toBe(false);
+  const trial = receiving();
+  await trial.open();
+  expect(await trial.offer(sampleEvent("worker-alive"))).toEqual({ rejected: [] });
+  await trial.pass(MINUTE);
+  expect(trial.board.notes).toEqual([]);
+});
