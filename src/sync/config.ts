@@ -94,7 +94,7 @@ export const SyncConfig = z.strictObject({
       z.literal(false),
       Duration.refine((ms) => ms >= 10_000 && ms <= 86_400_000, "Write between 10s and 1d."),
     ])
-    .default(false)
+    .prefault(false)
     .meta({
       description:
         "Interval of the event `worker-alive`, 10s to 1d, so that somebody else notices when events stop; false for none.",
