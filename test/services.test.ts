@@ -17,6 +17,7 @@ import { createReloader } from "#src/reload/reloader.ts";
 import type { Source } from "#src/source/source.ts";
 import { createStatusServer } from "#src/status/server.ts";
 import { createAvailability } from "#src/sync/availability.ts";
+import { createHeartbeat } from "#src/sync/heartbeat.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import type { Job } from "#src/sync/job.ts";
 import { createOutage } from "#src/sync/outage.ts";
@@ -54,6 +55,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/operator/door.ts": "services.test.ts",
   "src/plots/plots.ts": "plots/plots.test.ts",
   "src/status/server.ts": "services.test.ts",
+  "src/sync/heartbeat.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",
   "src/sync/sensors/sensor-watch.ts": "services.test.ts",
   "src/sync/sync.ts": "services.test.ts",
@@ -140,6 +142,16 @@ describeService("commands", async () => {
     service: rig.commands,
     quiet: () => expect(rig.clock.sleepers()).toBe(0),
     dispose: rig.close,
+  };
+});
+
+describeService("the heartbeat", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const store = createMemoryStore();
+  const log = pino({ level: "silent" });
+  return {
+    service: createHeartbeat({ source: "main", everyMs: 60_000, store, clock, log }),
+    quiet: () => expect(clock.sleepers()).toBe(0),
   };
 });
 

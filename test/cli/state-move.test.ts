@@ -30,7 +30,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(moved.stdout).toMatch(
       /is in 127\.0\.0\.1:\d+\/postgres, schema plenum_state now, for 4 sources: main, annex, /,
     );
-    expect(moved.stdout).toMatch(/\n {2}event +105 rows\n {4}main: 85 rows, digest [0-9a-f]{16}\n/);
+    expect(moved.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
     expect(moved.stdout).toContain(
       "Next: say so in the configuration (state.postgres), and start the members",
     );
