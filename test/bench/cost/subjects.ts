@@ -214,7 +214,13 @@ export async function watchStops({ pid, worker }: Subject, lengthMs: number): Pr
   if (worker === undefined) return null;
   process.kill(pid, "SIGUSR2");
   await new Promise((resolve) => setTimeout(resolve, lengthMs));
-  return JSON.parse(readFileSync(worker.stopsFile, "utf8")) as Stops;
+  // The worker writes the file anew all the time, and may be in the middle of it.
+  for (let tries = 0; tries < 20; tries += 1) {
+    const text = readFileSync(worker.stopsFile, "utf8");
+    if (text.endsWith("}")) return JSON.parse(text) as Stops;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`${worker.stopsFile} is never complete.`);
 }
 
 const METRICS_EVERY_MS = 15_000;
