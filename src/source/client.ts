@@ -182,7 +182,14 @@ export function createSource(options: SourceOptions): Source {
       ),
 
     gateways: (filter, signal, held) =>
-      list("gateways", readers.gateway, { site_id: filter.siteId, search: filter.search }, signal, held),
+      list(
+        "gateways",
+        readers.gateway,
+        { site_id: filter.siteId, search: filter.search },
+        signal,
+        held,
+        filter.isUrgent === true ? { lane: "urgent" } : {},
+      ),
 
     hosts: (filter, signal, held) =>
       list(

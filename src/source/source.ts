@@ -113,6 +113,8 @@ export interface TagFilter {
 
 export interface GatewayFilter {
   readonly siteId: number;
+  /** Read before other lists. */
+  readonly isUrgent?: boolean;
   readonly search?: string;
 }
 

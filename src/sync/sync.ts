@@ -280,8 +280,8 @@ function askedAgain(before: SyncConfig, after: SyncConfig): ReadonlySet<string> 
 }
 
 function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPoll {
-  return createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held) =>
-    offline.noting(siteId, parts.source.gateways({ siteId }, signal, held)),
+  return createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held, isUrgent) =>
+    offline.noting(siteId, parts.source.gateways({ siteId, isUrgent }, signal, held)),
   );
 }
 

@@ -28,7 +28,13 @@ export interface Poll {
 }
 
 type SiteNoun = Exclude<InventoryNoun, "site">;
-type Read<T> = (siteId: number, signal: AbortSignal, held: Shown<T>) => AsyncIterable<Page<T>>;
+type Read<T> = (
+  siteId: number,
+  signal: AbortSignal,
+  held: Shown<T>,
+  /** Before other lists, because alarms wait for it. */
+  isUrgent: boolean,
+) => AsyncIterable<Page<T>>;
 
 /** So many things at most are looked through, and so many changed in one transaction, before others have their turn. */
 export const SLICE = 250;
@@ -85,7 +91,7 @@ export function createInventoryPoll<N extends SiteNoun>(
     signal: AbortSignal,
     at: { readonly site: number; readonly sites: number } | null,
   ): AsyncGenerator<Page<InventoryNouns[N]>, void> {
-    for await (const page of read(siteId, signal, shown)) {
+    for await (const page of read(siteId, signal, shown, at === null)) {
       if (noun === "tag") await commitShown(parts, job, noun, siteId, page.items, signal);
       if (at !== null) parts.firstInventory.page(job, at, page);
       yield page;
