@@ -40,7 +40,7 @@ export function createUpkeep(options: {
 }): Upkeep {
   const { book, clock, format, onMerged } = options;
   const loose = new Map(book.loose);
-  /** When rows last landed in a day, on the monotonic clock; of days from before the start by the wall clock of then. */
+  /** When rows last landed in a day, on the monotonic clock. Days of an earlier start are converted from wall time. */
   const landedAt = new Map<string, number>();
   const startMs = clock.monotonic();
   const wallMs = clock.now();
@@ -92,7 +92,7 @@ export function createUpkeep(options: {
     return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MOST_WAIT_MS;
   }
 
-  /** What is to be done in this pass, the oldest day first. */
+  /** Returns the work of this pass, the oldest day first. */
   function plan(beforeMs: number): Work[] {
     const merges: Work[] = [];
     const joins = new Map<string, Partition[]>();

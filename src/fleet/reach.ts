@@ -113,7 +113,7 @@ export function createReach(options: ReachOptions): Reach {
     const before = entry.isReached;
     if (before === isReached) return;
     entry.isReached = isReached;
-    // Checks from before the fault prove nothing any more.
+    // Checks that ended before the fault prove nothing any more.
     if (!isReached && isHeld(source))
       for (const [other, each] of entries)
         if (!isHeld(other) && each.isReached === true) each.isReached = null;

@@ -19,7 +19,6 @@ export interface Agenda {
   first(): string | undefined;
   /** Number of incidents that are ready; of one priority where one is given. */
   size(priority?: string): number;
-  isReady(key: string): boolean;
   /** The time at which something is to be evaluated; infinite when nothing is. */
   nextMs(): number;
 }
@@ -125,7 +124,6 @@ export function createAgenda(): Agenda {
     },
 
     size: (priority) => (priority === undefined ? priorities.size : (buckets.get(priority)?.size ?? 0)),
-    isReady: (key) => priorities.has(key),
     nextMs: () => (changed.size > 0 ? Number.NEGATIVE_INFINITY : (top()?.atMs ?? Number.POSITIVE_INFINITY)),
   };
 }

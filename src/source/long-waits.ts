@@ -4,7 +4,7 @@ import type { Log } from "../log.ts";
 import type { ListPace } from "./list-pace.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./quota/limiter.ts";
 
-/** What a pause keeps back: every request, the lists, all tag endpoints, or one that is counted by itself. */
+/** Requests that a pause holds back: all, the lists, all tag endpoints, or one endpoint with a quota of its own. */
 export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
 
 /**
@@ -18,7 +18,7 @@ export interface LongWaits {
   ordered(scope: PauseScope, forMs: number): void;
   /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
   answered(scope: PauseScope, startedMs: number): void;
-  /** Looks for pauses that the quota remembers from before a restart. */
+  /** Looks for pauses that the quota has stored before a restart. */
   look(): void;
   isOn(): boolean;
   close(): void;
@@ -113,7 +113,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
     answered(scope, startedMs) {
       for (const each of new Set<PauseScope>(["everything", scope])) {
         const wait = waits.get(each);
-        // What left before the order says nothing about it.
+        // The reply to a request that left before the order proves nothing about it.
         if (wait !== undefined && startedMs < wait.sinceMs) continue;
         trials.delete(each);
         if (!waits.delete(each)) continue;

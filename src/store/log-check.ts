@@ -11,7 +11,7 @@ const CALL_ROWS = 20_000;
 /** From the beginning of one comparison of the log to the next, in milliseconds. */
 const EVERY_MS = 24 * 3_600_000;
 
-/** Of the rows between two positions those that each index has. */
+/** Counts the rows between two positions by each index. */
 const ENTRIES = `select
   (select count(*) from event indexed by event_by_class
     where telemetry in (0, 1) and position > ?1 and position <= ?2) as classed,
