@@ -1,5 +1,5 @@
 import { pino } from "pino";
-import type { Log } from "#src/log.ts";
+import type { Log } from "#src/core/runtime/log.ts";
 
 /** How a part fails: as asynchronous code should, or by throwing before it has begun. */
 export type Way = "rejects" | "throws";

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { Alarm, Resolution, Tag, TagValue } from "#src/building.ts";
-import { type Event, makeEvent, sourceUri } from "#src/event.ts";
-import type { TagHistoryFact } from "#src/history-facts.ts";
-import { createPicture } from "#src/picture.ts";
-import type { TagValueFact } from "#src/tag-facts.ts";
+import type { Alarm, Resolution, Tag, TagValue } from "#src/core/model/building.ts";
+import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
+import type { TagValueFact } from "#src/core/model/tag-facts.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 

@@ -1,5 +1,5 @@
 import { Agent, setGlobalDispatcher } from "undici";
-import { forgetSecrets } from "#src/masking.ts";
+import { forgetSecrets } from "#src/core/values/masking.ts";
 
 /** What is done before each file of tests; several follow one another in a process. */
 

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "@prometheus-io/client";
 import { expect, test } from "vitest";
-import { addEventLoopMetrics } from "#src/metrics.ts";
+import { addEventLoopMetrics } from "#src/core/runtime/metrics.ts";
 
 const registry = new Registry();
 addEventLoopMetrics(registry);

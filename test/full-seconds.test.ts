@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
-import { inFullSeconds } from "#src/full-seconds.ts";
-import { createBell, loop } from "#src/waiting.ts";
+import { inFullSeconds } from "#src/core/runtime/full-seconds.ts";
+import { createBell, loop } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;

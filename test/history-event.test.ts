@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Measurement, TagValue } from "#src/building.ts";
-import { type Event, makeEvent, toCloudEvent } from "#src/event.ts";
-import { cloudEventTexts, dataText, historyEvent, historyText } from "#src/history-event.ts";
-import { PointReader } from "#src/point-reader.ts";
-import { dayTexts, listText } from "#src/point-text.ts";
-import { Points } from "#src/points.ts";
-import { eventIn, eventText } from "#src/stored-event.ts";
+import { cloudEventTexts, dataText, historyEvent, historyText } from "#src/core/codec/history-event.ts";
+import { PointReader } from "#src/core/codec/point-reader.ts";
+import { dayTexts, listText } from "#src/core/codec/point-text.ts";
+import { Points } from "#src/core/codec/points.ts";
+import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import type { Measurement, TagValue } from "#src/core/model/building.ts";
+import { type Event, makeEvent, toCloudEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS } from "./sample-events.ts";
 import { seed } from "./seed.ts";
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createLastMedian } from "#src/last-median.ts";
+import { createLastMedian } from "#src/core/runtime/last-median.ts";
 
 test("is the median of the last so many, whatever comes, also after all was forgotten", () => {
   fc.assert(

@@ -66,7 +66,7 @@ test.each([
   [
     "what listened to a signal of its own",
     "firstOf",
-    "src/waiting.ts",
+    "src/core/runtime/waiting.ts",
     `const follow = firstOf; ${LISTENING}`,
     `const follow = (signal) => ({ signal: AbortSignal.any([signal]), end() {} }); ${LISTENING}`,
   ],

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Retryable } from "#src/errors.ts";
-import { createLog, type Log } from "#src/log.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { createLog, type Log } from "#src/core/runtime/log.ts";
 
 /** What a log call really writes: one line of JSON, and no key in it twice. */
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { withoutCredentials } from "#src/log.ts";
+import { withoutCredentials } from "#src/core/runtime/log.ts";
 
 describe("a text that leaves", () => {
   test.each([

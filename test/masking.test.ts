@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { Retryable } from "#src/errors.ts";
-import { createLog, Secret, withoutCredentials } from "#src/log.ts";
-import { masked, readAt, secretsKnown } from "#src/masking.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { createLog, Secret, withoutCredentials } from "#src/core/runtime/log.ts";
+import { masked, readAt, secretsKnown } from "#src/core/values/masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);

@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { createClockDoubt } from "#src/clock-doubt.ts";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createDispatcher } from "#src/delivery/dispatcher.ts";
-import { createPruning } from "#src/delivery/pruning.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createPicture } from "#src/picture.ts";
+import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createPruning } from "#src/engine/delivery/pruning.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
 import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";

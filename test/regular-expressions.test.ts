@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { withoutCredentials } from "#src/log.ts";
-import { covers } from "#src/silence/silence.ts";
-import { wireTime } from "#src/source/iso-time.ts";
+import { withoutCredentials } from "#src/core/runtime/log.ts";
+import { covers } from "#src/engine/silence/silence.ts";
+import { wireTime } from "#src/engine/source/iso-time.ts";
 import { ALARM } from "./sample-events.ts";
 import { programs, textOf } from "./structure/imports.ts";
 
 /**
  * A regular expression that text from outside shapes can take minutes for one name. So each file that builds one at run
- * time is listed with the reason why its parts are constants; patterns of people are matched by `src/glob.ts`.
+ * time is listed with the reason why its parts are constants; patterns of people are matched by `src/core/values/glob.ts`.
  */
 const BUILT_FROM_CONSTANTS: Readonly<Record<string, string>> = {
   "connectors/email/config.ts": "puts one constant expression into two",

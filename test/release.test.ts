@@ -14,7 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import { USER_AGENT, VERSION } from "#src/version.ts";
+import { USER_AGENT, VERSION } from "#src/core/runtime/version.ts";
 import { changesOf } from "../tools/release/changes.ts";
 import { type Release, release } from "../tools/release/release.ts";
 import { runProgram } from "./plenum-process.ts";
@@ -209,7 +209,7 @@ describe("the version", () => {
     const folder = temporaryFolder("version");
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     for (const name of ["src", ".git"]) mkdirSync(join(folder, name));
-    cpSync(join(ROOT, "src/version.ts"), join(folder, "src/version.ts"));
+    cpSync(join(ROOT, "src/core/runtime/version.ts"), join(folder, "src/core/runtime/version.ts"));
     const files = {
       "package.json": manifest,
       ...Object.fromEntries(Object.entries(git).map(([k, v]) => [`.git/${k}`, v])),

@@ -1,5 +1,5 @@
-import type { Alarm, Gateway, Host, Site, System, Tag } from "#src/building.ts";
-import type { CommandResult } from "#src/command-facts.ts";
+import type { Alarm, Gateway, Host, Site, System, Tag } from "#src/core/model/building.ts";
+import type { CommandResult } from "#src/core/model/command-facts.ts";
 import {
   type AlarmFact,
   type Event,
@@ -9,8 +9,8 @@ import {
   SERVICE_SUBJECT,
   sourceUri,
   WORKER_SUBJECT,
-} from "#src/event.ts";
-import type { DayAccount, SiteCompleteFact } from "#src/history-facts.ts";
+} from "#src/core/model/event.ts";
+import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-facts.ts";
 
 /** One plausible event of every kind; the compiler says when a kind is missing or its data no longer fit. */
 

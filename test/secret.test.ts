@@ -3,9 +3,9 @@ import { chmodSync, chownSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { parseYaml } from "#src/config/load.ts";
-import { ConfigError, sentence } from "#src/errors.ts";
-import { readSecret, SecretRef, secretStamp } from "#src/secret.ts";
+import { parseYaml } from "#src/app/config/load.ts";
+import { ConfigError, sentence } from "#src/core/errors/errors.ts";
+import { readSecret, SecretRef, secretStamp } from "#src/core/values/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
 let folder: string;

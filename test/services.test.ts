@@ -4,29 +4,29 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { buildSensors } from "#src/build-sensors.ts";
-import { listening } from "#src/build-sinks.ts";
-import { createClockDoubt } from "#src/clock-doubt.ts";
-import { Config } from "#src/config/config.ts";
-import type { CommandSource } from "#src/connector.ts";
-import { type Service, startedOnce } from "#src/lifecycle.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createDoor } from "#src/operator/door.ts";
-import { watchFile } from "#src/reload/file-watch.ts";
-import { createReloader } from "#src/reload/reloader.ts";
-import type { Source } from "#src/source/source.ts";
-import { createStatusServer } from "#src/status/server.ts";
-import { createAvailability } from "#src/sync/availability.ts";
-import { createHeartbeat } from "#src/sync/heartbeat.ts";
-import { createHolding } from "#src/sync/holding.ts";
-import type { Job } from "#src/sync/job.ts";
-import { createOutage } from "#src/sync/outage.ts";
-import { clockTicker } from "#src/sync/schedule.ts";
-import { createScheduler } from "#src/sync/scheduler.ts";
-import { createScope } from "#src/sync/scope.ts";
-import { SilentSensorsConfig } from "#src/sync/sensors/config.ts";
-import { createSensorWatch } from "#src/sync/sensors/sensor-watch.ts";
-import { rest } from "#src/waiting.ts";
+import { buildSensors } from "#src/app/build-sensors.ts";
+import { listening } from "#src/app/build-sinks.ts";
+import { Config } from "#src/app/config/config.ts";
+import { watchFile } from "#src/app/reload/file-watch.ts";
+import { createReloader } from "#src/app/reload/reloader.ts";
+import type { CommandSource } from "#src/core/connector.ts";
+import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { type Service, startedOnce } from "#src/core/runtime/lifecycle.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { rest } from "#src/core/runtime/waiting.ts";
+import type { Source } from "#src/engine/source/source.ts";
+import { createAvailability } from "#src/engine/sync/availability.ts";
+import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
+import { createHolding } from "#src/engine/sync/holding.ts";
+import type { Job } from "#src/engine/sync/job.ts";
+import { createOutage } from "#src/engine/sync/outage.ts";
+import { clockTicker } from "#src/engine/sync/schedule.ts";
+import { createScheduler } from "#src/engine/sync/scheduler.ts";
+import { createScope } from "#src/engine/sync/scope.ts";
+import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
+import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
+import { createDoor } from "#src/ui/operator/door.ts";
+import { createStatusServer } from "#src/ui/status/server.ts";
 import { createRig } from "./commands/rig.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, shownBuilding } from "./status/shown-building.ts";
@@ -40,25 +40,25 @@ const CONFIG = Config.parse({
 
 /** What the worker starts and stops, and the test that runs it through the suite. A new service comes in here. */
 const SERVICES: Readonly<Record<string, string>> = {
-  "src/build-sensors.ts": "services.test.ts",
-  "src/build-sinks.ts": "services.test.ts",
-  "src/build-sync.ts": "services.test.ts",
-  "src/clock-doubt.ts": "clock/doubt.test.ts",
-  "src/commands/commands.ts": "services.test.ts",
-  "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
-  "src/delivery/pruning.ts": "delivery/pruning.test.ts",
-  "src/fleet/fleet.ts": "fleet/away.test.ts",
-  "src/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
-  "src/reload/file-watch.ts": "services.test.ts",
-  "src/reload/reloader.ts": "services.test.ts",
-  "src/silence/keeper.ts": "silence.test.ts",
-  "src/operator/door.ts": "services.test.ts",
-  "src/plots/plots.ts": "plots/plots.test.ts",
-  "src/status/server.ts": "services.test.ts",
-  "src/sync/heartbeat.ts": "services.test.ts",
-  "src/sync/scheduler.ts": "services.test.ts",
-  "src/sync/sensors/sensor-watch.ts": "services.test.ts",
-  "src/sync/sync.ts": "services.test.ts",
+  "src/app/build-sensors.ts": "services.test.ts",
+  "src/app/build-sinks.ts": "services.test.ts",
+  "src/app/build-sync.ts": "services.test.ts",
+  "src/core/runtime/clock-doubt.ts": "clock/doubt.test.ts",
+  "src/engine/commands/commands.ts": "services.test.ts",
+  "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
+  "src/engine/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/scale/fleet/fleet.ts": "fleet/away.test.ts",
+  "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
+  "src/app/reload/file-watch.ts": "services.test.ts",
+  "src/app/reload/reloader.ts": "services.test.ts",
+  "src/engine/silence/keeper.ts": "silence.test.ts",
+  "src/ui/operator/door.ts": "services.test.ts",
+  "src/ui/plots/plots.ts": "plots/plots.test.ts",
+  "src/ui/status/server.ts": "services.test.ts",
+  "src/engine/sync/heartbeat.ts": "services.test.ts",
+  "src/engine/sync/scheduler.ts": "services.test.ts",
+  "src/engine/sync/sensors/sensor-watch.ts": "services.test.ts",
+  "src/engine/sync/sync.ts": "services.test.ts",
 };
 
 test("every service is known here, and its test runs the suite", () => {

@@ -1,8 +1,7 @@
 import pino from "pino";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { createPicture } from "#src/picture.ts";
-import { createSilenceKeeper } from "#src/silence/keeper.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createSilenceKeeper } from "#src/engine/silence/keeper.ts";
 import {
   addSilence,
   covers,
@@ -12,8 +11,9 @@ import {
   type Silence,
   silencesIn,
   whom,
-} from "#src/silence/silence.ts";
-import { silenceOf, type Wish } from "#src/silence/wish.ts";
+} from "#src/engine/silence/silence.ts";
+import { silenceOf, type Wish } from "#src/engine/silence/wish.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";

@@ -1,7 +1,7 @@
-import type { Clock } from "#src/clock.ts";
-import { Retryable } from "#src/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
-import type { Transport } from "#src/source/transport.ts";
 
 /** Milliseconds of the given clock. */
 export interface Way {

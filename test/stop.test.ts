@@ -1,10 +1,10 @@
 import { rmSync } from "node:fs";
 import { pino } from "pino";
 import { expect, onTestFinished, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import { inOrder, type Service, sideBySide } from "#src/lifecycle.ts";
-import { createLog } from "#src/log.ts";
-import { createWorker } from "#src/worker.ts";
+import { Config } from "#src/app/config/config.ts";
+import { createWorker } from "#src/app/worker.ts";
+import { inOrder, type Service, sideBySide } from "#src/core/runtime/lifecycle.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 

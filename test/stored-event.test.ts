@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Event, makeEvent } from "#src/event.ts";
-import { historyIn } from "#src/history-event.ts";
-import { eventIn, eventText } from "#src/stored-event.ts";
+import { historyIn } from "#src/core/codec/history-event.ts";
+import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
 import { replay, seed } from "./seed.ts";
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { uptime } from "node:os";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 
 describe.runIf(process.platform === "linux")("measured time of the machine", () => {
   test("says which start of the machine, and how long ago that was", () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { makeEvent, sourceUri, subjectOf } from "#src/event.ts";
+import { makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
 
 /** The ids of live values rise with time and repeat what does not change, for the log's index and a lake's column. */
 

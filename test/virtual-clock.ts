@@ -1,4 +1,4 @@
-import type { Clock } from "#src/clock.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
 
 /**
  * Time that moves only when told to, so that a day can be driven through real code in a second.

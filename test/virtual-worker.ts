@@ -1,16 +1,16 @@
 import { cpSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Config } from "#src/config/config.ts";
-import type { ConnectorContext, Sink } from "#src/connector.ts";
-import { ConfigError, Retryable } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import { createLog, type Log } from "#src/log.ts";
-import type { ReloadReport } from "#src/reload-facts.ts";
+import { Config } from "#src/app/config/config.ts";
+import { createWorker, type Worker } from "#src/app/worker.ts";
+import type { ConnectorContext, Sink } from "#src/core/connector.ts";
+import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { ReloadReport } from "#src/core/model/reload-facts.ts";
+import { createLog, type Log } from "#src/core/runtime/log.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import type { Transport } from "#src/source/transport.ts";
-import { createWorker, type Worker } from "#src/worker.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 

@@ -12,7 +12,7 @@ import {
   timeLimit,
   within,
   withOthersTurns,
-} from "#src/waiting.ts";
+} from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import type { AnyEvent, Event } from "#src/event.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Table } from "../src/lake/table.ts";
-import { TABLES } from "../src/lake/tables.ts";
+import type { Table } from "../connectors/shared/lake/table.ts";
+import { TABLES } from "../connectors/shared/lake/tables.ts";
 
 /** `npm run lake:tables` writes what the tables of the lake hold, column by column, into docs/lake/tables.md. */
 
@@ -39,7 +39,7 @@ export function tablesText(tables: readonly Table[]): string {
 
 const INTRODUCTION = `# The tables of the lake
 
-Written by \`npm run lake:tables\` from \`src/lake/tables.ts\`; how they are kept and queried is in [lake.md](../lake.md).
+Written by \`npm run lake:tables\` from \`connectors/shared/lake/tables.ts\`; how they are kept and queried is in [lake.md](../lake.md).
 \`time\` is a moment in UTC with microseconds, \`integer\` has 64 bits, \`number\` is a double, \`json\` a text that holds
 JSON.`;
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { isoUtc } from "../../src/clock.ts";
-import type { Told } from "../../src/receiver/receiver.ts";
-import { cut, oneLine } from "../../src/receiver/text.ts";
+import { isoUtc } from "../../src/core/runtime/clock.ts";
+import type { Told } from "../shared/receiver/receiver.ts";
+import { cut, oneLine } from "../shared/receiver/text.ts";
 
 /** One alert, as `POST /api/v2/alerts` of Alertmanager takes it. */
 export interface Alert {

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { Duration } from "../../src/duration.ts";
-import { Headers, OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
-import { RECEIVER } from "../../src/receiver/config.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { Duration } from "../../src/core/values/duration.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
+import { RECEIVER } from "../shared/receiver/config.ts";
 
 /** What an alert is known by; a label of the user's own cannot stand in for one. */
 const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;

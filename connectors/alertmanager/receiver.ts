@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { ConfigError, Rejected } from "../../src/errors.ts";
-import { isPage } from "../../src/html-page.ts";
-import { ask, type Said } from "../../src/outbound/ask.ts";
-import { givenHeaders, inHeader } from "../../src/outbound/headers.ts";
-import { createHttpEnd } from "../../src/outbound/http-end.ts";
-import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
-import { keptSecret } from "../../src/secret.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
+import { isPage } from "../../src/core/http/html-page.ts";
+import { ask, type Said } from "../../src/core/http/outbound/ask.ts";
+import { givenHeaders, inHeader } from "../../src/core/http/outbound/headers.ts";
+import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { keptSecret } from "../../src/core/values/secret.ts";
+import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 

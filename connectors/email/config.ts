@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { Duration } from "../../src/duration.ts";
-import { isLoopback } from "../../src/loopback.ts";
-import { RECEIVER } from "../../src/receiver/config.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { isLoopback } from "../../src/core/http/loopback.ts";
+import { Duration } from "../../src/core/values/duration.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
+import { RECEIVER } from "../shared/receiver/config.ts";
 
 const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 

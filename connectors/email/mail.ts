@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
-import type { Told } from "../../src/receiver/receiver.ts";
-import { cut, oneLine } from "../../src/receiver/text.ts";
+import type { Told } from "../shared/receiver/receiver.ts";
+import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
 /** Characters of a subject after the status, and of any other text; nobody reads more of it on a phone. */

@@ -1,6 +1,13 @@
-import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/errors.ts";
-import { oneLine } from "../../src/receiver/text.ts";
-import { type FarEnd, failureOfConnection } from "../../src/tls-trouble.ts";
+import {
+  ConfigError,
+  type Failure,
+  meaningOf,
+  Rejected,
+  Retryable,
+  Throttled,
+} from "../../src/core/errors/errors.ts";
+import { type FarEnd, failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { oneLine } from "../shared/receiver/text.ts";
 
 /** Greylisting lets a mail pass when it comes again after some minutes, usually five. */
 const GREYLISTED_MS = 5 * 60_000;
@@ -18,7 +25,7 @@ interface MailError {
   readonly timeoutType?: string;
 }
 
-/** The mail server in the words of src/tls-trouble.ts. */
+/** The mail server in the words of src/core/http/tls-trouble.ts. */
 export function mailServer(host: string, port: number): FarEnd {
   return {
     name: `The mail server at ${host}:${port}`,

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { createTransport } from "nodemailer";
 import { z } from "zod";
-import type { ConnectorContext } from "../../src/connector.ts";
-import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
-import { cut, oneLine } from "../../src/receiver/text.ts";
-import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { failureOfConnection } from "../../src/tls-trouble.ts";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 import { mailOf } from "./mail.ts";
 import { failureOfMail, mailServer } from "./outcome.ts";

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Duration } from "../../src/duration.ts";
+import { Duration } from "../../src/core/values/duration.ts";
 import { templateComplaint } from "./layout.ts";
 
 const MEGABYTE = 1024 * 1024;

@@ -1,7 +1,7 @@
-import { type AnyEvent, type Event, toCloudEvent } from "../../src/event.ts";
-import { cloudEventTexts, historyText } from "../../src/history-event.ts";
-import { dayTexts } from "../../src/point-text.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import { cloudEventTexts, historyText } from "../../src/core/codec/history-event.ts";
+import { dayTexts } from "../../src/core/codec/point-text.ts";
+import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 import { dayOf } from "./layout.ts";
 
 /** A line, and the day that it belongs to. */

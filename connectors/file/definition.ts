@@ -1,7 +1,7 @@
 import { isAbsolute, relative, resolve, sep } from "node:path";
-import type { ConnectorDefinition, Shared } from "../../src/connector.ts";
-import type { Event } from "../../src/event.ts";
-import { realFolder } from "../../src/folder-trouble.ts";
+import type { ConnectorDefinition, Shared } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-trouble.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { FileConfig } from "./config.ts";
 import { folderOf } from "./layout.ts";
 import { createFileSink } from "./sink.ts";

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
-import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/connector.ts";
-import type { Event } from "../../src/event.ts";
+import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/core/connector.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { dayLines } from "./day-lines.ts";
 import { folderOf } from "./layout.ts";

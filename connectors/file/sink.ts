@@ -1,10 +1,10 @@
 import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { isoUtc } from "../../src/clock.ts";
-import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/connector.ts";
-import type { Event } from "../../src/event.ts";
-import { cloudEventTexts } from "../../src/history-event.ts";
-import { sequenceAttributes } from "../../src/sequence.ts";
+import { cloudEventTexts } from "../../src/core/codec/history-event.ts";
+import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/core/connector.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import { sequenceAttributes } from "../../src/core/model/sequence.ts";
+import { isoUtc } from "../../src/core/runtime/clock.ts";
 import { type Appender, openAppender } from "./appender.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { finish, syncFolder } from "./finish.ts";

@@ -1,7 +1,7 @@
 import { access, constants, stat } from "node:fs/promises";
 import { dirname } from "node:path";
-import { ConfigError } from "../../src/errors.ts";
-import { danglingLink, linkTrouble } from "../../src/folder-trouble.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { danglingLink, linkTrouble } from "../../src/core/errors/folder-trouble.ts";
 
 /** Checks the folder, or the nearest one above it that exists, without creating anything. */
 export async function writable(folder: string): Promise<void> {

@@ -1,5 +1,5 @@
 import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
-import { ConfigError } from "../../src/errors.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
 import { complaintIn, failureOfSuccess, isAboutPath } from "./outcome.ts";

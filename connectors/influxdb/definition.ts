@@ -1,4 +1,4 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { InfluxConfig } from "./config.ts";
 import { influxQuestion } from "./question.ts";
 

@@ -4,10 +4,10 @@ import type { Duplex } from "node:stream";
 import { promisify } from "node:util";
 import { gzip, type ZlibOptions } from "node:zlib";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
-import { type HttpProxy, targetOf } from "../../src/proxy.ts";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
-import { USER_AGENT } from "../../src/version.ts";
-import { timeLimit } from "../../src/waiting.ts";
+import { type HttpProxy, targetOf } from "../../src/core/http/proxy.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import { USER_AGENT } from "../../src/core/runtime/version.ts";
+import { timeLimit } from "../../src/core/runtime/waiting.ts";
 
 /**
  * Bytes above which a request is compressed. The library makes a compressor for each, which takes more memory than a

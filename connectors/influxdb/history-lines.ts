@@ -1,7 +1,7 @@
-import type { TagValue } from "../../src/building.ts";
-import type { Event } from "../../src/event.ts";
-import { historyText } from "../../src/history-event.ts";
-import { PointReader } from "../../src/point-reader.ts";
+import { historyText } from "../../src/core/codec/history-event.ts";
+import { PointReader } from "../../src/core/codec/point-reader.ts";
+import type { TagValue } from "../../src/core/model/building.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { momentOf, type PointParts, valueFields, WHOLE_MS } from "./line.ts";
 
 /** Lines of one event: a single one as text, or many as bytes with line breaks between them. */

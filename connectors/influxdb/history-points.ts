@@ -1,5 +1,5 @@
-import type { Event } from "../../src/event.ts";
-import type { DayAccount } from "../../src/history-facts.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import type { DayAccount } from "../../src/core/model/history-facts.ts";
 import type { Parts, PointParts } from "./line.ts";
 
 /** What is known of days of logged history, as points. */

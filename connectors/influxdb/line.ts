@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { escape as escaping } from "@influxdata/influxdb-client";
-import type { TagValue } from "../../src/building.ts";
+import type { TagValue } from "../../src/core/model/building.ts";
 import { fieldText, tagText } from "./text.ts";
 
 /** What a point may carry. Null and undefined are left out, which in line protocol is the only honest null. */

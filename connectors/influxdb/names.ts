@@ -1,9 +1,9 @@
-import type { System } from "../../src/building.ts";
-import { isoUtc } from "../../src/clock.ts";
-import type { ConnectorContext, Picture } from "../../src/connector.ts";
-import { Throttled } from "../../src/errors.ts";
-import { type AnyEvent, type Event, sourceName } from "../../src/event.ts";
-import { historyText } from "../../src/history-event.ts";
+import { historyText } from "../../src/core/codec/history-event.ts";
+import type { ConnectorContext, Picture } from "../../src/core/connector.ts";
+import { Throttled } from "../../src/core/errors/errors.ts";
+import type { System } from "../../src/core/model/building.ts";
+import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
+import { isoUtc } from "../../src/core/runtime/clock.ts";
 
 /** What can be written beside the ids, as tags of a point. */
 export const NAME_TAGS = ["name", "site_name", "system"] as const;

@@ -1,8 +1,13 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import { ConfigError, type Failure, Retryable, Throttled } from "../../src/errors.ts";
-import { isPage } from "../../src/html-page.ts";
-import { retryAfterMs } from "../../src/retry-after.ts";
-import { type FarEnd, failureOfConnection, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
+import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import { isPage } from "../../src/core/http/html-page.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import {
+  type FarEnd,
+  failureOfConnection,
+  saysItWantsTls,
+  wantsTls,
+} from "../../src/core/http/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseAnswer } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
@@ -78,7 +83,7 @@ function noSuchPath(config: InfluxConfig): ConfigError {
  * | 429, 503        | Throttled    | told to wait                                                       |
  * | 408, 425, 5xx   | Retryable    | may pass                                                           |
  * | other 3xx, 4xx  | ConfigError  | nothing that a line could cause: it must not cost a single event   |
- * | none            | as listed in src/tls-trouble.ts                                                   |
+ * | none            | as listed in src/core/http/tls-trouble.ts                                                   |
  */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   if (!(error instanceof HttpError)) return failureOfConnection(error, serverAt(config));
@@ -141,7 +146,7 @@ function notFound(said: string, words: string | null, config: InfluxConfig): Con
   });
 }
 
-/** The server in the words of src/tls-trouble.ts, which knows what it means that there was no answer. */
+/** The server in the words of src/core/http/tls-trouble.ts, which knows what it means that there was no answer. */
 export function serverAt(config: InfluxConfig): FarEnd {
   return {
     name: new URL(config.url).origin,

@@ -1,4 +1,4 @@
-import type { AnyEvent, Event } from "../../src/event.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { historyLines, type Lines } from "./history-lines.ts";
 import { completePoint, sealedPoint } from "./history-points.ts";
 import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./line.ts";

@@ -1,4 +1,4 @@
-import { type AnyEvent, type Event, sourceName } from "../../src/event.ts";
+import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
 import type { InfluxConfig } from "./config.ts";
 
 /** Asks for the values of the last day of a tag, in the language of the far end; null for what is no value. */

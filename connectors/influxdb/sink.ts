@@ -1,10 +1,10 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import type { ConnectorContext, Sink } from "../../src/connector.ts";
-import type { Failure } from "../../src/errors.ts";
-import type { Event } from "../../src/event.ts";
-import { knockThrough, proxyOf } from "../../src/proxy.ts";
-import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { endedUnanswered, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
+import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
+import type { Failure } from "../../src/core/errors/errors.ts";
+import { knockThrough, proxyOf } from "../../src/core/http/proxy.ts";
+import { endedUnanswered, speaksTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { type Body, createExchange, type Exchange } from "./exchange.ts";

@@ -1,5 +1,5 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import type { Life } from "../../src/connector.ts";
+import type { Life } from "../../src/core/connector.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** The measurements of a server's own; VictoriaMetrics has 100 kB of them, and this one near the end. */

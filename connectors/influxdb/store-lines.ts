@@ -1,5 +1,5 @@
-import type { Receipt, Rejection } from "../../src/connector.ts";
-import { Retryable } from "../../src/errors.ts";
+import type { Receipt, Rejection } from "../../src/core/connector.ts";
+import { Retryable } from "../../src/core/errors/errors.ts";
 
 /** A line of line protocol, or many with line breaks between them, and the event of the batch that they belong to. */
 export interface Line {

@@ -1,4 +1,4 @@
-import type { Event } from "../../src/event.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import type { Parts } from "./line.ts";
 
 export function tagSystemsPoint({ id, type, time, data }: Event<"tag-systems-changed">): Parts {

@@ -1,4 +1,4 @@
-import type { ConnectorContext } from "../../src/connector.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
 import type { TooOld } from "./store-lines.ts";
 
 /**

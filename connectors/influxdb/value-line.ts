@@ -1,5 +1,5 @@
-import { createBySubject } from "../../src/by-subject.ts";
-import type { Event } from "../../src/event.ts";
+import { createBySubject } from "../../src/core/model/by-subject.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { lineOf, momentOf, WHOLE_MS } from "./line.ts";
 import { type PointSettings, valueTags } from "./points.ts";
 

@@ -1,7 +1,7 @@
-import { printable } from "../../src/printable.ts";
-import type { Told } from "../../src/receiver/receiver.ts";
-import { cut, withFewerCurves } from "../../src/receiver/text.ts";
-import type { WordName } from "../../src/receiver/words.ts";
+import { printable } from "../../src/core/values/printable.ts";
+import type { Told } from "../shared/receiver/receiver.ts";
+import { cut, withFewerCurves } from "../shared/receiver/text.ts";
+import type { WordName } from "../shared/receiver/words.ts";
 
 /** Longest summary, in characters (Jira). */
 const MAX_SUMMARY = 255;

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { ConfigError } from "../../src/errors.ts";
-import { printable } from "../../src/printable.ts";
-import { cut } from "../../src/receiver/text.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { printable } from "../../src/core/values/printable.ts";
+import { cut } from "../shared/receiver/text.ts";
 import { type Jira, readAs, wordsOf } from "./api.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { Rejected } from "../../src/errors.ts";
-import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
-import { vocabulary } from "../../src/receiver/words.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { Rejected } from "../../src/core/errors/errors.ts";
+import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { vocabulary } from "../shared/receiver/words.ts";
 import { ADF } from "./adf.ts";
 import { createJira, readAs } from "./api.ts";
 import { commentOf, descriptionOf, summaryOf, wordsOfComment } from "./body.ts";

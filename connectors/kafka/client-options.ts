@@ -5,9 +5,9 @@ import {
   type SASLOptions,
   saslScramSha,
 } from "@platformatic/kafka";
-import type { Clock } from "../../src/clock.ts";
-import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
 import type { KafkaConfig } from "./config.ts";
 
 /** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */

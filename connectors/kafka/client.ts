@@ -1,6 +1,6 @@
-import type { Clock } from "../../src/clock.ts";
-import { ConfigError } from "../../src/errors.ts";
-import { isLoopback } from "../../src/loopback.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { isLoopback } from "../../src/core/http/loopback.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
 import { connectionOptions } from "./client-options.ts";
 import { type Cluster, createCluster } from "./cluster.ts";
 import { type Address, addressOf, type KafkaConfig } from "./config.ts";

@@ -19,8 +19,8 @@ import {
   metadataV12,
   ResponseError,
 } from "@platformatic/kafka";
-import type { Clock } from "../../src/clock.ts";
-import { ConfigError } from "../../src/errors.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Address } from "./config.ts";
 import { type Broker, type Connections, TooOld } from "./connections.ts";
 import { connectionFailure, HungUp, nameOfCode, producerIdFailure } from "./outcome.ts";

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { byteSize } from "../../src/byte-size.ts";
-import { Duration } from "../../src/duration.ts";
-import { isLoopback } from "../../src/loopback.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { isLoopback } from "../../src/core/http/loopback.ts";
+import { byteSize } from "../../src/core/values/byte-size.ts";
+import { Duration } from "../../src/core/values/duration.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
 import { templateComplaint } from "./topics.ts";
 
 /** A host and a port; an IPv6 address stands in brackets. */

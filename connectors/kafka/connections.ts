@@ -10,7 +10,7 @@ import {
   NetworkError,
   ResponseError,
 } from "@platformatic/kafka";
-import { ConfigError, Retryable } from "../../src/errors.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Address } from "./config.ts";
 import { brokerAt, connectionFailure } from "./outcome.ts";
 

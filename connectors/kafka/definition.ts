@@ -1,4 +1,4 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { KafkaConfig } from "./config.ts";
 import { createTopics } from "./topics.ts";
 

@@ -1,6 +1,6 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
-import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/errors.ts";
-import { type FarEnd, failureOfConnection } from "../../src/tls-trouble.ts";
+import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/core/errors/errors.ts";
+import { type FarEnd, failureOfConnection } from "../../src/core/http/tls-trouble.ts";
 import type { Address } from "./config.ts";
 
 /**
@@ -169,7 +169,7 @@ export function speaksTlsOnly({ name }: FarEnd): ConfigError {
   });
 }
 
-/** The broker in the words of src/tls-trouble.ts. */
+/** The broker in the words of src/core/http/tls-trouble.ts. */
 export function brokerAt({ host, port }: Address): FarEnd {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,

@@ -14,7 +14,7 @@ import {
   produceV11,
   ResponseError,
 } from "@platformatic/kafka";
-import type { Failure } from "../../src/errors.ts";
+import type { Failure } from "../../src/core/errors/errors.ts";
 import type { Cluster, ProducerId, Topic } from "./cluster.ts";
 import type { Address } from "./config.ts";
 import type { Connections } from "./connections.ts";

@@ -1,6 +1,6 @@
-import { type Event, orderKey } from "../../src/event.ts";
-import { dataText } from "../../src/history-event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import { dataText } from "../../src/core/codec/history-event.ts";
+import { type Event, orderKey } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /**
  * An event as a Kafka record: a CloudEvent in binary mode, as the Kafka protocol binding of CloudEvents 1.0.2 writes it.

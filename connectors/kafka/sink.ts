@@ -5,9 +5,9 @@ import {
   type Offered,
   type Receipt,
   type Sink,
-} from "../../src/connector.ts";
-import { ConfigError, Retryable } from "../../src/errors.ts";
-import type { Event } from "../../src/event.ts";
+} from "../../src/core/connector.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { createClient } from "./client.ts";
 import type { KafkaConfig } from "./config.ts";
 import { topicFailure } from "./outcome.ts";

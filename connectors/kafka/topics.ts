@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { type Event, KINDS, sourceName } from "../../src/event.ts";
+import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
 
 /**
  * Names of topics, out of a template such as `plenum.{noun}`. Kafka takes letters, digits, `.`, `_` and `-`, and 249

@@ -5,8 +5,8 @@ import {
   ResponseError,
   saslHandshakeV1,
 } from "@platformatic/kafka";
-import { ConfigError } from "../../src/errors.ts";
-import { knockAt, speaksTls } from "../../src/tls-trouble.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { knockAt, speaksTls } from "../../src/core/http/tls-trouble.ts";
 import type { Address } from "./config.ts";
 import { brokerAt, speaksTlsOnly } from "./outcome.ts";
 

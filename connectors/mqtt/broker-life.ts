@@ -1,6 +1,6 @@
-import type { SinceBoot } from "../../src/clock.ts";
-import type { ConnectorContext, Life } from "../../src/connector.ts";
-import { abortable, rest, WOKEN } from "../../src/waiting.ts";
+import type { ConnectorContext, Life } from "../../src/core/connector.ts";
+import type { SinceBoot } from "../../src/core/runtime/clock.ts";
+import { abortable, rest, WOKEN } from "../../src/core/runtime/waiting.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
 import { hostname } from "node:os";
 import type { IClientOptions } from "mqtt";
-import type { Clock } from "../../src/clock.ts";
-import type { ConnectorContext } from "../../src/connector.ts";
-import type { Secret } from "../../src/log.ts";
-import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import type { Secret } from "../../src/core/runtime/log.ts";
+import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 

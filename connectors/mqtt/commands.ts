@@ -1,5 +1,5 @@
 import type { IPublishPacket } from "mqtt";
-import type { Accept, Arrival, CommandSource, ConnectorContext } from "../../src/connector.ts";
+import type { Accept, Arrival, CommandSource, ConnectorContext } from "../../src/core/connector.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { byteSize } from "../../src/byte-size.ts";
-import { Duration } from "../../src/duration.ts";
-import { isLoopback } from "../../src/loopback.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { isLoopback } from "../../src/core/http/loopback.ts";
+import { byteSize } from "../../src/core/values/byte-size.ts";
+import { Duration } from "../../src/core/values/duration.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
 import { prefixComplaint, templateComplaint } from "./topics.ts";
 
 const Tls = z.strictObject({

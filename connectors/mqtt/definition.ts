@@ -1,4 +1,4 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { MqttConfig } from "./config.ts";
 import { messagesOf } from "./messages.ts";
 import { createTopics } from "./topics.ts";

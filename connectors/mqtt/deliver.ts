@@ -1,6 +1,6 @@
-import type { Receipt, Rejection } from "../../src/connector.ts";
-import { meaningOf, Rejected } from "../../src/errors.ts";
-import type { Event } from "../../src/event.ts";
+import type { Receipt, Rejection } from "../../src/core/connector.ts";
+import { meaningOf, Rejected } from "../../src/core/errors/errors.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import type { Link } from "./link.ts";
 import type { Message } from "./messages.ts";
 import { bytesBeyond } from "./publish-packet.ts";

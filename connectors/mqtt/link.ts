@@ -1,7 +1,7 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
-import type { Clock } from "../../src/clock.ts";
-import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
-import { rest, WOKEN, within } from "../../src/waiting.ts";
+import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { rest, WOKEN, within } from "../../src/core/runtime/waiting.ts";
 import { createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 import { createNudge } from "./nudge.ts";

@@ -1,7 +1,7 @@
-import type { AnyEvent, Event } from "../../src/event.ts";
-import { isTelemetry, sourceName, toCloudEvent } from "../../src/event.ts";
-import { historyText } from "../../src/history-event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import { historyText } from "../../src/core/codec/history-event.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
+import { isTelemetry, sourceName, toCloudEvent } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 import {
   accepted,
   alarmState,

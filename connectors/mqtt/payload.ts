@@ -1,7 +1,7 @@
-import type { AlarmFact, Event } from "../../src/event.ts";
-import type { HistoryText } from "../../src/history-event.ts";
-import type { TagHistoryFact } from "../../src/history-facts.ts";
-import { listText } from "../../src/point-text.ts";
+import type { HistoryText } from "../../src/core/codec/history-event.ts";
+import { listText } from "../../src/core/codec/point-text.ts";
+import type { AlarmFact, Event } from "../../src/core/model/event.ts";
+import type { TagHistoryFact } from "../../src/core/model/history-facts.ts";
 
 /**
  * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the

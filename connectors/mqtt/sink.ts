@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import type { ConnectorContext, Sink } from "../../src/connector.ts";
-import { Retryable } from "../../src/errors.ts";
-import type { Event } from "../../src/event.ts";
+import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
+import { Retryable } from "../../src/core/errors/errors.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { lifeOfBroker, uptimeOf } from "./broker-life.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";

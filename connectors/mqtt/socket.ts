@@ -2,7 +2,7 @@ import { connect as connectPlain, isIP, type Socket } from "node:net";
 import type { Writable } from "node:stream";
 import { connect as connectSecure } from "node:tls";
 import type { IClientOptions } from "mqtt";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { type Acknowledged, createAcknowledgements } from "./acknowledgements.ts";
 
 export interface Listener {

@@ -1,6 +1,6 @@
 import { type IClientOptions, MqttClient } from "mqtt";
-import type { Failure } from "../../src/errors.ts";
-import { endedUnanswered, knockAt, noTls, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
+import type { Failure } from "../../src/core/errors/errors.ts";
+import { endedUnanswered, knockAt, noTls, speaksTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 import { brokerAt, knowsOldMqttOnly } from "./reasons.ts";
 import { NOBODY, openSocket } from "./socket.ts";
 

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { placeOf, type Table } from "../../src/lake/table.ts";
+import { placeOf, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns } from "./columns.ts";
 import type { Hand, Portion } from "./hand.ts";
 import { readParquet } from "./parquet-file.ts";

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { ConnectorContext, Remembered } from "../../src/connector.ts";
+import type { ConnectorContext, Remembered } from "../../src/core/connector.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { lifeOf } from "./paths.ts";
 import type { Seal } from "./sealed-day.ts";

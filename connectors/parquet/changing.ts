@@ -1,5 +1,5 @@
-import type { Row, Table } from "../../src/lake/table.ts";
-import { withNews } from "../../src/lake/versions.ts";
+import type { Row, Table } from "../shared/lake/table.ts";
+import { withNews } from "../shared/lake/versions.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import type { Change } from "./hand.ts";
 import { parquetOf, readParquet } from "./parquet-file.ts";

@@ -1,4 +1,4 @@
-import { type Cell, type Column, placeOf, type Row, type Table } from "../../src/lake/table.ts";
+import { type Cell, type Column, placeOf, type Row, type Table } from "../shared/lake/table.ts";
 import { pause } from "./pauses.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
-import type { ConnectorDefinition, Shared } from "../../src/connector.ts";
-import type { AnyEvent, Event } from "../../src/event.ts";
-import { realFolder } from "../../src/folder-trouble.ts";
+import type { ConnectorDefinition, Shared } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-trouble.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { ParquetConfig } from "./config.ts";
 import { endpointOf, prefixOf } from "./s3-answer.ts";
 

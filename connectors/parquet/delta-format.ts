@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { ConfigError, Retryable } from "../../src/errors.ts";
-import type { Table } from "../../src/lake/table.ts";
-import { ALARM_EPISODE_TABLE, TABLES } from "../../src/lake/tables.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import type { Table } from "../shared/lake/table.ts";
+import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
 import { compacting } from "./book.ts";
 import { replacementOf, rowsOfFiles } from "./changing.ts";
 import type { Columns } from "./columns.ts";

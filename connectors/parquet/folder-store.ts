@@ -2,10 +2,10 @@ import { randomBytes } from "node:crypto";
 import { constants, type Dirent } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
-import { type Clock, systemClock } from "../../src/clock.ts";
-import { ConfigError } from "../../src/errors.ts";
-import { danglingLink, folderFailure, linkTrouble } from "../../src/folder-trouble.ts";
-import { systemCodeOf } from "../../src/own-trouble.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { danglingLink, folderFailure, linkTrouble } from "../../src/core/errors/folder-trouble.ts";
+import { systemCodeOf } from "../../src/core/errors/own-trouble.ts";
+import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
 /** What a crash leaves of a file that was being written; readers of `*.parquet` do not see it. */

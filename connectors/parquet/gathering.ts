@@ -1,5 +1,5 @@
-import type { ConnectorContext, Remembered } from "../../src/connector.ts";
-import type { Event } from "../../src/event.ts";
+import type { ConnectorContext, Remembered } from "../../src/core/connector.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { type Book, begun, type Landing, settled, tellLife } from "./book.ts";
 import { createHand, type Hand } from "./hand.ts";
 import type { ObjectStore } from "./object-store.ts";

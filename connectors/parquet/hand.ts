@@ -1,6 +1,6 @@
-import type { Event } from "../../src/event.ts";
-import { dayOf, tellRows } from "../../src/lake/rows.ts";
-import { placeOf, type Row, type Table } from "../../src/lake/table.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import { dayOf, tellRows } from "../shared/lake/rows.ts";
+import { placeOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
 

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Clock } from "../../src/clock.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { ParquetConfig } from "./config.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import type { ObjectStore } from "./object-store.ts";

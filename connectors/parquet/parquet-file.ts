@@ -7,8 +7,8 @@ import {
   type SchemaElement,
 } from "hyparquet";
 import { ByteWriter, type ColumnSource, ParquetWriter } from "hyparquet-writer";
-import { ConfigError } from "../../src/errors.ts";
-import type { Cell, Column, ColumnType, Table } from "../../src/lake/table.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
 import type { Columns } from "./columns.ts";
 import { pause } from "./pauses.ts";
 

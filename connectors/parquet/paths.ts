@@ -1,4 +1,4 @@
-import type { Table } from "../../src/lake/table.ts";
+import type { Table } from "../shared/lake/table.ts";
 
 /**
  * Where files lie in the lake, in the way of Hive, so that a query engine skips the days and sites that it is not asked

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { dayOf } from "../../src/lake/rows.ts";
-import { TABLES } from "../../src/lake/tables.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { dayOf } from "../shared/lake/rows.ts";
+import { TABLES } from "../shared/lake/tables.ts";
 import { type Compaction, compacting } from "./book.ts";
 import { replacementOf, rowsOfFiles } from "./changing.ts";
 import { createColumns } from "./columns.ts";

@@ -1,6 +1,6 @@
-import { ConfigError, type Failure, Retryable, Throttled } from "../../src/errors.ts";
-import { retryAfterMs } from "../../src/retry-after.ts";
-import { saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
+import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { saysItWantsTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 import type { S3Config } from "./config.ts";
 
 export interface S3Answer {

@@ -1,5 +1,5 @@
-import { ConfigError } from "../../src/errors.ts";
-import { TABLES } from "../../src/lake/tables.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import { TABLES } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { SCHEMAS } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import { type Clock, isoUtc } from "../../src/clock.ts";
-import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../../src/lake/tables.ts";
+import { type Clock, isoUtc } from "../../src/core/runtime/clock.ts";
+import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";
 import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";

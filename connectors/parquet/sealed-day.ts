@@ -1,4 +1,4 @@
-import type { AnyEvent, Event } from "../../src/event.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 
 /** A UTC day of a site of which the worker's ledger says that all is known. */
 export interface Seal {

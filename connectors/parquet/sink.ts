@@ -1,6 +1,13 @@
-import type { ConnectorContext, Offered, Receipt, Rejection, Remembered, Sink } from "../../src/connector.ts";
-import { ConfigError } from "../../src/errors.ts";
-import type { Event } from "../../src/event.ts";
+import type {
+  ConnectorContext,
+  Offered,
+  Receipt,
+  Rejection,
+  Remembered,
+  Sink,
+} from "../../src/core/connector.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Event } from "../../src/core/model/event.ts";
 import { createAlone } from "./alone.ts";
 import { isCompacting, openBook, sealed, toSeal, withSeals } from "./book.ts";
 import type { ParquetConfig } from "./config.ts";

@@ -1,4 +1,4 @@
-import type { Table } from "../../src/lake/table.ts";
+import type { Table } from "../shared/lake/table.ts";
 import type { Compaction } from "./book.ts";
 import type { Change, Portion } from "./hand.ts";
 import type { Partition } from "./paths.ts";

@@ -1,6 +1,6 @@
-import type { Clock } from "../../src/clock.ts";
-import type { Remembered } from "../../src/connector.ts";
-import { TABLES } from "../../src/lake/tables.ts";
+import type { Remembered } from "../../src/core/connector.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { TABLES } from "../shared/lake/tables.ts";
 import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./book.ts";
 import { FIRST_DAY, isDivided, type Partition, partitionOf } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";

@@ -1,5 +1,5 @@
-import { Rejected } from "../../src/errors.ts";
-import type { Cell, ColumnType } from "../../src/lake/table.ts";
+import { Rejected } from "../../src/core/errors/errors.ts";
+import type { Cell, ColumnType } from "../shared/lake/table.ts";
 
 /**
  * The cells of one column, as PostgreSQL takes them in binary: a parameter of a statement each. Where all rows have the

@@ -1,5 +1,5 @@
-import type { Column, Table } from "../../src/lake/table.ts";
-import { quoted } from "../../src/postgres/quoted.ts";
+import { quoted } from "../../src/core/postgres/quoted.ts";
+import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 import { keyOf, listOf, nameOf, type Place } from "./statement.ts";
 

@@ -1,5 +1,5 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
-import type { AnyEvent } from "../../src/event.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import type { AnyEvent } from "../../src/core/model/event.ts";
 import { PostgresConfig } from "./config.ts";
 
 export const postgres = {

@@ -1,5 +1,5 @@
-import { ConfigError } from "../../src/errors.ts";
-import type { Column, Table } from "../../src/lake/table.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 import { stampOf } from "./create.ts";
 import { keyOf, listOf, nameOf, type Place } from "./statement.ts";

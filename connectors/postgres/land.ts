@@ -1,9 +1,9 @@
-import type { Receipt, Rejection } from "../../src/connector.ts";
-import { Retryable } from "../../src/errors.ts";
-import type { Told } from "../../src/lake/rows.ts";
-import { isAboutData, isAboutTables, reasonOf } from "../../src/postgres/outcome.ts";
-import type { Asked, Session } from "../../src/postgres/session.ts";
-import { transact, transactAtOnce } from "../../src/postgres/transact.ts";
+import type { Receipt, Rejection } from "../../src/core/connector.ts";
+import { Retryable } from "../../src/core/errors/errors.ts";
+import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/outcome.ts";
+import type { Asked, Session } from "../../src/core/postgres/session.ts";
+import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
+import type { Told } from "../shared/lake/rows.ts";
 import { type Portion, portionOf, type Rows } from "./portion.ts";
 import { lockTables } from "./prepare.ts";
 import { insertText, type Place } from "./statement.ts";

@@ -1,5 +1,5 @@
-import { type Told, tellRows } from "../../src/lake/rows.ts";
-import type { Row, Table } from "../../src/lake/table.ts";
+import { type Told, tellRows } from "../shared/lake/rows.ts";
+import type { Row, Table } from "../shared/lake/table.ts";
 import { type ColumnWriter, createColumn, type Parameter, takenText } from "./columns.ts";
 
 /** Rows for one table: a statement. */

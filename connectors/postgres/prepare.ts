@@ -1,8 +1,8 @@
-import { ConfigError } from "../../src/errors.ts";
-import type { Table } from "../../src/lake/table.ts";
-import type { Log } from "../../src/log.ts";
-import type { Session } from "../../src/postgres/session.ts";
-import { transact } from "../../src/postgres/transact.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Session } from "../../src/core/postgres/session.ts";
+import { transact } from "../../src/core/postgres/transact.ts";
+import type { Log } from "../../src/core/runtime/log.ts";
+import type { Table } from "../shared/lake/table.ts";
 import {
   addColumn,
   createHypertable,

@@ -1,7 +1,7 @@
-import type { Life } from "../../src/connector.ts";
-import type { Log } from "../../src/log.ts";
-import type { Server } from "../../src/postgres/server.ts";
-import type { Session } from "../../src/postgres/session.ts";
+import type { Life } from "../../src/core/connector.ts";
+import type { Server } from "../../src/core/postgres/server.ts";
+import type { Session } from "../../src/core/postgres/session.ts";
+import type { Log } from "../../src/core/runtime/log.ts";
 
 /** A commit that is not on the disk may be lost with the server, and then events that were accepted. */
 export function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {

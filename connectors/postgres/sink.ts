@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
-import type { ConnectorContext, Sink } from "../../src/connector.ts";
-import { TABLES } from "../../src/lake/tables.ts";
-import { addressOf } from "../../src/postgres/address.ts";
-import { failureOf } from "../../src/postgres/outcome.ts";
-import { refuseUnfit } from "../../src/postgres/server.ts";
-import { openSession, type Session } from "../../src/postgres/session.ts";
-import { keptSecret, readCertificates } from "../../src/secret.ts";
+import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
+import { addressOf } from "../../src/core/postgres/address.ts";
+import { failureOf } from "../../src/core/postgres/outcome.ts";
+import { refuseUnfit } from "../../src/core/postgres/server.ts";
+import { openSession, type Session } from "../../src/core/postgres/session.ts";
+import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
 import { land } from "./land.ts";
 import { mayWrite, prepareTables, type Wanted } from "./prepare.ts";

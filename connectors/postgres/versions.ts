@@ -1,8 +1,8 @@
-import type { Cell, Row, Table } from "../../src/lake/table.ts";
-import { placeOf } from "../../src/lake/table.ts";
-import { withNews } from "../../src/lake/versions.ts";
-import { quoted } from "../../src/postgres/quoted.ts";
-import type { Session } from "../../src/postgres/session.ts";
+import { quoted } from "../../src/core/postgres/quoted.ts";
+import type { Session } from "../../src/core/postgres/session.ts";
+import type { Cell, Row, Table } from "../shared/lake/table.ts";
+import { placeOf } from "../shared/lake/table.ts";
+import { withNews } from "../shared/lake/versions.ts";
 import { type Rows, rowsFor } from "./portion.ts";
 import { listOf, nameOf, type Place } from "./statement.ts";
 

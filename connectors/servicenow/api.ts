@@ -1,11 +1,11 @@
 import { z } from "zod";
-import type { Clock } from "../../src/clock.ts";
-import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
-import { ask, failureOfAnswer, type Question, type Said } from "../../src/outbound/ask.ts";
-import { createHttpEnd } from "../../src/outbound/http-end.ts";
-import { printable } from "../../src/printable.ts";
-import { cut } from "../../src/receiver/text.ts";
-import { keptSecret } from "../../src/secret.ts";
+import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
+import { ask, failureOfAnswer, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
+import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { printable } from "../../src/core/values/printable.ts";
+import { keptSecret } from "../../src/core/values/secret.ts";
+import { cut } from "../shared/receiver/text.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 /** Refusals that carry words of ServiceNow's own, looked at here before they get their meaning. */

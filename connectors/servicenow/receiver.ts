@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { ConfigError } from "../../src/errors.ts";
-import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
-import { vocabulary, type WordName } from "../../src/receiver/words.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { vocabulary, type WordName } from "../shared/receiver/words.ts";
 import { createTable, type Row } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 import { descriptionOf, noteOf, shortDescriptionOf, wordsOfNote } from "./texts.ts";

@@ -1,11 +1,11 @@
 import { z } from "zod";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { ConfigError, Retryable } from "../../src/errors.ts";
-import type { Secret } from "../../src/log.ts";
-import { ask, type Question, type Said } from "../../src/outbound/ask.ts";
-import type { Lookup } from "../../src/outbound/guard.ts";
-import { createHttpEnd } from "../../src/outbound/http-end.ts";
-import { keptSecret } from "../../src/secret.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import { ask, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
+import type { Lookup } from "../../src/core/http/outbound/guard.ts";
+import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import type { Secret } from "../../src/core/runtime/log.ts";
+import { keptSecret } from "../../src/core/values/secret.ts";
 import type { SlackConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 

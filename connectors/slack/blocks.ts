@@ -1,7 +1,7 @@
-import { printable } from "../../src/printable.ts";
-import type { IncidentStatus } from "../../src/receiver/incident.ts";
-import type { Told } from "../../src/receiver/receiver.ts";
-import { cut, withFewerCurves } from "../../src/receiver/text.ts";
+import { printable } from "../../src/core/values/printable.ts";
+import type { IncidentStatus } from "../shared/receiver/incident.ts";
+import type { Told } from "../shared/receiver/receiver.ts";
+import { cut, withFewerCurves } from "../shared/receiver/text.ts";
 
 /**
  * What is shown of an incident, in blocks of Slack's Block Kit.

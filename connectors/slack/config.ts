@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
-import { RECEIVER } from "../../src/receiver/config.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
+import { RECEIVER } from "../shared/receiver/config.ts";
 
 export const SlackConfig = z
   .strictObject({

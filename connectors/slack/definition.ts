@@ -1,6 +1,6 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
-import { INCIDENT_KINDS } from "../../src/receiver/config.ts";
-import { createReceiverSink } from "../../src/receiver/sink.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import { INCIDENT_KINDS } from "../shared/receiver/config.ts";
+import { createReceiverSink } from "../shared/receiver/sink.ts";
 import { SlackConfig } from "./config.ts";
 
 export const slack = {

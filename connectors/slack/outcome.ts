@@ -1,6 +1,6 @@
-import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/errors.ts";
-import { printable } from "../../src/printable.ts";
-import { retryAfterMs } from "../../src/retry-after.ts";
+import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { printable } from "../../src/core/values/printable.ts";
 
 /** Slack said no, with HTTP 200 as it does. */
 export interface Refusal {

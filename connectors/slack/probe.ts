@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ConfigError, Retryable } from "../../src/errors.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { SlackApi } from "./api.ts";
 import { failureOf } from "./outcome.ts";
 

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import type { ConnectorContext } from "../../src/connector.ts";
-import { Retryable } from "../../src/errors.ts";
-import type { Lookup } from "../../src/outbound/guard.ts";
-import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import type { ConnectorContext } from "../../src/core/connector.ts";
+import { Retryable } from "../../src/core/errors/errors.ts";
+import type { Lookup } from "../../src/core/http/outbound/guard.ts";
+import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
 import { type Answer, createSlackApi } from "./api.ts";
 import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
 import type { SlackConfig } from "./config.ts";

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Retryable } from "../../src/errors.ts";
+import { Retryable } from "../../src/core/errors/errors.ts";
 import { type SlackApi, TOO_LONG } from "./api.ts";
 
 /** What we give to a message of ours beside its text; nobody sees it, and apps can read it. */

@@ -1,4 +1,4 @@
-import type { ConnectorDefinition } from "../../src/connector.ts";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { StdoutConfig } from "./config.ts";
 import { createStdoutSink } from "./sink.ts";
 

@@ -1,8 +1,8 @@
 import type { Writable } from "node:stream";
-import { ACCEPTED, type Sink } from "../../src/connector.ts";
-import { ConfigError, Retryable } from "../../src/errors.ts";
-import { toCloudEvent } from "../../src/event.ts";
-import { sequenceAttributes } from "../../src/sequence.ts";
+import { ACCEPTED, type Sink } from "../../src/core/connector.ts";
+import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import { toCloudEvent } from "../../src/core/model/event.ts";
+import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /**
  * Accepted means: the operating system has taken the lines, so a reader that is slow slows us down.

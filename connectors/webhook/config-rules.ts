@@ -1,7 +1,7 @@
 import { z } from "zod";
-import type { OutboundConfig } from "../../src/outbound/config.ts";
-import { RECEIVER, type ReceiverConfig } from "../../src/receiver/config.ts";
-import type { SecretRef } from "../../src/secret.ts";
+import type { OutboundConfig } from "../../src/core/http/outbound/config.ts";
+import type { SecretRef } from "../../src/core/values/secret.ts";
+import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
 import { demandsOf, type FormatName } from "./formats/by-name.ts";
 import type { TemplateConfig } from "./formats/template-config.ts";
 

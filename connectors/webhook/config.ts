@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { Headers, OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
-import { RECEIVER } from "../../src/receiver/config.ts";
-import { SecretRef } from "../../src/secret.ts";
+import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { SecretRef } from "../../src/core/values/secret.ts";
+import { RECEIVER } from "../shared/receiver/config.ts";
 import { complaintsAbout } from "./config-rules.ts";
 import { FORMAT_NAMES } from "./formats/by-name.ts";
 import { TemplateConfig } from "./formats/template-config.ts";

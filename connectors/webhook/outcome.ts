@@ -1,7 +1,7 @@
-import { ConfigError, type Failure, Rejected, Throttled } from "../../src/errors.ts";
-import { type HttpAnswer, receiverAt } from "../../src/outbound/http-end.ts";
-import { retryAfterMs } from "../../src/retry-after.ts";
-import { saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
+import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
+import { type HttpAnswer, receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { saysItWantsTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 
 /**
  * What an answer means; null for success. Only 2xx is success (Standard Webhooks), and nothing else is final:

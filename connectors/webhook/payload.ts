@@ -1,5 +1,5 @@
-import { type Event, toCloudEvent } from "../../src/event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 import type { WebhookConfig } from "./config.ts";
 
 export interface Payload {

@@ -1,5 +1,5 @@
-import type { Event } from "../../src/event.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 import type { Payload } from "./payload.ts";
 import { signature } from "./signature.ts";
 

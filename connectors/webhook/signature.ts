@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
-import { ConfigError } from "../../src/errors.ts";
-import type { Secret } from "../../src/log.ts";
+import { ConfigError } from "../../src/core/errors/errors.ts";
+import type { Secret } from "../../src/core/runtime/log.ts";
 
 /** 24 to 64 bytes of key: Standard Webhooks, Signature scheme. */
 const MIN_BYTES = 24;

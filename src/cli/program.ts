@@ -1,5 +1,5 @@
 import { Command, Help } from "commander";
-import { VERSION } from "../version.ts";
+import { VERSION } from "../core/runtime/version.ts";
 import type { CliContext } from "./shell/context.ts";
 import { EXIT_LINE } from "./shell/exit.ts";
 import { parserOutput } from "./shell/terminal.ts";

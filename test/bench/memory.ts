@@ -1,6 +1,6 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { ACCEPTED } from "#src/connector.ts";
+import { ACCEPTED } from "#src/core/connector.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 import { slopeOf } from "./slope.ts";
 

@@ -1,8 +1,8 @@
 import { rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { systemClock } from "#src/clock.ts";
-import type { Event } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { isoUtc, systemClock } from "#src/clock.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
-import { openStore } from "#src/store/open.ts";
+import { isoUtc, systemClock } from "#src/core/runtime/clock.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
 /** `plenum audit show`: the records of a log that was written a while ago, by the filters that `plenum events` has. */

@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { StatusReport } from "#src/status/report.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { freePort } from "../real-servers.ts";
 import { smallDisk } from "../small-disk.ts";
 import { type Ended, onlyLine, type Running, simulatedServer, type Workplace, workplace } from "./plenum.ts";

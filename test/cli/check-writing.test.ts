@@ -2,13 +2,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import { Config } from "#src/app/config/config.ts";
 import type { CheckLine } from "#src/cli/checking/check-line.ts";
 import { checkWriting } from "#src/cli/checking/check-writing.ts";
-import { systemClock } from "#src/clock.ts";
-import { armedAs } from "#src/commands/arming.ts";
-import { Config } from "#src/config/config.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet } from "#src/store/store.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { armedAs } from "#src/engine/commands/arming.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { StatusReport } from "#src/status/report.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 /** Each command as a new user types it, without a running worker and beside one. */

@@ -1,8 +1,8 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { describe, expect, test } from "vitest";
-import { programsFolder } from "#src/demo/postgres.ts";
-import type { FleetStatus } from "#src/fleet/status.ts";
+import { programsFolder } from "#src/cli/demo/postgres.ts";
+import type { FleetStatus } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { onlyLine, workplace } from "./plenum.ts";
 

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
-import type { StatusReport } from "#src/status/report.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** The command line beside a worker whose network is used against it. */

@@ -1,10 +1,10 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Config } from "#src/app/config/config.ts";
 import { withStateDatabase } from "#src/cli/shell/state-database.ts";
-import { Config } from "#src/config/config.ts";
-import type { FleetStatus } from "#src/fleet/fleet.ts";
-import { readFleet } from "#src/fleet/report.ts";
+import type { FleetStatus } from "#src/scale/fleet/fleet.ts";
+import { readFleet } from "#src/scale/fleet/report.ts";
 import type { Stage } from "../member/stage.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { COMPILED, command } from "./hosted.ts";

@@ -1,13 +1,13 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { RESTORES, UNRESTORED } from "#src/commands/timed.ts";
-import { printable, printableJson } from "#src/printable.ts";
-import type { StatusReport } from "#src/status/report.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import { syncSet } from "#src/sync/snapshot.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { printable, printableJson } from "#src/core/values/printable.ts";
+import { RESTORES, UNRESTORED } from "#src/engine/commands/timed.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { syncSet } from "#src/engine/sync/snapshot.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { FORBIDDEN, HOSTILE, hostileReceiver, poisoned, poisoningProxy } from "./hostile-words.ts";
 import { type Ended, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 

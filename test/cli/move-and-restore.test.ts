@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { TIMING } from "#src/fleet/timing.ts";
+import { TIMING } from "#src/scale/fleet/timing.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { type Running, type Service, simulatedServer, workplace } from "./plenum.ts";

@@ -1,10 +1,10 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { DateTime } from "luxon";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import type { AnyEvent } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import type { Hole } from "#src/sync/history/holes.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import type { Hole } from "#src/engine/sync/history/holes.ts";
 import { valueEvent } from "../sample-events.ts";
 import {
   onlyLine,

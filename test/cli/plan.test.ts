@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import type { PlanReport } from "#src/sync/plan/report.ts";
+import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** `plenum plan` as a user types it: before anything runs, from what a worker left, and beside one. */

@@ -3,10 +3,10 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { planLines } from "#src/cli/watching/plan-lines.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { planReport } from "#src/sync/plan/report.ts";
-import { ReadConfig } from "#src/sync/read/config.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { planReport } from "#src/engine/sync/plan/report.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");

@@ -14,7 +14,7 @@ import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/accepted-config.ts";
 import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
-import { createDoor } from "#src/operator/door.ts";
+import { createDoor } from "#src/ui/operator/door.ts";
 
 /** A folder with a configuration file and a state folder; the runtime folder of this user is in it too. */
 function place() {

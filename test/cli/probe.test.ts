@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { leavePointer } from "#src/cli/shell/pointer.ts";
 import { isReady } from "#src/cli/shell/probe.ts";
-import { socketIn } from "#src/operator/socket.ts";
+import { socketIn } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
 

@@ -10,9 +10,9 @@ import {
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
-import type { AnyEvent } from "#src/event.ts";
-import type { ReloadReport } from "#src/reload-facts.ts";
-import type { StatusReport } from "#src/status/report.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { ReloadReport } from "#src/core/model/reload-facts.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";

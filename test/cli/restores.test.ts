@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { RESTORES, type Restore, UNRESTORED, type Unrestored } from "#src/commands/timed.ts";
-import { openStore } from "#src/store/open.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { RESTORES, type Restore, UNRESTORED, type Unrestored } from "#src/engine/commands/timed.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
 const AT = "2026-11-20T12:00:00.000Z";

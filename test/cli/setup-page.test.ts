@@ -125,7 +125,7 @@ describe("the setup page in Norwegian", () => {
     [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
 
   test("every sentence of the page, and of the worker to the page, is there with what is put into it", async () => {
-    const table = import("#src/setup/page/norwegian.mjs" as string) as Promise<{
+    const table = import("#src/ui/setup/page/norwegian.mjs" as string) as Promise<{
       readonly NORWEGIAN: Readonly<Record<string, string>>;
     }>;
     const { NORWEGIAN } = await table;

@@ -6,7 +6,7 @@ import { factsOf } from "#src/cli/manual/command-tree.ts";
 import { completionScript } from "#src/cli/manual/completion-scripts.ts";
 import { EXITS, manualPage } from "#src/cli/manual/manual.ts";
 import { EXIT } from "#src/cli/shell/exit.ts";
-import { RELEASE } from "#src/version.ts";
+import { RELEASE } from "#src/core/runtime/version.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { wholeProgram } from "./whole-program.ts";
 

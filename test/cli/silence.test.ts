@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet } from "#src/store/store.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { workplace } from "./plenum.ts";
 
 describe("plenum silence", () => {

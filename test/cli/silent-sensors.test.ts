@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
-import type { SilentSensors } from "#src/tag-facts.ts";
+import type { SilentSensors } from "#src/core/model/tag-facts.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { workplace } from "./plenum.ts";
 

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import type { StatusReport } from "#src/status/report.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** Alarms that the file sink was told as seen at the very first look. */

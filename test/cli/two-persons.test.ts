@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { publicKeyText } from "#src/commands/approval/signature.ts";
+import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { type Ended, onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";

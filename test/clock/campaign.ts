@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
+import { TAGS_PER_REQUEST } from "#src/engine/source/source.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import { TAGS_PER_REQUEST } from "#src/source/source.ts";
-import type { Transport } from "#src/source/transport.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { arrivalOf, SITE, tagsOf } from "../commands/rig.ts";

@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockDoubt, watching } from "#src/clock-doubt.ts";
-import { createMetrics } from "#src/metrics.ts";
+import { createClockDoubt, watching } from "#src/core/runtime/clock-doubt.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 

@@ -1,4 +1,4 @@
-import type { Transport } from "#src/source/transport.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { Problem } from "../campaign/campaign.ts";
 
 /** What must hold, whatever happens to the wall clock. All times are milliseconds. */

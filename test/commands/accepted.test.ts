@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { CommandAccepted } from "#src/command-facts.ts";
-import type { Event } from "#src/event.ts";
+import type { CommandAccepted } from "#src/core/model/command-facts.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { createRig, type Rig, type RigOptions, tagsOf } from "./rig.ts";
 
 /** The interim answer: a command is in the journal, and will wait so long for the quota. */

@@ -2,11 +2,11 @@ import { generateKeyPairSync } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import { rulesOf } from "#src/commands/approval/approval.ts";
-import { approvalState, approve } from "#src/commands/approval/approving.ts";
-import { readPin } from "#src/commands/approval/files.ts";
-import { publicKeyText } from "#src/commands/approval/signature.ts";
-import { ApprovalConfig, CommandsConfig } from "#src/commands/config.ts";
+import { rulesOf } from "#src/engine/commands/approval/approval.ts";
+import { approvalState, approve } from "#src/engine/commands/approval/approving.ts";
+import { readPin } from "#src/engine/commands/approval/files.ts";
+import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
 import { type ConfigInput, createRig, type Rig, SITE, tagsOf } from "./rig.ts";
 
 /** The two-person rule: what may be written counts only as approvers have signed it. */

@@ -1,8 +1,8 @@
 import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import { ARM_FILE, askToArm } from "#src/commands/arming.ts";
-import { Retryable } from "#src/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { ARM_FILE, askToArm } from "#src/engine/commands/arming.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
 /** What arms a state for writing, and what does not. */

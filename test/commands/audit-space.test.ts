@@ -2,9 +2,9 @@ import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, describe, expect, test } from "vitest";
-import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
-import { createAuditSpace } from "#src/commands/audit/space.ts";
-import { createMetrics } from "#src/metrics.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { createAuditSpace } from "#src/engine/commands/audit/space.ts";
 import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 

@@ -1,10 +1,10 @@
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import type { AuditHead } from "#src/command-facts.ts";
-import { verifyAudit } from "#src/commands/audit/audit.ts";
-import { openStore } from "#src/store/open.ts";
+import type { AuditHead } from "#src/core/model/command-facts.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
 let rig: Rig | undefined;

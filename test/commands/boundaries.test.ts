@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { AllowedTag } from "#src/commands/config.ts";
-import { checkClock, checkDispatch, freshValue, isLawful } from "#src/commands/gate.ts";
-import { isFurther } from "#src/commands/step.ts";
+import { AllowedTag } from "#src/engine/commands/config.ts";
+import { checkClock, checkDispatch, freshValue, isLawful } from "#src/engine/commands/gate.ts";
+import { isFurther } from "#src/engine/commands/step.ts";
 
 /** The limits themselves are allowed; one unit in the last place beyond them is not. */
 const NOW = Date.parse("2026-11-20T12:00:00Z");

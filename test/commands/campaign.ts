@@ -1,5 +1,5 @@
-import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit/audit.ts";
-import type { Arrival } from "#src/connector.ts";
+import type { Arrival } from "#src/core/connector.ts";
+import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
 import { seededRandom } from "./seeded-random.ts";
 

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { Arrival } from "#src/connector.ts";
-import { documentSet } from "#src/store/store.ts";
+import type { Arrival } from "#src/core/connector.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { type ConfigInput, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
 
 /** Writing is open only while every single condition holds; each that is missing closes it alone, with its own reason. */

@@ -2,9 +2,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { COMMAND_OUTCOMES } from "#src/command-facts.ts";
-import { ENDINGS, REFUSALS } from "#src/commands/command.ts";
-import { CommandsConfig } from "#src/commands/config.ts";
+import { COMMAND_OUTCOMES } from "#src/core/model/command-facts.ts";
+import { ENDINGS, REFUSALS } from "#src/engine/commands/command.ts";
+import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { createRig, type Rig, SITE } from "./rig.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { messagesOf } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
-import { makeEvent } from "#src/event.ts";
+import { makeEvent } from "#src/core/model/event.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
 
 /** Loops and floods: nothing wears out, and neither the journal nor the audit log grows without bound. */

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Gateway, Tag, TokenInfo } from "#src/building.ts";
-import type { AllowedTag } from "#src/commands/config.ts";
-import { AllowedTag as AllowedTagSchema } from "#src/commands/config.ts";
+import type { Gateway, Tag, TokenInfo } from "#src/core/model/building.ts";
+import type { AllowedTag } from "#src/engine/commands/config.ts";
+import { AllowedTag as AllowedTagSchema } from "#src/engine/commands/config.ts";
 import {
   type ArrivalFacts,
   checkArrival,
@@ -14,8 +14,8 @@ import {
   needsFreshValue,
   type PastWrites,
   sameValue,
-} from "#src/commands/gate.ts";
-import type { Held } from "#src/sync/snapshot.ts";
+} from "#src/engine/commands/gate.ts";
+import type { Held } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 

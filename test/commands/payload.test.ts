@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parsePayload } from "#src/commands/payload.ts";
-import type { Arrival } from "#src/connector.ts";
+import type { Arrival } from "#src/core/connector.ts";
+import { parsePayload } from "#src/engine/commands/payload.ts";
 import { seed } from "../seed.ts";
 
 function arrival(payload: string | Uint8Array, changes: Partial<Arrival> = {}): Arrival {

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { REFUSALS } from "#src/commands/command.ts";
-import { isLost, maybeLater } from "#src/commands/timed.ts";
-import type { Event } from "#src/event.ts";
-import { documentSet } from "#src/store/store.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { REFUSALS } from "#src/engine/commands/command.ts";
+import { isLost, maybeLater } from "#src/engine/commands/timed.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
 
 /** The end of "22 °C for two hours" when something is in the way: it is tried again, and told loudly in the end. */

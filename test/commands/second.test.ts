@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { operatorArrival, operatorSecond } from "#src/commands/operator-arrival.ts";
-import type { Arrival } from "#src/connector.ts";
+import type { Arrival } from "#src/core/connector.ts";
+import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-arrival.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
 
 /** A tag whose every write needs a second person. */

@@ -1,19 +1,19 @@
 import { createInterface } from "node:readline";
 import { pino } from "pino";
-import { systemClock } from "#src/clock.ts";
-import { createClockDoubt } from "#src/clock-doubt.ts";
-import { createCommands } from "#src/commands/commands.ts";
-import { CommandsConfig } from "#src/commands/config.ts";
-import { folderGuards } from "#src/commands/guards.ts";
-import type { Event } from "#src/event.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { momentOf } from "#src/moment.ts";
-import { createSource } from "#src/source/client.ts";
-import { SourceConfig } from "#src/source/config.ts";
-import type { Limiter } from "#src/source/quota/limiter.ts";
-import { createHttpTransport, type Transport } from "#src/source/transport.ts";
-import { openStore } from "#src/store/open.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { momentOf } from "#src/core/runtime/moment.ts";
+import { createCommands } from "#src/engine/commands/commands.ts";
+import { CommandsConfig } from "#src/engine/commands/config.ts";
+import { folderGuards } from "#src/engine/commands/guards.ts";
+import { createSource } from "#src/engine/source/client.ts";
+import { SourceConfig } from "#src/engine/source/config.ts";
+import type { Limiter } from "#src/engine/source/quota/limiter.ts";
+import { createHttpTransport, type Transport } from "#src/engine/source/transport.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { arrivalOf } from "./rig.ts";
 
 /**

@@ -4,13 +4,18 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { systemClock } from "#src/clock.ts";
-import type { CommandResult } from "#src/command-facts.ts";
-import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/commands/audit/audit.ts";
-import type { Event } from "#src/event.ts";
+import type { CommandResult } from "#src/core/model/command-facts.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import {
+  AUDIT_LOG,
+  type AuditRecord,
+  type AuditVerdict,
+  verifyAudit,
+} from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { openStore } from "#src/store/open.ts";
 import { holdBuilding, SITE, tagsOf } from "./rig.ts";
 
 /** A process that runs the commands of a worker (worker-child.ts), as its parent sees it. */

@@ -1,11 +1,11 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { isoUtc } from "#src/clock.ts";
-import type { Command } from "#src/commands/command.ts";
-import { CommandsConfig } from "#src/commands/config.ts";
-import type { FreshValues } from "#src/commands/fresh-values.ts";
-import { type Leaving, openJournal } from "#src/commands/journal.ts";
-import { createWriter } from "#src/commands/writer.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import type { Command } from "#src/engine/commands/command.ts";
+import { CommandsConfig } from "#src/engine/commands/config.ts";
+import type { FreshValues } from "#src/engine/commands/fresh-values.ts";
+import { type Leaving, openJournal } from "#src/engine/commands/journal.ts";
+import { createWriter } from "#src/engine/commands/writer.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
 test("a write that ends by itself does not leave without the value that is to be put back", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { textOf } from "#src/commands/approval/approval.ts";
-import { aroundWriting } from "#src/config/around-writing.ts";
-import { Config } from "#src/config/config.ts";
+import { aroundWriting } from "#src/app/config/around-writing.ts";
+import { Config } from "#src/app/config/config.ts";
+import { textOf } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {
   sources: { main: { base_url: "https://a.example", token: { env: "T" }, time_zone: "Europe/Oslo" } },

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { byteSize, parseByteSize } from "#src/byte-size.ts";
+import { byteSize, parseByteSize } from "#src/core/values/byte-size.ts";
 
 describe("sizes in the configuration", () => {
   const Size = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });

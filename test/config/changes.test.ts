@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { changesBetween, inForceAfter } from "#src/config/changes.ts";
-import type { Config } from "#src/config/config.ts";
+import { changesBetween, inForceAfter } from "#src/app/config/changes.ts";
+import type { Config } from "#src/app/config/config.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
 const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));

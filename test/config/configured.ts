@@ -1,4 +1,4 @@
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 

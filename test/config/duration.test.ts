@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Duration, formatDuration, parseDuration } from "#src/duration.ts";
+import { Duration, formatDuration, parseDuration } from "#src/core/values/duration.ts";
 
 describe("durations in the configuration", () => {
   test.each([

@@ -4,11 +4,11 @@ import { join } from "node:path";
 import { Ajv } from "ajv";
 import { describe, expect, test } from "vitest";
 import { isMap, isNode, isScalar, type Pair, parse, parseDocument, visit } from "yaml";
-import { Config } from "#src/config/config.ts";
-import { configJsonSchema } from "#src/config/json-schema.ts";
-import { loadYaml, parseYaml } from "#src/config/load.ts";
-import { optionPaths } from "#src/config/schema-walk.ts";
-import { PostgresState, StateConfig } from "#src/store/config.ts";
+import { Config } from "#src/app/config/config.ts";
+import { configJsonSchema } from "#src/app/config/json-schema.ts";
+import { loadYaml, parseYaml } from "#src/app/config/load.ts";
+import { optionPaths } from "#src/app/config/schema-walk.ts";
+import { PostgresState, StateConfig } from "#src/engine/store/config.ts";
 
 const root = join(import.meta.dirname, "../..");
 const file = join(root, "config/example.yaml");

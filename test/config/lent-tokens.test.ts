@@ -1,8 +1,8 @@
 import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { beforeEach, expect, onTestFinished, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import { readSecret, SecretRef } from "#src/secret.ts";
+import { Config } from "#src/app/config/config.ts";
+import { readSecret, SecretRef } from "#src/core/values/secret.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 let folder: string;

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { CONNECTOR_NAMES } from "#connectors/catalog.ts";
-import { Config } from "#src/config/config.ts";
-import { loadYaml, parseYaml } from "#src/config/load.ts";
-import { ConfigurationError } from "#src/config/problems.ts";
+import { Config } from "#src/app/config/config.ts";
+import { loadYaml, parseYaml } from "#src/app/config/load.ts";
+import { ConfigurationError } from "#src/app/config/problems.ts";
 
 const SOURCE = `
 sources:

@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { Config } from "#src/app/config/config.ts";
+import { parseYaml } from "#src/app/config/load.ts";
+import { placesOf } from "#src/app/config/places.ts";
 import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
-import { Config } from "#src/config/config.ts";
-import { parseYaml } from "#src/config/load.ts";
-import { placesOf } from "#src/config/places.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 
 /**

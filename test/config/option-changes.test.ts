@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { changesBetween, inForceAfter } from "#src/config/changes.ts";
-import { Config } from "#src/config/config.ts";
+import { changesBetween, inForceAfter } from "#src/app/config/changes.ts";
+import { Config } from "#src/app/config/config.ts";
 import { configured, type Parts } from "./configured.ts";
 
 interface Schema {

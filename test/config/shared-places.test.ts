@@ -1,8 +1,8 @@
 import { mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join, relative } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import { parseYaml } from "#src/config/load.ts";
+import { Config } from "#src/app/config/config.ts";
+import { parseYaml } from "#src/app/config/load.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const SOURCE = `sources:

@@ -1,10 +1,10 @@
 import { pino } from "pino";
-import { type Clock, systemClock } from "#src/clock.ts";
-import type { ConnectorContext } from "#src/connector.ts";
-import { createSinkMemory } from "#src/delivery/memory.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createPicture } from "#src/picture.ts";
-import type { Store } from "#src/store/store.ts";
+import type { ConnectorContext } from "#src/core/connector.ts";
+import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
 /** What the engine hands to a connector, without a word on the terminal. */

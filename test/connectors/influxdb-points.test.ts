@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { lineOf } from "#connectors/influxdb/line.ts";
 import { linesOf as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";

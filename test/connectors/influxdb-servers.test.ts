@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import {
   absent,
   portOpen,

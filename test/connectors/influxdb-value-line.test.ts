@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { linesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import { createValueLines } from "#connectors/influxdb/value-line.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type Line, storeLines, type Verdict } from "#connectors/influxdb/store-lines.ts";
-import type { AnyEvent } from "#src/event.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { createBackPressure, largestReply } from "#src/delivery/back-pressure.ts";
-import type { LogPressure } from "#src/store/store.ts";
+import { createBackPressure, largestReply } from "#src/engine/delivery/back-pressure.ts";
+import type { LogPressure } from "#src/engine/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const MEBIBYTE = 1024 ** 2;

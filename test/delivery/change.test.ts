@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { buildSinks, sinksOf } from "#src/build-sinks.ts";
-import { Config } from "#src/config/config.ts";
-import type { Event } from "#src/event.ts";
-import { createLog } from "#src/log.ts";
-import { createPicture } from "#src/picture.ts";
+import { buildSinks, sinksOf } from "#src/app/build-sinks.ts";
+import { Config } from "#src/app/config/config.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { valueEvent } from "../sample-events.ts";
 import { configured, openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
+import { RECEIVER } from "#connectors/shared/receiver/config.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
-import type { Receipt } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
-import { RECEIVER } from "#src/receiver/config.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
+import type { Receipt } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Sink } from "#src/connector.ts";
-import type { Dispatcher } from "#src/delivery/dispatcher.ts";
-import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
+import type { Sink } from "#src/core/connector.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";

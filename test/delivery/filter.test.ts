@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { Filter, matches } from "#src/delivery/filter.ts";
-import type { Kind } from "#src/event.ts";
+import type { Kind } from "#src/core/model/event.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { Filter, matches } from "#src/engine/delivery/filter.ts";
 import { sampleEvent, sampleOfEveryKind } from "../sample-events.ts";
 
 const passing = (filter: unknown): readonly Kind[] => {

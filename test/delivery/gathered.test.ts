@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Offered, Receipt, Sink, Ticked } from "#src/connector.ts";
-import { Rejected, Retryable } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
+import type { Offered, Receipt, Sink, Ticked } from "#src/core/connector.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Offered, Sink } from "#src/connector.ts";
-import { createSinkMemory } from "#src/delivery/memory.ts";
-import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
-import { openStore } from "#src/store/open.ts";
+import type { Offered, Sink } from "#src/core/connector.ts";
+import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 

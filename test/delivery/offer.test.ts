@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { outcomeOf, type Portion, portionOf, sequenceOf } from "#src/delivery/offer.ts";
-import { Retryable } from "#src/errors.ts";
-import type { LoggedEvent, Offer } from "#src/store/store.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { outcomeOf, type Portion, portionOf, sequenceOf } from "#src/engine/delivery/offer.ts";
+import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
 /** Events at the positions 11, 12, … of the log. */

@@ -1,9 +1,9 @@
 import pino from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { Doubt } from "#src/clock-doubt.ts";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createPruning } from "#src/delivery/pruning.ts";
-import { createMetrics, type Metrics } from "#src/metrics.ts";
+import type { Doubt } from "#src/core/runtime/clock-doubt.ts";
+import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createPruning } from "#src/engine/delivery/pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { openWorkshop, type Workshop } from "./workshop.ts";

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Sink } from "#src/connector.ts";
-import type { Dispatcher } from "#src/delivery/dispatcher.ts";
-import { Retryable } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
+import type { Sink } from "#src/core/connector.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 

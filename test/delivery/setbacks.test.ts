@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createSetbacks } from "#src/delivery/setbacks.ts";
-import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { createSetbacks } from "#src/engine/delivery/setbacks.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
 const SCHEDULE = [5_000, 30_000];

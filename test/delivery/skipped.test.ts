@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { Portion } from "#src/delivery/offer.ts";
-import { createSkipped } from "#src/delivery/skipped.ts";
-import type { Settlement } from "#src/store/store.ts";
+import type { Portion } from "#src/engine/delivery/offer.ts";
+import { createSkipped } from "#src/engine/delivery/skipped.ts";
+import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 

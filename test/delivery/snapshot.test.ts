@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Offered } from "#src/connector.ts";
-import { snapshotWish } from "#src/delivery/snapshot.ts";
-import { Rejected, Retryable } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { documentSet } from "#src/store/store.ts";
+import type { Offered } from "#src/core/connector.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { snapshotWish } from "#src/engine/delivery/snapshot.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 

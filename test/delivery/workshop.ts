@@ -1,15 +1,15 @@
 import { rmSync } from "node:fs";
 import pino from "pino";
-import type { Clock } from "#src/clock.ts";
-import type { Accepted, Offered, Receipt, Sink } from "#src/connector.ts";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
-import type { ConfiguredSink } from "#src/delivery/sink-runner.ts";
-import type { Event } from "#src/event.ts";
-import { createMetrics, type Metrics } from "#src/metrics.ts";
-import { createPicture } from "#src/picture.ts";
-import { openStore } from "#src/store/open.ts";
-import type { Outbox, Store } from "#src/store/store.ts";
+import type { Accepted, Offered, Receipt, Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createDispatcher, type Dispatcher } from "#src/engine/delivery/dispatcher.ts";
+import type { ConfiguredSink } from "#src/engine/delivery/sink-runner.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import type { Outbox, Store } from "#src/engine/store/store.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 

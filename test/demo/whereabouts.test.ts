@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { DEMO_CONFIG, findDemo, leaveWord } from "#src/demo/whereabouts.ts";
+import { DEMO_CONFIG, findDemo, leaveWord } from "#src/cli/demo/whereabouts.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const WORD = {

@@ -10,7 +10,7 @@ import { messagesOf } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 import { askAt, connectTo } from "../ask-postgres.ts";
 import { nodeRedProgram } from "../bench/cost/node-red.ts";
 import { contextFor, never } from "../connectors/context.ts";

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { AnyEvent, Event, Kind } from "#src/event.ts";
+import type { AnyEvent, Event, Kind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../sample-events.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 

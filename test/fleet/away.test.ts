@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createFleet } from "#src/fleet/fleet.ts";
+import { createFleet } from "#src/scale/fleet/fleet.ts";
 import { countingLog } from "../broken-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

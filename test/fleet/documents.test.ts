@@ -1,13 +1,13 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openFleetDocument } from "#src/fleet/document.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { openFleetDocument } from "#src/scale/fleet/document.ts";
 import {
   createFleetKillSwitch,
   readFleetKillSwitch,
   releaseFleetKillSwitch,
   throwFleetKillSwitch,
-} from "#src/fleet/kill-switch.ts";
-import { createLog } from "#src/log.ts";
+} from "#src/scale/fleet/kill-switch.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { createRig, type Rig } from "./rig.ts";
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { sentence } from "#src/errors.ts";
-import { readFleet, setDraining } from "#src/fleet/report.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { sentence } from "#src/core/errors/errors.ts";
+import { readFleet, setDraining } from "#src/scale/fleet/report.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createRig, fleetsOfTheirOwn, type Rig, SOURCES } from "./rig.ts";

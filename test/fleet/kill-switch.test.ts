@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
+import { createLog } from "#src/core/runtime/log.ts";
 import {
   createFleetKillSwitch,
   type FleetKillSwitch,
   readFleetKillSwitch,
   releaseFleetKillSwitch,
   throwFleetKillSwitch,
-} from "#src/fleet/kill-switch.ts";
-import { createLog } from "#src/log.ts";
+} from "#src/scale/fleet/kill-switch.ts";
 import { countingLog } from "../broken-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

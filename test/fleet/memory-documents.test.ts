@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { createFleetDocument, openFleetDocument } from "#src/fleet/document.ts";
-import { createFleetKillSwitch } from "#src/fleet/kill-switch.ts";
-import { createLog } from "#src/log.ts";
-import { openFleetGuards } from "#src/member-guards.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/document.ts";
+import { createFleetKillSwitch } from "#src/scale/fleet/kill-switch.ts";
+import { openFleetGuards } from "#src/scale/member-guards.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryDocuments } from "./memory-documents.ts";

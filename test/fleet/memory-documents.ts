@@ -1,6 +1,6 @@
-import { Retryable } from "#src/errors.ts";
-import type { Answer, Asked, Values } from "#src/postgres/session.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Answer, Asked, Values } from "#src/core/postgres/session.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /**
  * The table of a fleet's documents in memory, for tests that move the time and have the database away.

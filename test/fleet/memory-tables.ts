@@ -1,10 +1,10 @@
-import type { Clock } from "#src/clock.ts";
-import { Retryable } from "#src/errors.ts";
-import type { Answer, Asked, Values } from "#src/postgres/session.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Answer, Asked, Values } from "#src/core/postgres/session.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /**
- * The tables of a fleet in memory, for members in virtual time: the statements of `src/fleet` by what they do. What the
+ * The tables of a fleet in memory, for members in virtual time: the statements of `src/scale/fleet` by what they do. What the
  * real ones do is tested in `fleet.test.ts`, `faults.test.ts` and `random-faults.test.ts`.
  */
 export interface MemoryTables {

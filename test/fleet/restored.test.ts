@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { noticeRestored } from "#src/fleet/restored.ts";
-import type { Answer, Values } from "#src/postgres/session.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import type { Answer, Values } from "#src/core/postgres/session.ts";
+import { noticeRestored } from "#src/scale/fleet/restored.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /** A database that says where it is, what it was known as, and of whom it heard last. */
 function databaseAt(

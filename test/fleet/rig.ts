@@ -1,13 +1,13 @@
 import { Client } from "pg";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
-import { type Clock, systemClock } from "#src/clock.ts";
-import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/fleet/fleet.ts";
-import type { Timing } from "#src/fleet/timing.ts";
-import { createLog } from "#src/log.ts";
-import { createMetrics, type Metrics } from "#src/metrics.ts";
-import { PostgresState } from "#src/store/config.ts";
-import { openStateDatabase } from "#src/store/postgres/open.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { PostgresState } from "#src/engine/store/config.ts";
+import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/scale/fleet/fleet.ts";
+import type { Timing } from "#src/scale/fleet/timing.ts";
+import { openStateDatabase } from "#src/scale/postgres/open.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { type RealServer, startPostgres } from "../real-servers.ts";
 import { type Network, startNetwork } from "./network.ts";
 

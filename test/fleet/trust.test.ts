@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { Clock } from "#src/clock.ts";
-import { createLease } from "#src/fleet/lease.ts";
-import { createTrust } from "#src/fleet/trust.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createLease } from "#src/scale/fleet/lease.ts";
+import { createTrust } from "#src/scale/fleet/trust.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 5, 1);

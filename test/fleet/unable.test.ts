@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createUnable } from "#src/fleet/unable.ts";
+import { createUnable } from "#src/scale/fleet/unable.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 test("a source that cannot be started is left to others ever longer, and forgotten when it works", async () => {

@@ -1,5 +1,5 @@
-import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/fleet/fleet.ts";
-import { createMetrics, type Metrics } from "#src/metrics.ts";
+import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/scale/fleet/fleet.ts";
 import { countingLog } from "../broken-parts.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryTables, type MemoryLink, type MemoryTables } from "./memory-tables.ts";

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { Ajv, type ValidateFunction } from "ajv";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import { configJsonSchema } from "#src/config/json-schema.ts";
-import { optionPaths } from "#src/config/schema-walk.ts";
+import { Config } from "#src/app/config/config.ts";
+import { configJsonSchema } from "#src/app/config/json-schema.ts";
+import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { commandLines, hints } from "./texts.ts";
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { Event, Kind } from "#src/event.ts";
-import { tellRows } from "#src/lake/rows.ts";
-import type { Cell } from "#src/lake/table.ts";
+import { tellRows } from "#connectors/shared/lake/rows.ts";
+import type { Cell } from "#connectors/shared/lake/table.ts";
+import type { Event, Kind } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, valueEvent } from "../sample-events.ts";
 
 /** Cells by the names of columns, of every row of an event, with the name of its table. */

@@ -1,9 +1,9 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { Event } from "#src/event.ts";
-import { tellRows } from "#src/lake/rows.ts";
-import { placeOf, type Row } from "#src/lake/table.ts";
-import { ALARM_EPISODE_TABLE, TAG_TABLE } from "#src/lake/tables.ts";
-import { withNews } from "#src/lake/versions.ts";
+import { tellRows } from "#connectors/shared/lake/rows.ts";
+import { placeOf, type Row } from "#connectors/shared/lake/table.ts";
+import { ALARM_EPISODE_TABLE, TAG_TABLE } from "#connectors/shared/lake/tables.ts";
+import { withNews } from "#connectors/shared/lake/versions.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { openWorkshop } from "../delivery/workshop.ts";
 import { alarm } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";

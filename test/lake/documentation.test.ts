@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { TABLES } from "#src/lake/tables.ts";
+import { TABLES } from "#connectors/shared/lake/tables.ts";
 import { TABLES_FILE, tablesText } from "../../tools/lake-tables.ts";
 
 test("docs/lake/tables.md says what the tables are; write it anew with `npm run lake:tables`", () => {

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import type { Event } from "#src/event.ts";
-import { type AddRow, tellRows } from "#src/lake/rows.ts";
-import type { Cell, ColumnType, Row, Table } from "#src/lake/table.ts";
-import { TABLES } from "#src/lake/tables.ts";
-import { withNews } from "#src/lake/versions.ts";
+import { type AddRow, tellRows } from "#connectors/shared/lake/rows.ts";
+import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { withNews } from "#connectors/shared/lake/versions.ts";
+import type { Event } from "#src/core/model/event.ts";
 
 /** The lake's tables in a DuckDB of the test's own, and the views that are handed out. */
 

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { Event, Kind } from "#src/event.ts";
-import { eventId } from "#src/event-ids.ts";
-import { dayOf, tellRows } from "#src/lake/rows.ts";
-import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#src/lake/table.ts";
-import { HISTORY_TABLE, TABLES } from "#src/lake/tables.ts";
-import { ucumOf } from "#src/lake/ucum.ts";
-import { eventIn, eventText } from "#src/stored-event.ts";
+import { dayOf, tellRows } from "#connectors/shared/lake/rows.ts";
+import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
+import { ucumOf } from "#connectors/shared/lake/ucum.ts";
+import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import type { Event, Kind } from "#src/core/model/event.ts";
+import { eventId } from "#src/core/model/event-ids.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 /** What events say, as rows of tables. */

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { type Event, makeEvent } from "#src/event.ts";
-import { TABLES } from "#src/lake/tables.ts";
+import { TABLES } from "#connectors/shared/lake/tables.ts";
+import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, TAG } from "../sample-events.ts";
 import { fillTables, type Lake, openLake, rowsOfEvents, viewsIn } from "./duckdb.ts";
 

@@ -1,5 +1,5 @@
-import type { AnyEvent } from "#src/event.ts";
-import type { LoggedEvent } from "#src/store/store.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { LoggedEvent } from "#src/engine/store/store.ts";
 import type { Stage } from "./stage.ts";
 
 /** What a sink would have got so far, as far as a judge needs it. Times are milliseconds since 1970. */

@@ -1,9 +1,9 @@
-import { isoUtc } from "#src/clock.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import type { TransportReply } from "#src/engine/source/reception.ts";
+import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
+import { type HeldBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import type { TransportReply } from "#src/source/reception.ts";
-import type { Transport, TransportRequest } from "#src/source/transport.ts";
-import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";

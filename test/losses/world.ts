@@ -1,8 +1,8 @@
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
+import type { HistoryClass } from "#src/engine/sync/history/config.ts";
+import type { ReadClass } from "#src/engine/sync/read/config.ts";
 import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
-import type { HistoryClass } from "#src/sync/history/config.ts";
-import type { ReadClass } from "#src/sync/read/config.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
 /** A small building, a service with its habits, and what is wished of them. */

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { isStopping } from "#src/lifecycle.ts";
-import { Fenced } from "#src/store/fenced.ts";
-import { fencedStore } from "#src/store/fenced-store.ts";
-import type { Store } from "#src/store/store.ts";
+import { isStopping } from "#src/core/runtime/lifecycle.ts";
+import { Fenced } from "#src/engine/store/fenced.ts";
+import { fencedStore } from "#src/engine/store/fenced-store.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
 /** A store of which every call but `close` is refused, because somebody else holds the source. */

@@ -1,11 +1,11 @@
 import { readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { openArming } from "#src/commands/arming.ts";
-import { KILL_FILE } from "#src/commands/kill-switch.ts";
-import { armFleetHere, DATABASE_ID } from "#src/fleet/armed-machine.ts";
-import { createLog } from "#src/log.ts";
-import { openFleetGuards } from "#src/member-guards.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { openArming } from "#src/engine/commands/arming.ts";
+import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
+import { armFleetHere, DATABASE_ID } from "#src/scale/fleet/armed-machine.ts";
+import { openFleetGuards } from "#src/scale/member-guards.ts";
 import { createMemoryDocuments, type MemoryDocuments } from "../fleet/memory-documents.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

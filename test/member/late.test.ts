@@ -1,6 +1,6 @@
 import { Client } from "pg";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import { findWorker, remoteReader } from "#src/operator/remote.ts";
+import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
 import { absent } from "../real-servers.ts";
 import { startGate } from "./gate.ts";
 import { type Stage, setStage } from "./stage.ts";

@@ -1,6 +1,6 @@
 import { Client } from "pg";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { createLog } from "#src/log.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { absent } from "../real-servers.ts";
 import { type Stage, setStage } from "./stage.ts";
 

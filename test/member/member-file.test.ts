@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import { createLog } from "#src/log.ts";
-import { createMemberFile } from "#src/member-file.ts";
+import { Config } from "#src/app/config/config.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMemberFile } from "#src/scale/member-file.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 function configWith(level: string): Config {

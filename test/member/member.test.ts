@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import { askReport, findWorker } from "#src/operator/remote.ts";
+import { askReport, findWorker } from "#src/ui/operator/remote.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, programPath } from "../real-servers.ts";
 import { type Stage, setStage, spending } from "./stage.ts";

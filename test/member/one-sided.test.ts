@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { Member } from "#src/member.ts";
+import type { Member } from "#src/scale/member.ts";
 import { absent } from "../real-servers.ts";
 import { type MemberWays, startMemberWays } from "./member-ways.ts";
 import { type Stage, setStage, spending } from "./stage.ts";

@@ -1,10 +1,10 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Client } from "pg";
-import { type Clock, systemClock } from "#src/clock.ts";
-import { Config } from "#src/config/config.ts";
-import { createLog, type Log } from "#src/log.ts";
-import { createMember, type Member } from "#src/member.ts";
+import { Config } from "#src/app/config/config.ts";
+import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { createLog, type Log } from "#src/core/runtime/log.ts";
+import { createMember, type Member } from "#src/scale/member.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import type { Member } from "#src/member.ts";
+import type { Member } from "#src/scale/member.ts";
 import { type Observer, observe } from "../connectors/mqtt/observer.ts";
 import { absent } from "../real-servers.ts";
 import { type Service, type Stage, setStage, spending } from "./stage.ts";

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import type { Clock } from "#src/clock.ts";
-import { createLog } from "#src/log.ts";
-import { inSteadyTime, openDatabaseTime } from "#src/member-time.ts";
-import type { Values } from "#src/postgres/session.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
+import type { Values } from "#src/core/postgres/session.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
+import { inSteadyTime, openDatabaseTime } from "#src/scale/member-time.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const NOW = Date.UTC(2026, 5, 1);
 /** The way of a question to the database, and of its answer. */

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { askAt } from "../ask-postgres.ts";
 import { absent } from "../real-servers.ts";
 import { type Stage, setStage } from "./stage.ts";

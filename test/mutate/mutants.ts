@@ -2,7 +2,7 @@ import { parseAst } from "vitest/node";
 
 /** One small change of a file, of the kind that a slip of the keyboard makes. */
 export interface Mutant {
-  /** From the root, e.g. `src/commands/gate.ts`. */
+  /** From the root, e.g. `src/engine/commands/gate.ts`. */
   readonly file: string;
   readonly line: number;
   readonly start: number;

@@ -16,12 +16,12 @@ export interface Room {
 export const ROOMS: readonly Room[] = [
   {
     name: "gate",
-    files: ["src/commands/gate.ts", "src/commands/step.ts"],
+    files: ["src/engine/commands/gate.ts", "src/engine/commands/step.ts"],
     tests: ["test/commands/gate.test.ts", "test/commands/boundaries.test.ts"],
   },
   {
     name: "diff",
-    files: ["src/sync/alarms/diff*.ts", "src/sync/inventory/diff.ts"],
+    files: ["src/sync/alarms/diff*.ts", "src/engine/sync/inventory/diff.ts"],
     tests: [
       "test/sync/diff-inventory.test.ts",
       "test/sync/diff-alarm-life.test.ts",
@@ -31,7 +31,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "planner",
-    files: ["src/sync/plan/*.ts"],
+    files: ["src/engine/sync/plan/*.ts"],
     tests: [
       "test/sync/plan-report.test.ts",
       "test/sync/plan-advice.test.ts",
@@ -42,11 +42,11 @@ export const ROOMS: readonly Room[] = [
   {
     name: "ledger",
     files: [
-      "src/sync/history/ledger.ts",
-      "src/sync/history/ledger-before.ts",
-      "src/sync/history/spans.ts",
-      "src/sync/history/ranges.ts",
-      "src/sync/history/buckets.ts",
+      "src/engine/sync/history/ledger.ts",
+      "src/engine/sync/history/ledger-before.ts",
+      "src/engine/sync/history/spans.ts",
+      "src/engine/sync/history/ranges.ts",
+      "src/engine/sync/history/buckets.ts",
     ],
     tests: [
       "test/sync/history-spans.test.ts",
@@ -57,7 +57,7 @@ export const ROOMS: readonly Room[] = [
   {
     name: "outbox",
     files: ["outbox", "event-log", "redeliveries", "lag", "lag-count", "gaps", "sinks"].map(
-      (name) => `src/store/${name}.ts`,
+      (name) => `src/engine/store/${name}.ts`,
     ),
     tests: [
       "test/store/outbox-bounds.test.ts",
@@ -75,7 +75,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "quota",
-    files: ["src/source/quota/*.ts"],
+    files: ["src/engine/source/quota/*.ts"],
     tests: [
       "test/source/quota-parts.test.ts",
       "test/source/quota.test.ts",
@@ -84,7 +84,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "receiver",
-    files: ["src/receiver/*.ts"],
+    files: ["connectors/shared/receiver/*.ts"],
     tests: [
       "test/receiver/text.test.ts",
       "test/receiver/timing.test.ts",
@@ -99,7 +99,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "lake",
-    files: ["src/lake/*.ts"],
+    files: ["connectors/shared/lake/*.ts"],
     tests: [
       "test/lake/rows.test.ts",
       "test/lake/cells.test.ts",
@@ -143,7 +143,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "sensors",
-    files: ["src/sync/sensors/*.ts"],
+    files: ["src/engine/sync/sensors/*.ts"],
     tests: [
       "test/sync/sensors/sensor-table.test.ts",
       "test/sync/sensors/limits.test.ts",
@@ -153,7 +153,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "dispatcher",
-    files: ["src/delivery/!(config).ts"],
+    files: ["src/engine/delivery/!(config).ts"],
     tests: [
       "test/delivery/filter.test.ts",
       "test/delivery/skipped.test.ts",
@@ -174,14 +174,14 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "postgres-store",
-    files: ["src/store/postgres/*.ts"],
+    files: ["src/scale/postgres/*.ts"],
     tests: ["documents", "soon", "suite", "fencing", "lost-answers", "notices", "opening"].map(
       (name) => `test/store/postgres/${name}.test.ts`,
     ),
   },
   {
     name: "fleet",
-    files: ["src/fleet/*.ts", "src/member-{file,guards,time}.ts"],
+    files: ["src/scale/fleet/*.ts", "src/member-{file,guards,time}.ts"],
     tests: [
       "test/fleet/trust.test.ts",
       "test/fleet/unable.test.ts",
@@ -200,7 +200,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "reload",
-    files: ["src/reload/*.ts", "src/config/changes.ts"],
+    files: ["src/app/reload/*.ts", "src/app/config/changes.ts"],
     tests: [
       "test/config/changes.test.ts",
       "test/config/option-changes.test.ts",
@@ -210,15 +210,15 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "silence",
-    files: ["src/silence/*.ts", "src/status/silences.ts"],
+    files: ["src/engine/silence/*.ts", "src/ui/status/silences.ts"],
     tests: ["test/silence.test.ts", "test/status/server.test.ts"],
   },
   {
     name: "completeness",
     files: [
-      "src/sync/completeness/*.ts",
-      "src/sync/history/complete-days.ts",
-      "src/sync/history/day-book.ts",
+      "src/engine/sync/completeness/*.ts",
+      "src/engine/sync/history/complete-days.ts",
+      "src/engine/sync/history/day-book.ts",
     ],
     tests: [
       "test/sync/day-account.test.ts",
@@ -229,7 +229,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "setup",
-    files: ["src/setup/*.ts"],
+    files: ["src/ui/setup/*.ts"],
     tests: [
       "address",
       "entry-code",

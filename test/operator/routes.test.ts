@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
-import { tellFailure, toldFailure } from "#src/operator/failure.ts";
-import { operatorRoutes } from "#src/operator/routes.ts";
-import type { SourceWork } from "#src/operator/work.ts";
-import type { TracedRequest } from "#src/source/request-trace.ts";
-import type { Source } from "#src/source/source.ts";
-import { type PlanReport, planReport } from "#src/sync/plan/report.ts";
+import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import type { TracedRequest } from "#src/engine/source/request-trace.ts";
+import type { Source } from "#src/engine/source/source.ts";
+import { type PlanReport, planReport } from "#src/engine/sync/plan/report.ts";
+import { tellFailure, toldFailure } from "#src/ui/operator/failure.ts";
+import { operatorRoutes } from "#src/ui/operator/routes.ts";
+import type { SourceWork } from "#src/ui/operator/work.ts";
 import { PLAN_FACTS } from "../status/shown-building.ts";
 
 interface Parts {

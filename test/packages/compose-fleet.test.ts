@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import mqtt from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, startMosquitto } from "../real-servers.ts";
 import { copied, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 
 /**
  * Helm itself is not at hand, so its templates are filled in here, as far as they use its language: values, quote, default,

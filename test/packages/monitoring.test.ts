@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
-import { addProcessMetrics, createMetrics } from "#src/metrics.ts";
+import { addProcessMetrics, createMetrics } from "#src/core/runtime/metrics.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 

@@ -13,7 +13,7 @@ import {
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
-import { Config } from "#src/config/config.ts";
+import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, temporaryFolder } from "../real-servers.ts";
 
 const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");

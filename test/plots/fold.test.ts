@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { besides, lineOf, lineOfHours } from "#src/plots/fold.ts";
-import type { Samples } from "#src/plots/samples.ts";
+import { besides, lineOf, lineOfHours } from "#src/ui/plots/fold.ts";
+import type { Samples } from "#src/ui/plots/samples.ts";
 
 const NOTHING: Samples = { times: [], values: [] };
 const PARTS = { read: NOTHING, logged: [], everyS: 60, fromS: 0, toS: 21_600 };

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { Clock } from "#src/clock.ts";
-import { createPool } from "#src/postgres/pool.ts";
-import type { Session } from "#src/postgres/session.ts";
+import { createPool } from "#src/core/postgres/pool.ts";
+import type { Session } from "#src/core/postgres/session.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
 
 /** A session that does nothing but end. */
 function session(): Session {

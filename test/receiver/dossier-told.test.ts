@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { Throttled } from "#src/errors.ts";
-import type { HeldIncident } from "#src/receiver/held.ts";
-import { createTeller } from "#src/receiver/tell.ts";
+import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import { createTeller } from "#connectors/shared/receiver/tell.ts";
+import { Throttled } from "#src/core/errors/errors.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
 import { TAG } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";

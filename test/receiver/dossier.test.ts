@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { TagValue } from "#src/building.ts";
-import type { CurvePoint } from "#src/connector.ts";
-import { lineOf, sparklineOf } from "#src/receiver/dossier.ts";
-import { vocabulary } from "#src/receiver/words.ts";
+import { lineOf, sparklineOf } from "#connectors/shared/receiver/dossier.ts";
+import { vocabulary } from "#connectors/shared/receiver/words.ts";
+import type { CurvePoint } from "#src/core/connector.ts";
+import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";
 
 const MINUTE = 60_000;

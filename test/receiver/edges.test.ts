@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { Rejected, Retryable } from "#src/errors.ts";
-import { type AlarmFact, type Event, sourceUri } from "#src/event.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
-import { Words } from "#src/receiver/words.ts";
-import { documentSet } from "#src/store/store.ts";
+import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
+import { Words } from "#connectors/shared/receiver/words.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";

@@ -1,10 +1,10 @@
 import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { Throttled } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { RECEIVER } from "#src/receiver/config.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
+import { RECEIVER } from "#connectors/shared/receiver/config.ts";
+import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
+import { Throttled } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { openWorkshop } from "../delivery/workshop.ts";

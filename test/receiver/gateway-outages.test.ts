@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { ConnectorContext, Sink } from "#src/connector.ts";
-import { createPicture } from "#src/picture.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
+import type { ConnectorContext, Sink } from "#src/core/connector.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { replay, seed } from "../seed.ts";

@@ -1,5 +1,5 @@
-import { Retryable } from "#src/errors.ts";
-import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
+import type { Place, Receiver, Told } from "#connectors/shared/receiver/receiver.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 
 /** A thing on the board: what people see of one incident. */
 export interface Note {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
-import type { Receiver } from "#src/receiver/receiver.ts";
+import type { Receiver } from "#connectors/shared/receiver/receiver.ts";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving, START } from "./trial.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { addSilence, endSilence } from "#src/silence/silence.ts";
-import { documentSet } from "#src/store/store.ts";
+import { addSilence, endSilence } from "#src/engine/silence/silence.ts";
+import { documentSet } from "#src/engine/store/store.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, gatewayOffline, gatewayOnline, receiving, START } from "./trial.ts";

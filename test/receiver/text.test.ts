@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { Incident } from "#src/receiver/incident.ts";
-import { cut, cutBytes, durationText, oneLine, textOf } from "#src/receiver/text.ts";
-import { vocabulary, Words } from "#src/receiver/words.ts";
+import type { Incident } from "#connectors/shared/receiver/incident.ts";
+import { cut, cutBytes, durationText, oneLine, textOf } from "#connectors/shared/receiver/text.ts";
+import { vocabulary, Words } from "#connectors/shared/receiver/words.ts";
+import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM } from "../sample-events.ts";
 
 function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Incident {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
-import { ticketKey, ticketsOf, withTickets } from "#src/receiver/tickets.ts";
+import { ticketKey, ticketsOf, withTickets } from "#connectors/shared/receiver/tickets.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { HeldIncident } from "#src/receiver/held.ts";
-import { createTiming } from "#src/receiver/timing.ts";
+import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import { createTiming } from "#connectors/shared/receiver/timing.ts";
 
 const OSLO = "Europe/Oslo";
 const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };

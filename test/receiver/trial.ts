@@ -1,11 +1,11 @@
 import { z } from "zod";
-import type { Alarm } from "#src/building.ts";
-import type { Failing, Receipt, Sink } from "#src/connector.ts";
-import { createSinkMemory } from "#src/delivery/memory.ts";
-import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/event.ts";
-import { RECEIVER, type ReceiverConfig } from "#src/receiver/config.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { RECEIVER, type ReceiverConfig } from "#connectors/shared/receiver/config.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
+import type { Failing, Receipt, Sink } from "#src/core/connector.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";

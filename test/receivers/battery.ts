@@ -1,11 +1,11 @@
 import { CATALOG } from "#connectors/catalog.ts";
-import type { Clock } from "#src/clock.ts";
-import type { ConnectorDefinition, Receipt, Sink } from "#src/connector.ts";
-import { createSinkMemory } from "#src/delivery/memory.ts";
-import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "#src/delivery/offer.ts";
-import { meaningOf, Retryable } from "#src/errors.ts";
-import type { HeldIncident } from "#src/receiver/held.ts";
-import type { Store } from "#src/store/store.ts";
+import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import type { ConnectorDefinition, Receipt, Sink } from "#src/core/connector.ts";
+import { meaningOf, Retryable } from "#src/core/errors/errors.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "#src/engine/delivery/offer.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";

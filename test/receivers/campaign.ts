@@ -1,7 +1,7 @@
 import { CATALOG } from "#connectors/catalog.ts";
-import type { Clock } from "#src/clock.ts";
-import type { ConnectorDefinition } from "#src/connector.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
+import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import type { ConnectorDefinition } from "#src/core/connector.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";

@@ -4,12 +4,12 @@ import { ADF } from "#connectors/jira/adf.ts";
 import { descriptionOf as issueOf } from "#connectors/jira/body.ts";
 import { WIKI } from "#connectors/jira/wiki.ts";
 import { descriptionOf as recordOf } from "#connectors/servicenow/texts.ts";
+import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import type { Told } from "#connectors/shared/receiver/receiver.ts";
+import { withFewerCurves } from "#connectors/shared/receiver/text.ts";
 import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { fieldsOf } from "#connectors/webhook/formats/template-fields.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
-import type { Told } from "#src/receiver/receiver.ts";
-import { withFewerCurves } from "#src/receiver/text.ts";
 import { gatewayOf, toldOf } from "./told-samples.ts";
 
 /** Where something has to go, the curves go first, each of them whole, the alarm's own last. */

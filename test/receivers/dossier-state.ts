@@ -1,6 +1,6 @@
-import type { Tag, TagValue } from "#src/building.ts";
-import { makeEvent, sourceUri } from "#src/event.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Tag, TagValue } from "#src/core/model/building.ts";
+import { makeEvent, sourceUri } from "#src/core/model/event.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { TAG } from "../sample-events.ts";
 
 /** Puts values of the last three hours into a state: of the tag that sample alarms are about, and others of its system. */

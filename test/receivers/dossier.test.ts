@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { CATALOG } from "#connectors/catalog.ts";
-import type { ConnectorDefinition, Sink } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
+import type { ConnectorDefinition, Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";

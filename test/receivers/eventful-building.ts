@@ -1,7 +1,7 @@
-import type { Gateway } from "#src/building.ts";
-import type { Event } from "#src/event.ts";
-import { type DocumentChange, documentSet, type Store } from "#src/store/store.ts";
-import type { Held, HeldAlarm } from "#src/sync/snapshot.ts";
+import type { Gateway } from "#src/core/model/building.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
+import type { Held, HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";

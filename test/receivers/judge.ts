@@ -1,5 +1,5 @@
-import type { HeldIncident } from "#src/receiver/held.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
+import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import { incidentKey } from "#connectors/shared/receiver/incident.ts";
 import type { Contestant } from "./battery.ts";
 import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";

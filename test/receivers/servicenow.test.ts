@@ -3,8 +3,8 @@ import { inspect } from "node:util";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { ServiceNowConfig } from "#connectors/servicenow/config.ts";
 import { createServiceNowReceiver } from "#connectors/servicenow/receiver.ts";
-import { createLog } from "#src/log.ts";
-import type { Place, Receiver } from "#src/receiver/receiver.ts";
+import type { Place, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import {

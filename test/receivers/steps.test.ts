@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { CATALOG } from "#connectors/catalog.ts";
-import { systemClock } from "#src/clock.ts";
-import type { ConnectorDefinition } from "#src/connector.ts";
+import type { ConnectorDefinition } from "#src/core/connector.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { CONTESTANTS } from "./contestants.ts";

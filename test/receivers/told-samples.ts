@@ -1,8 +1,8 @@
-import type { Alarm } from "#src/building.ts";
-import { type Incident, incidentKey } from "#src/receiver/incident.ts";
-import type { Told } from "#src/receiver/receiver.ts";
-import { textOf } from "#src/receiver/text.ts";
-import { vocabulary } from "#src/receiver/words.ts";
+import { type Incident, incidentKey } from "#connectors/shared/receiver/incident.ts";
+import type { Told } from "#connectors/shared/receiver/receiver.ts";
+import { textOf } from "#connectors/shared/receiver/text.ts";
+import { vocabulary } from "#connectors/shared/receiver/words.ts";
+import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
 /** An alarm as a receiver is told of it, in English and in Oslo's time; what is given replaces parts of it. */

@@ -1,8 +1,8 @@
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { Told } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
-import type { Told } from "#src/receiver/receiver.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";

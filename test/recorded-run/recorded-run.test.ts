@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import type { AnyEvent, Event } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet } from "#src/store/store.ts";
-import type { HeldHistory } from "#src/sync/snapshot.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";

@@ -1,8 +1,8 @@
 import { generateKeyPairSync } from "node:crypto";
 import { afterEach, describe, expect, test } from "vitest";
-import { publicKeyText } from "#src/commands/approval/signature.ts";
-import type { Event } from "#src/event.ts";
-import type { TransportRequest } from "#src/source/transport.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
+import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { arrivalOf } from "../commands/rig.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";

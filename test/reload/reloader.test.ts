@@ -1,10 +1,10 @@
 import { utimesSync, writeFileSync } from "node:fs";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { ConfigurationError } from "#src/config/problems.ts";
-import { ConfigError, Retryable } from "#src/errors.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createReloader } from "#src/reload/reloader.ts";
+import { ConfigurationError } from "#src/app/config/problems.ts";
+import { createReloader } from "#src/app/reload/reloader.ts";
+import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { configured, NOW, part, reloading } from "./reloader-rig.ts";

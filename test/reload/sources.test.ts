@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AnyEvent, Event } from "#src/event.ts";
-import type { TransportRequest } from "#src/source/transport.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
+import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { startVirtualWorker, type VirtualWorker, type Written } from "../virtual-worker.ts";
 
 /** What a change of a source's part does to its requests: none more than it needs, none fewer. */

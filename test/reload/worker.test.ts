@@ -1,10 +1,10 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import type { Receipt, Sink } from "#src/connector.ts";
-import { ConfigError } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import type { StatusReport } from "#src/status/report.ts";
+import type { Receipt, Sink } from "#src/core/connector.ts";
+import { ConfigError } from "#src/core/errors/errors.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";

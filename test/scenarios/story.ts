@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parse } from "yaml";
 import { z } from "zod";
-import { Duration } from "#src/duration.ts";
+import { Duration } from "#src/core/values/duration.ts";
+import { SyncConfig } from "#src/engine/sync/config.ts";
 import { INVENTORY_KINDS } from "#src/simulator/inventory.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
-import { SyncConfig } from "#src/sync/config.ts";
 
 /** The files of a scenario, as README.md beside this describes them. */
 

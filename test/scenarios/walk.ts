@@ -1,4 +1,4 @@
-import type { AlarmFact, Event } from "#src/event.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "../sync/trial-sync.ts";
 import type { Step, World } from "./story.ts";

@@ -1,5 +1,5 @@
-import type { Alarm, Tag, TokenInfo } from "#src/building.ts";
-import { type SeenBuilding, seenBuilding } from "#src/setup/seen.ts";
+import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
+import { type SeenBuilding, seenBuilding } from "#src/ui/setup/seen.ts";
 
 export const ABILITIES = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
 

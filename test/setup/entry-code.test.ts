@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createEntryCode } from "#src/setup/entry-code.ts";
+import { createEntryCode } from "#src/ui/setup/entry-code.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 test("the code is good once, however it is typed, and for its key only", () => {

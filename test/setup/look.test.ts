@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import type { System, Tag, TokenInfo } from "#src/building.ts";
-import { ConfigError, Malformed, Retryable, sentence } from "#src/errors.ts";
-import { look, lookTrouble } from "#src/setup/look.ts";
-import type { Page, Source } from "#src/source/source.ts";
+import { ConfigError, Malformed, Retryable, sentence } from "#src/core/errors/errors.ts";
+import type { System, Tag, TokenInfo } from "#src/core/model/building.ts";
+import type { Page, Source } from "#src/engine/source/source.ts";
+import { look, lookTrouble } from "#src/ui/setup/look.ts";
 import { never } from "../connectors/context.ts";
 import { TOKEN, tagsOf } from "./buildings.ts";
 

@@ -1,6 +1,6 @@
 import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
-import { createPageSetup, type SetupSteps } from "#src/setup/page-setup.ts";
-import type { SeenBuilding } from "#src/setup/seen.ts";
+import { createPageSetup, type SetupSteps } from "#src/ui/setup/page-setup.ts";
+import type { SeenBuilding } from "#src/ui/setup/seen.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { seenWith } from "./buildings.ts";
 

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
-import { promises, shareText } from "#src/setup/plan.ts";
-import { english } from "#src/setup/said.ts";
+import type { PlanReport } from "#src/engine/sync/plan/report.ts";
+import { promises, shareText } from "#src/ui/setup/plan.ts";
+import { english } from "#src/ui/setup/said.ts";
 import {
   groupsOf,
   historyEveryMs,
@@ -9,8 +10,7 @@ import {
   STEPS_MS,
   type UnitGroup,
   type Wishes,
-} from "#src/setup/wishes.ts";
-import type { PlanReport } from "#src/sync/plan/report.ts";
+} from "#src/ui/setup/wishes.ts";
 import { seenWith } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;

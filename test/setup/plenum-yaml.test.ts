@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
+import { Config } from "#src/app/config/config.ts";
+import { parseYaml } from "#src/app/config/load.ts";
 import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
-import { Config } from "#src/config/config.ts";
-import { parseYaml } from "#src/config/load.ts";
-import { shareText } from "#src/setup/plan.ts";
-import type { SeenBuilding } from "#src/setup/seen.ts";
-import { proposedWishes, type Wishes } from "#src/setup/wishes.ts";
+import { shareText } from "#src/ui/setup/plan.ts";
+import type { SeenBuilding } from "#src/ui/setup/seen.ts";
+import { proposedWishes, type Wishes } from "#src/ui/setup/wishes.ts";
 import { ABILITIES, seenWith } from "./buildings.ts";
 
 const FRAME = frameFor("plenum.yaml", 9850, {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { english } from "#src/setup/said.ts";
-import { doubts, seenLines, tokenSaid } from "#src/setup/seen-lines.ts";
+import { english } from "#src/ui/setup/said.ts";
+import { doubts, seenLines, tokenSaid } from "#src/ui/setup/seen-lines.ts";
 import { seenWith, TOKEN } from "./buildings.ts";
 
 const NOW = Date.parse("2026-11-02T12:00:00Z");

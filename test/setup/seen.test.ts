@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { english } from "#src/setup/said.ts";
-import { seenBuilding, tagsForPlan } from "#src/setup/seen.ts";
-import { sourceName } from "#src/setup/source-name.ts";
-import { guessZone } from "#src/setup/time-zone.ts";
+import { english } from "#src/ui/setup/said.ts";
+import { seenBuilding, tagsForPlan } from "#src/ui/setup/seen.ts";
+import { sourceName } from "#src/ui/setup/source-name.ts";
+import { guessZone } from "#src/ui/setup/time-zone.ts";
 import { ALARM } from "../sample-events.ts";
 import { seenWith, TOKEN, tagsOf } from "./buildings.ts";
 

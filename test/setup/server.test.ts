@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ConfigurationError } from "#src/config/problems.ts";
-import { ConfigError, Retryable } from "#src/errors.ts";
-import { createEntryCode, type EntryCode } from "#src/setup/entry-code.ts";
-import { type SetupServer, startSetupServer } from "#src/setup/server.ts";
+import { ConfigurationError } from "#src/app/config/problems.ts";
+import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
+import { createEntryCode, type EntryCode } from "#src/ui/setup/entry-code.ts";
+import { type SetupServer, startSetupServer } from "#src/ui/setup/server.ts";
 import type { createVirtualClock } from "../virtual-clock.ts";
 import { ADDRESS, WISHES, world } from "./page-world.ts";
 

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { sentence } from "#src/errors.ts";
-import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/setup/write.ts";
+import { sentence } from "#src/core/errors/errors.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/ui/setup/write.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 let folder: string;

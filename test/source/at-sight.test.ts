@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { neverShow } from "#src/masking.ts";
-import { alarmAtSight, recallingTags, tagAtSight } from "#src/source/at-sight.ts";
-import { sameRecord } from "#src/source/same-record.ts";
-import { recordReaders, recordSchemas } from "#src/source/schema.ts";
+import { neverShow } from "#src/core/values/masking.ts";
+import { alarmAtSight, recallingTags, tagAtSight } from "#src/engine/source/at-sight.ts";
+import { sameRecord } from "#src/engine/source/same-record.ts";
+import { recordReaders, recordSchemas } from "#src/engine/source/schema.ts";
 import { alarmRecord, tagRecord } from "./trial-source.ts";
 
 /**

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { Rejected, Throttled } from "#src/errors.ts";
-import { Stopping } from "#src/lifecycle.ts";
-import { momentOf } from "#src/moment.ts";
-import { Misuse } from "#src/source/asked.ts";
-import { StaleSocket } from "#src/source/connection-failure.ts";
+import { Rejected, Throttled } from "#src/core/errors/errors.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { momentOf } from "#src/core/runtime/moment.ts";
+import { Misuse } from "#src/engine/source/asked.ts";
+import { StaleSocket } from "#src/engine/source/connection-failure.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 
 const PATHS: Record<string, string> = {

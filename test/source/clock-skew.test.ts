@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockDoubt } from "#src/clock-doubt.ts";
-import { createClockSkew, serviceClock, skewTeller } from "#src/source/clock-skew.ts";
+import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockSkew, serviceClock, skewTeller } from "#src/engine/source/clock-skew.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { SourceConfig } from "#src/source/config.ts";
+import { SourceConfig } from "#src/engine/source/config.ts";
 
 const LEAST = {
   base_url: "https://service.example",

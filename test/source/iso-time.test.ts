@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { requestTime, wireTime } from "#src/source/iso-time.ts";
+import { requestTime, wireTime } from "#src/engine/source/iso-time.ts";
 
 describe("times of the service (trap 41)", () => {
   it.each([

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createListPace } from "#src/source/list-pace.ts";
+import { createListPace } from "#src/engine/source/list-pace.ts";
 import { never } from "./trial-source.ts";
 
 /** A clock whose sleepers are woken in the order of their times, by whoever waits for the whole. */

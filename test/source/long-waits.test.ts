@@ -1,9 +1,9 @@
 import { pino } from "pino";
 import { afterEach, describe, expect, test } from "vitest";
-import { createMetrics } from "#src/metrics.ts";
-import { createSource } from "#src/source/client.ts";
-import { createQuota } from "#src/source/quota/quota.ts";
-import type { Source } from "#src/source/source.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createSource } from "#src/engine/source/client.ts";
+import { createQuota } from "#src/engine/source/quota/quota.ts";
+import type { Source } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
 import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";

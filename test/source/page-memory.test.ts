@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { Alarm, Tag } from "#src/building.ts";
-import { neverShow } from "#src/masking.ts";
-import type { Held } from "#src/source/source.ts";
+import type { Alarm, Tag } from "#src/core/model/building.ts";
+import { neverShow } from "#src/core/values/masking.ts";
+import type { Held } from "#src/engine/source/source.ts";
 import {
   alarmRecord,
   allItems,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { createPaging } from "#src/source/pages.ts";
-import { recordReaders, recordSchemas } from "#src/source/schema.ts";
-import { collect } from "#src/sync/listing.ts";
+import { createPaging } from "#src/engine/source/pages.ts";
+import { recordReaders, recordSchemas } from "#src/engine/source/schema.ts";
+import { collect } from "#src/engine/sync/listing.ts";
 import {
   alarmRecord,
   allItems,

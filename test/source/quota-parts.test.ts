@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { createCaution } from "#src/source/quota/caution.ts";
-import { createForeignWatch, type ForeignUse } from "#src/source/quota/foreign.ts";
-import { createSpentSlots } from "#src/source/quota/spent-slots.ts";
+import { createCaution } from "#src/engine/source/quota/caution.ts";
+import { createForeignWatch, type ForeignUse } from "#src/engine/source/quota/foreign.ts";
+import { createSpentSlots } from "#src/engine/source/quota/spent-slots.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
 /** The parts of the quota by themselves, with times in milliseconds; quota.test.ts has them together. */

@@ -1,6 +1,6 @@
-import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
-import type { Lane, SlotOffer } from "#src/source/source.ts";
-import type { ClockMark, QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
+import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
+import type { Lane, SlotOffer } from "#src/engine/source/source.ts";
+import type { ClockMark, QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { Retryable, Throttled } from "#src/errors.ts";
-import type { Lane } from "#src/source/source.ts";
-import type { QuotaSlot } from "#src/store/store.ts";
+import { Retryable, Throttled } from "#src/core/errors/errors.ts";
+import type { Lane } from "#src/engine/source/source.ts";
+import type { QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
   createRig,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { decodeReply, type ReplyContext } from "#src/source/reply.ts";
+import { decodeReply, type ReplyContext } from "#src/engine/source/reply.ts";
 import { CALLS, failureOf, GOOD, reply, TOKEN, trialSource } from "./trial-source.ts";
 
 const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", nowMs: 0 };
@@ -12,7 +12,7 @@ function outcome(status: number, body: unknown, headers = {}, reading: Partial<R
   }
 }
 
-/** What each status means, wherever it stands (the table of src/source/reply.ts). */
+/** What each status means, wherever it stands (the table of src/engine/source/reply.ts). */
 const MEANINGS: readonly (readonly [number, object])[] = [
   [401, { kind: "config", reason: "unauthenticated" }],
   [403, { kind: "config", reason: "forbidden" }],

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { retryAfterMs } from "#src/retry-after.ts";
-import { decodeReply } from "#src/source/reply.ts";
+import { retryAfterMs } from "#src/core/http/retry-after.ts";
+import { decodeReply } from "#src/engine/source/reply.ts";
 
 import { reply } from "./trial-source.ts";
 

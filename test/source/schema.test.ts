@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type RecordSchema, recordSchemas } from "#src/source/schema.ts";
+import { type RecordSchema, recordSchemas } from "#src/engine/source/schema.ts";
 import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 function alarm(change: (attributes: Record<string, unknown>) => void) {

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createHttpTransport, type HttpTransport } from "#src/engine/source/transport.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { createHttpTransport, type HttpTransport } from "#src/source/transport.ts";
 import { allItems, failureOf, never, type Trial, trialConfig, trialSource } from "./trial-source.ts";
 
 /**

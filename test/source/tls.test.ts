@@ -4,8 +4,8 @@ import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { sentence } from "#src/errors.ts";
-import { createHttpTransport } from "#src/source/transport.ts";
+import { sentence } from "#src/core/errors/errors.ts";
+import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, never, trialConfig } from "./trial-source.ts";
 

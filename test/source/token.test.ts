@@ -2,9 +2,9 @@ import { chmodSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { sentence } from "#src/errors.ts";
-import { createToken } from "#src/source/token.ts";
+import { sentence } from "#src/core/errors/errors.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createToken } from "#src/engine/source/token.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, GOOD, never, reply, trialConfig, trialSource } from "./trial-source.ts";
 

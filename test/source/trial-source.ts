@@ -1,13 +1,13 @@
 import { pino } from "pino";
-import { systemClock } from "#src/clock.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { momentOf } from "#src/moment.ts";
-import { createSource, type SourceOptions } from "#src/source/client.ts";
-import { SourceConfig } from "#src/source/config.ts";
-import type { Limiter } from "#src/source/quota/limiter.ts";
-import type { TransportReply } from "#src/source/reception.ts";
-import { LANES, type Lane, type Page, type Source } from "#src/source/source.ts";
-import type { Transport, TransportRequest } from "#src/source/transport.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { momentOf } from "#src/core/runtime/moment.ts";
+import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
+import { SourceConfig } from "#src/engine/source/config.ts";
+import type { Limiter } from "#src/engine/source/quota/limiter.ts";
+import type { TransportReply } from "#src/engine/source/reception.ts";
+import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
+import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
 
 /** A source over a transport of the test's own, with a limiter that lets everything through and remembers. */
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { Event, Kind } from "#src/event.ts";
-import { lifeOf } from "#src/status/alarm-answer.ts";
-import type { LoggedEvent } from "#src/store/store.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import type { Event, Kind } from "#src/core/model/event.ts";
+import type { LoggedEvent } from "#src/engine/store/store.ts";
+import { lifeOf } from "#src/ui/status/alarm-answer.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };

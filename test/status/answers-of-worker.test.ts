@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import type { PlotAnswer, SinkAnswer, SourceAnswer, TagAnswer, TagList } from "#src/status/answers.ts";
+import type { PlotAnswer, SinkAnswer, SourceAnswer, TagAnswer, TagList } from "#src/ui/status/answers.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
 

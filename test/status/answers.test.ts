@@ -1,9 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { Tag } from "#src/building.ts";
-import { type Event, makeEvent, sourceUri } from "#src/event.ts";
-import { createLog, Secret } from "#src/log.ts";
-import { createPlots } from "#src/plots/plots.ts";
-import type { WriteWish } from "#src/status/action-routes.ts";
+import type { Tag } from "#src/core/model/building.ts";
+import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import { createLog, Secret } from "#src/core/runtime/log.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import type { Held, HeldHistory, HeldValue } from "#src/engine/sync/snapshot.ts";
+import { createPlots } from "#src/ui/plots/plots.ts";
+import type { WriteWish } from "#src/ui/status/action-routes.ts";
 import type {
   AlarmAnswer,
   AlarmDays,
@@ -11,12 +13,10 @@ import type {
   SiteAnswer,
   TagAnswer,
   TagList,
-} from "#src/status/answers.ts";
-import { commandsIn } from "#src/status/command-rows.ts";
-import { statusRoutes } from "#src/status/server.ts";
-import { holesOf } from "#src/status/tag-log.ts";
-import { documentSet } from "#src/store/store.ts";
-import type { Held, HeldHistory, HeldValue } from "#src/sync/snapshot.ts";
+} from "#src/ui/status/answers.ts";
+import { commandsIn } from "#src/ui/status/command-rows.ts";
+import { statusRoutes } from "#src/ui/status/server.ts";
+import { holesOf } from "#src/ui/status/tag-log.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import { fillSource, NOW, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 

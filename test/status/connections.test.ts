@@ -4,9 +4,9 @@ import { get, type IncomingMessage, type Server } from "node:http";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Secret } from "#src/log.ts";
-import { limitConnections, ownerOf } from "#src/status/connections.ts";
-import { createStatusServer } from "#src/status/server.ts";
+import { Secret } from "#src/core/runtime/log.ts";
+import { limitConnections, ownerOf } from "#src/ui/status/connections.ts";
+import { createStatusServer } from "#src/ui/status/server.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { serverOptions, shownBuilding } from "./shown-building.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { answerRoutes } from "#src/status/answer-routes.ts";
-import type { Answers } from "#src/status/answering.ts";
+import { answerRoutes } from "#src/ui/status/answer-routes.ts";
+import type { Answers } from "#src/ui/status/answering.ts";
 
 const ELSEWHERE = {
   message: "The source north is held by the member b of the fleet, on machine-2: ask there.",

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { TagLog } from "#src/building.ts";
-import { NoLog } from "#src/errors.ts";
-import { type AskedHistory, createFetchedHistory } from "#src/status/fetched-history.ts";
+import { NoLog } from "#src/core/errors/errors.ts";
+import type { TagLog } from "#src/core/model/building.ts";
+import { type AskedHistory, createFetchedHistory } from "#src/ui/status/fetched-history.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { createLogSpace } from "#src/delivery/log-space.ts";
-import { createLog } from "#src/log.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { becomesFull } from "#src/status/disk.ts";
-import { refreshGauges } from "#src/status/gauges.ts";
-import { noticesOf } from "#src/status/notices.ts";
-import type { SeenCopy, SinkLag } from "#src/store/store.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { createLogSpace } from "#src/engine/delivery/log-space.ts";
+import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
+import { becomesFull } from "#src/ui/status/disk.ts";
+import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { noticesOf } from "#src/ui/status/notices.ts";
 import { shownBuilding } from "./shown-building.ts";
 
 const GIBIBYTE = 1024 ** 3;

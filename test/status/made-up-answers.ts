@@ -1,4 +1,4 @@
-import type { FleetStatus, MemberStatus } from "#src/fleet/fleet.ts";
+import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet.ts";
 import type {
   AlarmAnswer,
   AlarmBrief,
@@ -11,7 +11,7 @@ import type {
   TagAnswer,
   TagList,
   TagRow,
-} from "#src/status/answers.ts";
+} from "#src/ui/status/answers.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./shown-building.ts";
 

@@ -1,7 +1,7 @@
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import type { LiveParts } from "#src/status/report.ts";
-import { createStatusServer, type StatusServer } from "#src/status/server.ts";
+import type { LiveParts } from "#src/ui/status/report.ts";
+import { createStatusServer, type StatusServer } from "#src/ui/status/server.ts";
 import { programPath } from "../real-servers.ts";
 import { LIVE, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 

@@ -1,9 +1,9 @@
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import type { LiveParts } from "#src/status/report.ts";
-import { documentSet } from "#src/store/store.ts";
-import { planReport } from "#src/sync/plan/report.ts";
-import { syncSet } from "#src/sync/snapshot.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import { planReport } from "#src/engine/sync/plan/report.ts";
+import { syncSet } from "#src/engine/sync/snapshot.ts";
+import type { LiveParts } from "#src/ui/status/report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";

@@ -1,11 +1,11 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import { makeEvent, sourceUri } from "#src/event.ts";
-import { Secret } from "#src/log.ts";
-import type { ConfigurationState, ReloadReport } from "#src/reload-facts.ts";
-import { addSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
-import { planReport } from "#src/sync/plan/report.ts";
+import { makeEvent, sourceUri } from "#src/core/model/event.ts";
+import type { ConfigurationState, ReloadReport } from "#src/core/model/reload-facts.ts";
+import { Secret } from "#src/core/runtime/log.ts";
+import { addSilence, type Silence, silencesIn } from "#src/engine/silence/silence.ts";
+import { planReport } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
 import { findings } from "./axe.ts";

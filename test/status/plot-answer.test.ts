@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import type { Resolution } from "#src/building.ts";
-import { sourceUri } from "#src/event.ts";
-import { historyEvent } from "#src/history-event.ts";
-import { Points } from "#src/points.ts";
-import type { PlotAnswer } from "#src/status/answers.ts";
-import { statusRoutes } from "#src/status/server.ts";
+import { historyEvent } from "#src/core/codec/history-event.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Resolution } from "#src/core/model/building.ts";
+import { sourceUri } from "#src/core/model/event.ts";
+import type { PlotAnswer } from "#src/ui/status/answers.ts";
+import { statusRoutes } from "#src/ui/status/server.ts";
 import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 
 /** What was told of history fills what was not read. */

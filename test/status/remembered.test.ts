@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createRemembered, STEADY_MS, WATCHED_MS } from "#src/status/remembered.ts";
+import { createRemembered, STEADY_MS, WATCHED_MS } from "#src/ui/status/remembered.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 /** A set of documents that counts how often it is read. */

@@ -1,11 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { createMetrics } from "#src/metrics.ts";
-import { refreshGauges } from "#src/status/gauges.ts";
-import { createStatus } from "#src/status/report.ts";
-import type { LiveSource } from "#src/status/source-report.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import { firstSight } from "#src/sync/history/ledger.ts";
-import { planReport } from "#src/sync/plan/report.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { planReport } from "#src/engine/sync/plan/report.ts";
 import {
   type HeldHistory,
   type HeldLeftOut,
@@ -15,7 +12,10 @@ import {
   type HeldToken,
   type HeldValue,
   syncSet,
-} from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/snapshot.ts";
+import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { createStatus } from "#src/ui/status/report.ts";
+import type { LiveSource } from "#src/ui/status/source-report.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import {

@@ -2,30 +2,30 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
-import type { Alarm, Tag } from "#src/building.ts";
-import type { Clock } from "#src/clock.ts";
-import { createLog, type Secret } from "#src/log.ts";
-import { createMetrics } from "#src/metrics.ts";
-import type { Plots } from "#src/plots/plots.ts";
-import { endSilence } from "#src/silence/silence.ts";
-import { type Answers, createAnswers, type LiveThings } from "#src/status/answering.ts";
-import { StatusConfig } from "#src/status/config.ts";
-import { refreshGauges } from "#src/status/gauges.ts";
-import { createStatus, type LiveParts, type Status } from "#src/status/report.ts";
-import type { StatusServerOptions } from "#src/status/server.ts";
-import type { LiveSource } from "#src/status/source-report.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import { createActiveCounts } from "#src/sync/alarms/active-counts.ts";
-import { type PlanFacts, planReport } from "#src/sync/plan/report.ts";
+import type { Alarm, Tag } from "#src/core/model/building.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createLog, type Secret } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { endSilence } from "#src/engine/silence/silence.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { createActiveCounts } from "#src/engine/sync/alarms/active-counts.ts";
+import { type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
 import {
   type HeldAlarm,
   type HeldLeftOut,
   type HeldPoll,
   type HeldValue,
   syncSet,
-} from "#src/sync/snapshot.ts";
-import type { SourceCounts } from "#src/sync/work.ts";
+} from "#src/engine/sync/snapshot.ts";
+import type { SourceCounts } from "#src/engine/sync/work.ts";
+import type { Plots } from "#src/ui/plots/plots.ts";
+import { type Answers, createAnswers, type LiveThings } from "#src/ui/status/answering.ts";
+import { StatusConfig } from "#src/ui/status/config.ts";
+import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { createStatus, type LiveParts, type Status } from "#src/ui/status/report.ts";
+import type { StatusServerOptions } from "#src/ui/status/server.ts";
+import type { LiveSource } from "#src/ui/status/source-report.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 

@@ -410,7 +410,7 @@ describe("Norwegian", () => {
     .filter((name) => name.endsWith(".mjs") && name !== "norwegian.mjs")
     .map((name) => readFileSync(join(folder, name), "utf8"))
     .join("\n");
-  const table = import("#src/status/page/norwegian.mjs" as string) as Promise<{
+  const table = import("#src/ui/status/page/norwegian.mjs" as string) as Promise<{
     readonly NORWEGIAN: Readonly<Record<string, string>>;
   }>;
 

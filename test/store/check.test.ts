@@ -2,9 +2,9 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkState, isWhole } from "#src/store/check.ts";
-import { openStore } from "#src/store/open.ts";
-import { PAGE_BYTES } from "#src/store/pages.ts";
+import { checkState, isWhole } from "#src/engine/store/check.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
 

@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
-import { checksumOf, checksumOfEvent } from "#src/store/checksum.ts";
+import { checksumOf, checksumOfEvent } from "#src/engine/store/checksum.ts";
 
 // Another reckoning, and every row that was written before counts as damaged.
 test.each([

@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 
 /** Commits value after value with its snapshot, and says the number of each once the commit has returned. */

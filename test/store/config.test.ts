@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { StateConfig } from "#src/store/config.ts";
+import { StateConfig } from "#src/engine/store/config.ts";
 
 test("the state has defaults, and a replay window that protects", () => {
   expect(StateConfig.parse({})).toEqual({

@@ -1,9 +1,9 @@
 import { cpSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openStore, type StoreOptions } from "#src/store/open.ts";
-import type { SeenCopy } from "#src/store/store.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
+import type { SeenCopy } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 /** Which state is a copy that may run beside its original, and which is the same one in another place. */

@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 
 interface Committer {

@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { Retryable } from "#src/errors.ts";
-import { openStore } from "#src/store/open.ts";
-import { openDatabase } from "#src/store/sqlite.ts";
-import type { Store } from "#src/store/store.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
 

@@ -1,8 +1,8 @@
-import type { Clock } from "#src/clock.ts";
-import type { Event } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import { openDatabase } from "#src/store/sqlite.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 /** A state with something in every table, and what is in it. */

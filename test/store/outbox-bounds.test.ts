@@ -1,9 +1,9 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { type Event, isTelemetry, KINDS } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import type { Store, Wanted } from "#src/store/store.ts";
-import { eventText } from "#src/stored-event.ts";
+import { eventText } from "#src/core/codec/stored-event.ts";
+import { type Event, isTelemetry, KINDS } from "#src/core/model/event.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import type { Store, Wanted } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 

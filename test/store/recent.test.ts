@@ -2,12 +2,12 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { type Event, makeEvent, sourceUri } from "#src/event.ts";
-import { createStore } from "#src/store/open.ts";
-import { prepareSchema } from "#src/store/schema.ts";
-import { openDatabase } from "#src/store/sqlite.ts";
-import type { Store } from "#src/store/store.ts";
+import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createStore } from "#src/engine/store/open.ts";
+import { prepareSchema } from "#src/engine/store/schema.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
 

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 

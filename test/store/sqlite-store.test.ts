@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { expect } from "vitest";
-import { checkState } from "#src/store/check.ts";
-import { openStore } from "#src/store/open.ts";
+import { checkState } from "#src/engine/store/check.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { describeStore } from "../suites/store-suite.ts";
 

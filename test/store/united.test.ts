@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { ConfigError } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { documentSet, memorySet, type Store } from "#src/store/store.ts";
-import { united } from "#src/store/united.ts";
+import { ConfigError } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { documentSet, memorySet, type Store } from "#src/engine/store/store.ts";
+import { united } from "#src/engine/store/united.ts";
 import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
 const START = Date.parse("2026-11-02T12:00:00Z");

@@ -41,7 +41,7 @@ function targetOf(file: string, name: string): string {
   if (name.startsWith(".")) return relative(root, join(root, dirname(file), name));
   if (name.startsWith("#")) return name.slice(1);
   // The page's programs name each other as the server of the page does.
-  const served = `src/status/page${name}`;
+  const served = `src/ui/status/page${name}`;
   return name.startsWith("/") && existsSync(join(root, served)) ? served : name;
 }
 

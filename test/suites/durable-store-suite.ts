@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Settlement, Store } from "#src/store/store.ts";
+import type { Settlement, Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 

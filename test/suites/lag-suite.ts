@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { Filter, wantedBy } from "#src/delivery/filter.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { Filter, wantedBy } from "#src/engine/delivery/filter.ts";
 import { openWorkshop, type Place, type Workshop } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 

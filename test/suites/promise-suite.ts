@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { Receipt } from "#src/connector.ts";
-import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
-import { type Event, orderKey } from "#src/event.ts";
-import type { Sequence } from "#src/sequence.ts";
+import type { Receipt } from "#src/core/connector.ts";
+import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { type Event, orderKey } from "#src/core/model/event.ts";
+import type { Sequence } from "#src/core/model/sequence.ts";
 import { openWorkshop, type Place, type ScriptedSink, scriptedSink } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Service } from "#src/lifecycle.ts";
+import type { Service } from "#src/core/runtime/lifecycle.ts";
 
 export interface ServiceUnderTest {
   readonly service: Service;

@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import { systemClock } from "#src/clock.ts";
-import type { Receipt, Sink } from "#src/connector.ts";
-import { type Event, orderKey, toCloudEvent } from "#src/event.ts";
+import type { Receipt, Sink } from "#src/core/connector.ts";
+import { type Event, orderKey, toCloudEvent } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Clock } from "#src/clock.ts";
-import type { Event, Kind } from "#src/event.ts";
-import { Conflict, type RetentionBounds, type Store } from "#src/store/store.ts";
+import type { Event, Kind } from "#src/core/model/event.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { Conflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 const HOUR_MS = 3_600_000;

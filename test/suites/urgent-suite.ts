@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Receipt } from "#src/connector.ts";
-import { Rejected, Retryable } from "#src/errors.ts";
-import { type Event, type Kind, orderKey } from "#src/event.ts";
-import type { Outbox } from "#src/store/store.ts";
+import type { Receipt } from "#src/core/connector.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import { type Event, type Kind, orderKey } from "#src/core/model/event.ts";
+import type { Outbox } from "#src/engine/store/store.ts";
 import {
   openWorkshop,
   type Place,

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
-import type { HeldAlarm, HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import type { HeldAlarm, HeldPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
 /** Alarms whose end is known and that the list of active alarms shows: a restored backup, or an old answer. */

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, Event } from "#src/event.ts";
-import type { HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
 import {
   createTrial,
   type ListChange,

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, Event } from "#src/event.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { ALARMS_ONLY, createTrial, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 /** The alarm feed against the simulated service: the client, the polls and the diffs as they are, time compressed. */

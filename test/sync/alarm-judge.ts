@@ -1,6 +1,6 @@
-import type { AlarmFact, Event } from "#src/event.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import { type HeldAlarm, type HeldAlarmSite, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { Transition } from "#src/simulator/alarm-book.ts";
-import { type HeldAlarm, type HeldAlarmSite, syncSet } from "#src/sync/snapshot.ts";
 import { START_MS, type TrialSync } from "./trial-sync.ts";
 
 /** What was done to the world that excuses a feed. Times are pairs of from and to, milliseconds since 1970. */

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, Event } from "#src/event.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "./trial-sync.ts";
 

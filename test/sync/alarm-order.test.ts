@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARMS_ONLY, createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Two lists of alarms that do not agree, and clocks that are set, through the whole of the polling. */

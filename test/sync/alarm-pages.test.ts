@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, Event } from "#src/event.ts";
-import { documentSet } from "#src/store/store.ts";
-import type { HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import { ALARMS_ONLY, createTrial, START_MS, type TrialSync, type WireList } from "./trial-sync.ts";
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { AlarmFact, Event } from "#src/event.ts";
-import type { HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import { createTrial, START_MS, type TrialSync, type WireList } from "./trial-sync.ts";
 

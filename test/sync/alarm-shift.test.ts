@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
-import type { HeldAlarm, HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import type { HeldAlarm, HeldPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Times of alarms that the service moves: by a wrong time zone, or in the night when the clocks change. */

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
-import type { HeldPoll } from "#src/sync/snapshot.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Records in lists of alarms that cannot be read: they neither end an alarm nor hide the others. */

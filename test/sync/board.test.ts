@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { PlannedTags } from "#src/sync/plan/planned.ts";
-import { type Board, createBoard } from "#src/sync/read/board.ts";
-import type { BoardSurroundings } from "#src/sync/read/board-tag.ts";
-import { ReadClass } from "#src/sync/read/config.ts";
-import type { WatchedTag } from "#src/sync/read/tell.ts";
+import type { PlannedTags } from "#src/engine/sync/plan/planned.ts";
+import { type Board, createBoard } from "#src/engine/sync/read/board.ts";
+import type { BoardSurroundings } from "#src/engine/sync/read/board-tag.ts";
+import { ReadClass } from "#src/engine/sync/read/config.ts";
+import type { WatchedTag } from "#src/engine/sync/read/tell.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 

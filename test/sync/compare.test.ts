@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { siteMismatches, some } from "#src/sync/compare/building.ts";
-import { compareClasses } from "#src/sync/compare/classes.ts";
-import { selectionMismatches } from "#src/sync/compare/selections.ts";
-import { type WritableTag, writableMismatches } from "#src/sync/compare/writable.ts";
-import type { Selection } from "#src/sync/select.ts";
+import { siteMismatches, some } from "#src/engine/sync/compare/building.ts";
+import { compareClasses } from "#src/engine/sync/compare/classes.ts";
+import { selectionMismatches } from "#src/engine/sync/compare/selections.ts";
+import { type WritableTag, writableMismatches } from "#src/engine/sync/compare/writable.ts";
+import type { Selection } from "#src/engine/sync/select.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
 /** What a configuration means in a building of eight tags at two of three sites. */

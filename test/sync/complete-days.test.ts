@@ -1,18 +1,23 @@
 import { describe, expect, test } from "vitest";
-import type { Resolution } from "#src/building.ts";
-import { Rejected, Retryable } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/history-facts.ts";
-import { createLog } from "#src/log.ts";
-import { documentSet } from "#src/store/store.ts";
-import { accountOf } from "#src/sync/completeness/account.ts";
-import { dayOf, dayOfDate } from "#src/sync/completeness/days.ts";
-import { wantedSeries } from "#src/sync/history/book.ts";
-import { bucketEnd, bucketStart } from "#src/sync/history/buckets.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { countFor } from "#src/sync/history/day-book.ts";
-import { createHistoryPull } from "#src/sync/history/pull.ts";
-import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import type { Resolution } from "#src/core/model/building.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type {
+  DayAccount,
+  DaySealedFact,
+  SeriesCompleteFact,
+  SiteCompleteFact,
+} from "#src/core/model/history-facts.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import { accountOf } from "#src/engine/sync/completeness/account.ts";
+import { dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { wantedSeries } from "#src/engine/sync/history/book.ts";
+import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { countFor } from "#src/engine/sync/history/day-book.ts";
+import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
+import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

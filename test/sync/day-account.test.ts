@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, addAccounts, type Word, wantedFrom } from "#src/sync/completeness/account.ts";
-import { dayOfDate } from "#src/sync/completeness/days.ts";
-import { firstSight } from "#src/sync/history/ledger.ts";
-import type { HeldHistory, HeldSpan } from "#src/sync/snapshot.ts";
+import { accountOf, addAccounts, type Word, wantedFrom } from "#src/engine/sync/completeness/account.ts";
+import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import type { HeldHistory, HeldSpan } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
 const RULES = {

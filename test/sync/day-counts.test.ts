@@ -1,15 +1,28 @@
 import { describe, expect, test } from "vitest";
-import type { Resolution } from "#src/building.ts";
-import { Points } from "#src/points.ts";
-import { addCounts, countOn, countsIn, countTold, splitCounts } from "#src/sync/completeness/counts.ts";
-import { bucketFinder, bucketsIn, DAY_MS, dateOf, dayOf, dayOfDate } from "#src/sync/completeness/days.ts";
-import { isCountedOn, newlyWhole, reachOf } from "#src/sync/completeness/reach.ts";
-import type { Series } from "#src/sync/history/book.ts";
-import { bucketEnd, bucketStart } from "#src/sync/history/buckets.ts";
-import { countFor, createDayNotes, NO_SEALED_DAYS } from "#src/sync/history/day-book.ts";
-import { firstSight } from "#src/sync/history/ledger.ts";
-import { heldSpans } from "#src/sync/history/spans.ts";
-import type { HeldDayChange, HeldHistory } from "#src/sync/snapshot.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Resolution } from "#src/core/model/building.ts";
+import {
+  addCounts,
+  countOn,
+  countsIn,
+  countTold,
+  splitCounts,
+} from "#src/engine/sync/completeness/counts.ts";
+import {
+  bucketFinder,
+  bucketsIn,
+  DAY_MS,
+  dateOf,
+  dayOf,
+  dayOfDate,
+} from "#src/engine/sync/completeness/days.ts";
+import { isCountedOn, newlyWhole, reachOf } from "#src/engine/sync/completeness/reach.ts";
+import type { Series } from "#src/engine/sync/history/book.ts";
+import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
+import { countFor, createDayNotes, NO_SEALED_DAYS } from "#src/engine/sync/history/day-book.ts";
+import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { heldSpans } from "#src/engine/sync/history/spans.ts";
+import type { HeldDayChange, HeldHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createMemoryStore } from "./memory-store.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { AlarmFact, Event } from "#src/event.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
   type AlarmContext,
   acknowledgeEnded,
@@ -12,8 +12,8 @@ import {
   miss,
   resolve,
   vanish,
-} from "#src/sync/alarms/diff-alarm.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/alarms/diff-alarm.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 
 /** What each step in the life of one alarm makes of what is held, and what it tells. */

@@ -1,11 +1,15 @@
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { Event } from "#src/event.ts";
-import { begin } from "#src/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
-import { diffResolved, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
-import { endOf } from "#src/sync/alarms/times.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
+import {
+  type AlarmDiffOptions,
+  type AlarmObservation,
+  absentees,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
+import { endOf } from "#src/engine/sync/alarms/times.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 

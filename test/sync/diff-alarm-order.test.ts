@@ -1,13 +1,17 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { AlarmFact } from "#src/event.ts";
-import { begin } from "#src/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
-import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
-import { createDoubts } from "#src/sync/alarms/doubts.ts";
-import { completed, relationOf } from "#src/sync/alarms/episode.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
+import {
+  type AlarmDiffOptions,
+  type AlarmObservation,
+  absentees,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
+import { createDoubts } from "#src/engine/sync/alarms/doubts.ts";
+import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 

@@ -1,13 +1,18 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Alarm } from "#src/building.ts";
-import type { AlarmFact, Event } from "#src/event.ts";
-import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/alarms/diff-alarms.ts";
-import { inParts } from "#src/sync/alarms/diff-parts.ts";
-import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
-import { episodeOf, isResolved } from "#src/sync/alarms/episode.ts";
-import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import type { Alarm } from "#src/core/model/building.ts";
+import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import {
+  type AlarmObservation,
+  absentees,
+  type Coverage,
+  diffAlarms,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { inParts } from "#src/engine/sync/alarms/diff-parts.ts";
+import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
+import { episodeOf, isResolved } from "#src/engine/sync/alarms/episode.ts";
+import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 

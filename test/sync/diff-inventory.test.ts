@@ -1,15 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Gateway, Tag } from "#src/building.ts";
-import type { Event } from "#src/event.ts";
+import type { Gateway, Tag } from "#src/core/model/building.ts";
+import type { Event } from "#src/core/model/event.ts";
 import {
   type InventoryDiffOptions,
   type InventoryNoun,
   type InventoryNouns,
   type InventoryObservation,
   inventorySteps,
-} from "#src/sync/inventory/diff.ts";
-import type { Held } from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/inventory/diff.ts";
+import type { Held } from "#src/engine/sync/snapshot.ts";
 
 const DAY = 86_400_000;
 const START = Date.UTC(2026, 0, 1);

@@ -1,4 +1,4 @@
-import { type AlarmDiff, diffAlarms } from "#src/sync/alarms/diff-alarms.ts";
+import { type AlarmDiff, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 
 /** The whole difference at once. */
 export function diffOf(...args: Parameters<typeof diffAlarms>): AlarmDiff {

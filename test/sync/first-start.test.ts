@@ -1,8 +1,8 @@
 import pino from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { statusLines } from "#src/cli/watching/status-lines.ts";
-import type { AnyEvent } from "#src/event.ts";
-import type { StatusReport } from "#src/status/report.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { type LargeBuilding, type LargeBuildingOptions, largeBuilding } from "./large-building.ts";
 

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { Config } from "#src/config/config.ts";
-import type { Sink } from "#src/connector.ts";
-import { Filter, matches } from "#src/delivery/filter.ts";
-import { Retryable } from "#src/errors.ts";
-import { type Event, isUrgent } from "#src/event.ts";
+import { Config } from "#src/app/config/config.ts";
+import type { Sink } from "#src/core/connector.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import { type Event, isUrgent } from "#src/core/model/event.ts";
+import { Filter, matches } from "#src/engine/delivery/filter.ts";
 import { receiving } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";

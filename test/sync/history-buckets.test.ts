@@ -1,6 +1,6 @@
 import { DateTime, IANAZone } from "luxon";
 import { describe, expect, test } from "vitest";
-import { RESOLUTIONS } from "#src/building.ts";
+import { RESOLUTIONS } from "#src/core/model/building.ts";
 import {
   bucketBefore,
   bucketEnd,
@@ -8,7 +8,7 @@ import {
   localDay,
   rangeTime,
   timeBefore,
-} from "#src/sync/history/buckets.ts";
+} from "#src/engine/sync/history/buckets.ts";
 
 const ZONES = [
   "UTC",

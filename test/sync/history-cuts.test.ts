@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isoUtc } from "#src/clock.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
 import {
   bucketsEach,
   doubtful,
@@ -9,7 +9,7 @@ import {
   withAnswer,
   withEnd,
   withLimit,
-} from "#src/sync/history/cuts.ts";
+} from "#src/engine/sync/history/cuts.ts";
 
 const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;

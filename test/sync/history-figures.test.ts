@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { createGroupTesting } from "#src/sync/history/grouping.ts";
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/sync/history/window.ts";
+import { createGroupTesting } from "#src/engine/sync/history/grouping.ts";
+import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/engine/sync/history/window.ts";
 import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 

@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { TagValue } from "#src/building.ts";
-import { isoUtc } from "#src/clock.ts";
-import { Points } from "#src/points.ts";
-import { nextBackfill, nextFollowing } from "#src/sync/history/ask.ts";
-import { ledgerFor, type Series } from "#src/sync/history/book.ts";
-import { bucketBefore, bucketStart } from "#src/sync/history/buckets.ts";
-import { holesIn } from "#src/sync/history/holes.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { TagValue } from "#src/core/model/building.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import { nextBackfill, nextFollowing } from "#src/engine/sync/history/ask.ts";
+import { ledgerFor, type Series } from "#src/engine/sync/history/book.ts";
+import { bucketBefore, bucketStart } from "#src/engine/sync/history/buckets.ts";
+import { holesIn } from "#src/engine/sync/history/holes.ts";
 import {
   closedUntil,
   firstSight,
@@ -17,10 +17,16 @@ import {
   settleFollowing,
   settlePast,
   wishedPast,
-} from "#src/sync/history/ledger.ts";
-import { believed, type LedgerBefore } from "#src/sync/history/ledger-before.ts";
-import { lengthOfAll, merged, type Range, subtract } from "#src/sync/history/ranges.ts";
-import { isResting, refusedNow, refusedPast, takenBack, withoutLog } from "#src/sync/history/refusals.ts";
+} from "#src/engine/sync/history/ledger.ts";
+import { believed, type LedgerBefore } from "#src/engine/sync/history/ledger-before.ts";
+import { lengthOfAll, merged, type Range, subtract } from "#src/engine/sync/history/ranges.ts";
+import {
+  isResting,
+  refusedNow,
+  refusedPast,
+  takenBack,
+  withoutLog,
+} from "#src/engine/sync/history/refusals.ts";
 import {
   answeredIn,
   answeredSpans,
@@ -30,8 +36,8 @@ import {
   SPANS_MAX,
   spansIn,
   withSpans,
-} from "#src/sync/history/spans.ts";
-import { type HeldHistory, isWhole } from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/history/spans.ts";
+import { type HeldHistory, isWhole } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const MINUTE_MS = 60_000;

@@ -1,18 +1,22 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { isoUtc } from "#src/clock.ts";
-import { ConfigError, NoLog, Rejected, Retryable } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import { Stopping } from "#src/lifecycle.ts";
-import { createMetrics } from "#src/metrics.ts";
-import type { HistoryQuery } from "#src/source/source.ts";
-import { documentSet } from "#src/store/store.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { divide } from "#src/sync/history/divide.ts";
-import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/sync/history/pull.ts";
-import { createDemand } from "#src/sync/plan/demand.ts";
-import type { Explanation, TokenScope } from "#src/sync/scope.ts";
-import { type HeldBackfill, type HeldHistory, isWhole, syncSet } from "#src/sync/snapshot.ts";
-import { type Bell, createBell } from "#src/waiting.ts";
+import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { type Bell, createBell } from "#src/core/runtime/waiting.ts";
+import type { HistoryQuery } from "#src/engine/source/source.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { divide } from "#src/engine/sync/history/divide.ts";
+import {
+  createHistoryPull,
+  type HistoryPull,
+  type HistoryPullOptions,
+} from "#src/engine/sync/history/pull.ts";
+import { createDemand } from "#src/engine/sync/plan/demand.ts";
+import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
+import { type HeldBackfill, type HeldHistory, isWhole, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { isoUtc } from "#src/clock.ts";
-import type { Event } from "#src/event.ts";
-import { Points } from "#src/points.ts";
-import type { Ask } from "#src/sync/history/ask.ts";
-import type { Series } from "#src/sync/history/book.ts";
-import { firstSight } from "#src/sync/history/ledger.ts";
-import { createHistorySettle } from "#src/sync/history/settle.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import type { Ask } from "#src/engine/sync/history/ask.ts";
+import type { Series } from "#src/engine/sync/history/book.ts";
+import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
 

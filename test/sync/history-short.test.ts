@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { isoUtc } from "#src/clock.ts";
-import { NoLog } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import { documentSet } from "#src/store/store.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
-import { type HeldBackfill, type HeldCut, type HeldHistory, syncSet } from "#src/sync/snapshot.ts";
+import { NoLog } from "#src/core/errors/errors.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
+import { type HeldBackfill, type HeldCut, type HeldHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";

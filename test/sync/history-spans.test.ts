@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { Measurement } from "#src/building.ts";
-import { isoUtc } from "#src/clock.ts";
-import { Points } from "#src/points.ts";
-import { bucketEnd, bucketStart, rangeTime } from "#src/sync/history/buckets.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Measurement } from "#src/core/model/building.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
+import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buckets.ts";
 import {
   adapted,
   closedUntil,
@@ -16,7 +16,7 @@ import {
   settlePast,
   settleTotal,
   unfetched,
-} from "#src/sync/history/ledger.ts";
+} from "#src/engine/sync/history/ledger.ts";
 import {
   answeredSpans,
   hadIn,
@@ -25,8 +25,8 @@ import {
   type Span,
   spansWithout,
   withSpans,
-} from "#src/sync/history/spans.ts";
-import type { HeldHistory } from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/history/spans.ts";
+import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
 
 /** The ledger of one series, case by case; history-ledger.test.ts has what holds for any sequence. */
 const MINUTE_MS = 60_000;

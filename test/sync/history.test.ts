@@ -1,15 +1,19 @@
 import { rmSync } from "node:fs";
 import { DateTime } from "luxon";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { NoLog, Retryable } from "#src/errors.ts";
-import type { AnyEvent, Event } from "#src/event.ts";
-import { Stopping } from "#src/lifecycle.ts";
-import { createLog } from "#src/log.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/sync/history/pull.ts";
-import { type HeldBackfill, type HeldHistory, syncSet } from "#src/sync/snapshot.ts";
+import { NoLog, Retryable } from "#src/core/errors/errors.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
+import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import {
+  createHistoryPull,
+  type HistoryPull,
+  type HistoryPullOptions,
+} from "#src/engine/sync/history/pull.ts";
+import { type HeldBackfill, type HeldHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sized } from "../sizes.ts";

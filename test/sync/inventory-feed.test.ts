@@ -2,12 +2,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, GatewayFact } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import { createHolding } from "#src/sync/holding.ts";
-import { offlineGateways } from "#src/sync/inventory/behind-gateway.ts";
-import { expectedTags } from "#src/sync/inventory/held.ts";
-import { dueWarning } from "#src/sync/token-poll.ts";
+import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { createHolding } from "#src/engine/sync/holding.ts";
+import { offlineGateways } from "#src/engine/sync/inventory/behind-gateway.ts";
+import { expectedTags } from "#src/engine/sync/inventory/held.ts";
+import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 

@@ -1,4 +1,4 @@
-import type { Transport } from "#src/source/transport.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 /** A service with as many sites and tags as a test wants; the simulator's world is too small for 50,000 tags. */

@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { Tag } from "#src/building.ts";
-import type { AlarmFact } from "#src/event.ts";
-import { type Change, documentSet } from "#src/store/store.ts";
-import { createHolding, withHeld } from "#src/sync/holding.ts";
-import { expectedTags } from "#src/sync/inventory/held.ts";
-import type { Held, HeldAlarm } from "#src/sync/snapshot.ts";
+import type { Tag } from "#src/core/model/building.ts";
+import type { AlarmFact } from "#src/core/model/event.ts";
+import { type Change, documentSet } from "#src/engine/store/store.ts";
+import { createHolding, withHeld } from "#src/engine/sync/holding.ts";
+import { expectedTags } from "#src/engine/sync/inventory/held.ts";
+import type { Held, HeldAlarm } from "#src/engine/sync/snapshot.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { Tag } from "#src/building.ts";
-import type { Page, Source } from "#src/source/source.ts";
-import { type ListProgress, listingText, tagsFromLists } from "#src/sync/seen-building.ts";
+import type { Tag } from "#src/core/model/building.ts";
+import type { Page, Source } from "#src/engine/source/source.ts";
+import { type ListProgress, listingText, tagsFromLists } from "#src/engine/sync/seen-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
 /** What somebody who waits for the tags of a large building is told. */

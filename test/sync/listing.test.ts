@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { Retryable } from "#src/errors.ts";
-import type { Page } from "#src/source/source.ts";
-import { collect, collectSteady } from "#src/sync/listing.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Page } from "#src/engine/source/source.ts";
+import { collect, collectSteady } from "#src/engine/sync/listing.ts";
 
 interface Item {
   readonly id: string;

@@ -1,9 +1,9 @@
 import { expect, onTestFinished, test } from "vitest";
-import { createLog } from "#src/log.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createBell } from "#src/core/runtime/waiting.ts";
+import { createLostSites } from "#src/engine/sync/lost-sites.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import type { StatusReport } from "#src/status/report.ts";
-import { createLostSites } from "#src/sync/lost-sites.ts";
-import { createBell } from "#src/waiting.ts";
+import type { StatusReport } from "#src/ui/status/report.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 

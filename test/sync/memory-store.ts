@@ -1,8 +1,8 @@
-import type { Event } from "#src/event.ts";
-import { createStore } from "#src/store/open.ts";
-import { prepareSchema } from "#src/store/schema.ts";
-import { openDatabase } from "#src/store/sqlite.ts";
-import { Conflict, type DocumentChange, type Settlement, type Store } from "#src/store/store.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { createStore } from "#src/engine/store/open.ts";
+import { prepareSchema } from "#src/engine/store/schema.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
+import { Conflict, type DocumentChange, type Settlement, type Store } from "#src/engine/store/store.ts";
 
 /**
  * A store without a file, for tests that commit a hundred thousand times: documents are JSON texts in maps, and the log

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { Gateway } from "#src/building.ts";
-import type { Page } from "#src/source/source.ts";
-import { createOfflineGateways } from "#src/sync/inventory/offline-gateways.ts";
-import { matcher } from "#src/sync/schedule.ts";
-import type { Held } from "#src/sync/snapshot.ts";
+import type { Gateway } from "#src/core/model/building.ts";
+import type { Page } from "#src/engine/source/source.ts";
+import { createOfflineGateways } from "#src/engine/sync/inventory/offline-gateways.ts";
+import { matcher } from "#src/engine/sync/schedule.ts";
+import type { Held } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const SITE = 3;

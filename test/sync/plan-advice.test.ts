@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { type AdviceFacts, changesThatFit } from "#src/sync/plan/advice.ts";
-import { createDemand } from "#src/sync/plan/demand.ts";
-import { slotsPerSlot, stretch, type Wish } from "#src/sync/plan/stretch.ts";
+import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/advice.ts";
+import { createDemand } from "#src/engine/sync/plan/demand.ts";
+import { slotsPerSlot, stretch, type Wish } from "#src/engine/sync/plan/stretch.ts";
 import { wish } from "./wish.ts";
 
 function changes(wishes: readonly Wish[], more: Partial<AdviceFacts> = {}) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { PlanRules } from "#src/sync/plan/planned.ts";
-import { learningPerMinute } from "#src/sync/plan/share.ts";
-import { backedOff, stretch } from "#src/sync/plan/stretch.ts";
+import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
+import { learningPerMinute } from "#src/engine/sync/plan/share.ts";
+import { backedOff, stretch } from "#src/engine/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
 import { wish } from "./wish.ts";

@@ -1,16 +1,16 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { TagReading, TagValue } from "#src/building.ts";
-import type { Event } from "#src/event.ts";
-import type { LeftOut } from "#src/source/source.ts";
-import { openStore } from "#src/store/open.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import { createDemand } from "#src/sync/plan/demand.ts";
-import { ReadConfig } from "#src/sync/read/config.ts";
-import { createLiveReads } from "#src/sync/read/live-reads.ts";
-import { createTogether } from "#src/sync/read/together.ts";
-import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "#src/sync/snapshot.ts";
-import { liveTag } from "#src/sync/work.ts";
+import type { TagReading, TagValue } from "#src/core/model/building.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { LeftOut } from "#src/engine/source/source.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import { createDemand } from "#src/engine/sync/plan/demand.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
+import { createTogether } from "#src/engine/sync/read/together.ts";
+import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import { liveTag } from "#src/engine/sync/work.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {

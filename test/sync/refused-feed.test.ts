@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { SERVICE_SUBJECT } from "#src/event.ts";
-import type { Follower } from "#src/sync/follower.ts";
-import { rest } from "#src/waiting.ts";
+import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
+import { rest } from "#src/core/runtime/waiting.ts";
+import type { Follower } from "#src/engine/sync/follower.ts";
 import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 

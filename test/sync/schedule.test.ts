@@ -2,9 +2,9 @@ import fc from "fast-check";
 import { createTask } from "node-cron";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { createClockDoubt } from "#src/clock-doubt.ts";
-import { SyncConfig } from "#src/sync/config.ts";
-import { clockTicker, matcher, scheduleComplaint } from "#src/sync/schedule.ts";
+import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { SyncConfig } from "#src/engine/sync/config.ts";
+import { clockTicker, matcher, scheduleComplaint } from "#src/engine/sync/schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);

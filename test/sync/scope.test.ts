@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Source } from "#src/source/source.ts";
-import { createScope } from "#src/sync/scope.ts";
+import type { Source } from "#src/engine/source/source.ts";
+import { createScope } from "#src/engine/sync/scope.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START = Date.parse("2026-11-22T12:00:00Z");

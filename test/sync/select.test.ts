@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { globMatches } from "#src/glob.ts";
-import { HistoryConfig } from "#src/sync/history/config.ts";
-import { ReadConfig } from "#src/sync/read/config.ts";
-import { firstMatch, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
+import { globMatches } from "#src/core/values/glob.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { firstMatch, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
 
 function tag(
   fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] },

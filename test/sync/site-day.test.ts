@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { dayOfDate } from "#src/sync/completeness/days.ts";
+import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import {
   commonReach,
   isCountedOn,
   REMEMBERED_DAYS,
   type Reach,
   reachOf,
-} from "#src/sync/completeness/reach.ts";
-import { createSiteDay, daySealed, type SiteSeries } from "#src/sync/completeness/site-day.ts";
-import { firstSight } from "#src/sync/history/ledger.ts";
-import type { HeldHistory, HeldSpan } from "#src/sync/snapshot.ts";
+} from "#src/engine/sync/completeness/reach.ts";
+import { createSiteDay, daySealed, type SiteSeries } from "#src/engine/sync/completeness/site-day.ts";
+import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import type { HeldHistory, HeldSpan } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { Tag } from "#src/building.ts";
-import type { Held, HeldTagPlace } from "#src/sync/snapshot.ts";
-import type { SeriesBreak, TagSystemsFact } from "#src/tag-facts.ts";
+import type { Tag } from "#src/core/model/building.ts";
+import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
+import type { Held, HeldTagPlace } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Which systems have which tags, and what breaks a series, against the simulated service. */

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { TagValue } from "#src/building.ts";
-import { ReadClass } from "#src/sync/read/config.ts";
-import { tell } from "#src/sync/read/tell.ts";
-import { judgeType } from "#src/sync/read/value-type.ts";
-import { type HeldValue, lastGoodOf, lastToldOf } from "#src/sync/snapshot.ts";
+import type { TagValue } from "#src/core/model/building.ts";
+import { ReadClass } from "#src/engine/sync/read/config.ts";
+import { tell } from "#src/engine/sync/read/tell.ts";
+import { judgeType } from "#src/engine/sync/read/value-type.ts";
+import { type HeldValue, lastGoodOf, lastToldOf } from "#src/engine/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
 const iso = (second: number) => new Date(AT + second * 1_000).toISOString();

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { makeEvent, sourceUri } from "#src/event.ts";
-import type { Change } from "#src/store/store.ts";
-import { createTogether, type Together } from "#src/sync/read/together.ts";
+import { makeEvent, sourceUri } from "#src/core/model/event.ts";
+import type { Change } from "#src/engine/store/store.ts";
+import { createTogether, type Together } from "#src/engine/sync/read/together.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let clock: VirtualClock;

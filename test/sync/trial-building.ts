@@ -1,13 +1,13 @@
-import type { Site, Tag } from "#src/building.ts";
-import { Stopping } from "#src/lifecycle.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { decided } from "#src/source/asked.ts";
-import type { QuotaEndpoint } from "#src/source/quota/limiter.ts";
-import { createQuota } from "#src/source/quota/quota.ts";
-import type { Choose, Lane, QuotaStatus, Source } from "#src/source/source.ts";
-import { documentSet, type Store } from "#src/store/store.ts";
-import type { Follower, Stint } from "#src/sync/follower.ts";
-import type { Held } from "#src/sync/snapshot.ts";
+import type { Site, Tag } from "#src/core/model/building.ts";
+import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { decided } from "#src/engine/source/asked.ts";
+import type { QuotaEndpoint } from "#src/engine/source/quota/limiter.ts";
+import { createQuota } from "#src/engine/source/quota/quota.ts";
+import type { Choose, Lane, QuotaStatus, Source } from "#src/engine/source/source.ts";
+import { documentSet, type Store } from "#src/engine/store/store.ts";
+import type { Follower, Stint } from "#src/engine/sync/follower.ts";
+import type { Held } from "#src/engine/sync/snapshot.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 

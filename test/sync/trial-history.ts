@@ -1,8 +1,8 @@
-import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/building.ts";
-import { NoLog, Retryable } from "#src/errors.ts";
-import type { AnyEvent } from "#src/event.ts";
-import type { TagHistoryFact } from "#src/history-facts.ts";
-import type { HistoryQuery, Source } from "#src/source/source.ts";
+import { NoLog, Retryable } from "#src/core/errors/errors.ts";
+import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/core/model/building.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
+import type { HistoryQuery, Source } from "#src/engine/source/source.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createTrialQuota, tagNamed, trialSource } from "./trial-building.ts";
 

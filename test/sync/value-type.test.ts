@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { TagValue } from "#src/building.ts";
-import { ReadClass } from "#src/sync/read/config.ts";
-import { tell } from "#src/sync/read/tell.ts";
-import { isUnitOfNumbers, judgeType } from "#src/sync/read/value-type.ts";
-import { type HeldValue, lastGoodOf } from "#src/sync/snapshot.ts";
+import type { TagValue } from "#src/core/model/building.ts";
+import { ReadClass } from "#src/engine/sync/read/config.ts";
+import { tell } from "#src/engine/sync/read/tell.ts";
+import { isUnitOfNumbers, judgeType } from "#src/engine/sync/read/value-type.ts";
+import { type HeldValue, lastGoodOf } from "#src/engine/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
 const readClass = ReadClass.parse({ name: "all", every: "3s" });

@@ -1,4 +1,4 @@
-import type { Wish } from "#src/sync/plan/stretch.ts";
+import type { Wish } from "#src/engine/sync/plan/stretch.ts";
 
 /** A class of so many tags, each read every so many seconds. */
 export const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({

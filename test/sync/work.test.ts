@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ReadClass } from "#src/sync/read/config.ts";
-import { liveTag, readingOf } from "#src/sync/work.ts";
+import { ReadClass } from "#src/engine/sync/read/config.ts";
+import { liveTag, readingOf } from "#src/engine/sync/work.ts";
 import { TAG } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 

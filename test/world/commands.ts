@@ -1,5 +1,5 @@
-import type { Arrival } from "#src/connector.ts";
-import type { TransportRequest } from "#src/source/transport.ts";
+import type { Arrival } from "#src/core/connector.ts";
+import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { arrivalOf } from "../commands/rig.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

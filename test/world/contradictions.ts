@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import type { Transport } from "#src/source/transport.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
 /** Ways in which the service can contradict itself in complete, well-formed replies with HTTP 200. */

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
-import { ACCEPTED, type Sink } from "#src/connector.ts";
-import type { AnyEvent, Event } from "#src/event.ts";
+import { ACCEPTED, type Sink } from "#src/core/connector.ts";
+import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";

@@ -1,10 +1,10 @@
 import { hash } from "node:crypto";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
-import { matches } from "#src/delivery/filter.ts";
-import type { AnyEvent } from "#src/event.ts";
-import type { Transport } from "#src/source/transport.ts";
+import type { AnyEvent } from "#src/core/model/event.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { matches } from "#src/engine/delivery/filter.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { createFarEnd } from "../losses/far-end.ts";

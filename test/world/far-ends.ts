@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
-import type { Clock } from "#src/clock.ts";
-import { ACCEPTED, type Receipt, type Sink } from "#src/connector.ts";
-import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
+import { ACCEPTED, type Receipt, type Sink } from "#src/core/connector.ts";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
 /** What a far end does with a write. */

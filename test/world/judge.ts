@@ -1,4 +1,4 @@
-import { type AlarmFact, type AnyEvent, type Event, isUrgent } from "#src/event.ts";
+import { type AlarmFact, type AnyEvent, type Event, isUrgent } from "#src/core/model/event.ts";
 import { type FarEnd, seriesKey } from "../losses/far-end.ts";
 import { available, hasLog, promised } from "../losses/judge/expected.ts";
 import type { NamedHoles } from "../losses/judge/holes.ts";

@@ -1,10 +1,10 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
-import type { Clock } from "#src/clock.ts";
-import { Retryable } from "#src/errors.ts";
-import { RECEIVER } from "#src/receiver/config.ts";
-import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
-import { createReceiverSink } from "#src/receiver/sink.ts";
+import { RECEIVER } from "#connectors/shared/receiver/config.ts";
+import type { Place, Receiver, Told } from "#connectors/shared/receiver/receiver.ts";
+import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";

@@ -35,7 +35,7 @@ export interface EventTypes {
   readonly shapes: ReadonlyMap<string, Shape>;
 }
 
-const EVENT_FILE = "src/event.ts";
+const EVENT_FILE = "src/core/model/event.ts";
 
 /** Reads them with the compiler, which takes some seconds. */
 export function eventTypes(root: string): EventTypes {

@@ -5,12 +5,12 @@ import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { type Message, messagesOf } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
+import { tellRows } from "../../connectors/shared/lake/rows.ts";
 import { payloadOf } from "../../connectors/webhook/payload.ts";
 import { requestHeaders } from "../../connectors/webhook/request-headers.ts";
 import { keyOf } from "../../connectors/webhook/signature.ts";
-import { type Event, toCloudEvent } from "../../src/event.ts";
-import { tellRows } from "../../src/lake/rows.ts";
-import { Secret } from "../../src/log.ts";
+import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
+import { Secret } from "../../src/core/runtime/log.ts";
 import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
 import { anchor, code, fenced, json, page, table } from "./markdown.ts";
 

@@ -1,4 +1,4 @@
-import { addProcessMetrics, createMetrics } from "../../src/metrics.ts";
+import { addProcessMetrics, createMetrics } from "../../src/core/runtime/metrics.ts";
 import { code, page, table } from "./markdown.ts";
 
 /** docs/reference/metrics.md: every metric that a worker shows, out of its registry. */

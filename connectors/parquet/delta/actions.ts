@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ConfigError } from "../../../src/errors.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
 
 /**
  * The actions of a Delta log that we know, as a commit (JSON lines) and a checkpoint hold them. What a log has besides,

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import type { Table } from "../../../src/lake/table.ts";
-import { VERSION } from "../../../src/version.ts";
+import { VERSION } from "../../../src/core/runtime/version.ts";
+import type { Table } from "../../shared/lake/table.ts";
 import type { Action } from "./actions.ts";
 import { decodedPath, pathOf } from "./paths.ts";
 import { checkAppendOnly, fitted, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";

@@ -1,7 +1,7 @@
 import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { parquetMetadata, parquetReadObjects, parquetSchema, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
-import { breath } from "../../../src/waiting.ts";
+import { breath } from "../../../src/core/runtime/waiting.ts";
 import { Action, unreadable } from "./actions.ts";
 import type { Snapshot } from "./snapshot.ts";
 

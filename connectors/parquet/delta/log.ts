@@ -1,4 +1,4 @@
-import { ConfigError, Retryable } from "../../../src/errors.ts";
+import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
 import { actionsIn } from "./actions.ts";
 import { actionsInCheckpoint } from "./checkpoint.ts";

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { ConfigError } from "../../../src/errors.ts";
-import type { ColumnType, Table } from "../../../src/lake/table.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import type { ColumnType, Table } from "../../shared/lake/table.ts";
 import { believed, type MetaData, type Protocol } from "./actions.ts";
 
 /**

@@ -1,6 +1,6 @@
-import { isoUtc } from "../../../src/clock.ts";
-import type { Cell, ColumnType, Table } from "../../../src/lake/table.ts";
-import { breath } from "../../../src/waiting.ts";
+import { isoUtc } from "../../../src/core/runtime/clock.ts";
+import { breath } from "../../../src/core/runtime/waiting.ts";
+import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
 
 type Bound = string | number;
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
-import type { Clock } from "../../../src/clock.ts";
-import { Retryable } from "../../../src/errors.ts";
-import type { Table } from "../../../src/lake/table.ts";
-import type { Log } from "../../../src/log.ts";
+import { Retryable } from "../../../src/core/errors/errors.ts";
+import type { Clock } from "../../../src/core/runtime/clock.ts";
+import type { Log } from "../../../src/core/runtime/log.ts";
+import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
 import { type Action, actionsIn, commitBytes } from "./actions.ts";
 import { actionsOf, type Change, type Committed, endOf, NOTHING } from "./change.ts";

@@ -1,5 +1,5 @@
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut } from "../../../src/receiver/text.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, pathOf } from "./format.ts";
 import { bodyOf, nameOf, textOf } from "./shown.ts";
 

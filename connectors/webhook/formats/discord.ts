@@ -1,6 +1,6 @@
-import { ConfigError } from "../../../src/errors.ts";
-import type { Place, Told } from "../../../src/receiver/receiver.ts";
-import type { IncidentText } from "../../../src/receiver/text.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import type { Place, Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, memberOf, NOWHERE, pathOf, refusal } from "./format.ts";
 import { fitting, headingOf, markdown, textOf } from "./shown.ts";
 

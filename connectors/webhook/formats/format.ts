@@ -1,8 +1,8 @@
-import { type Failure, Rejected, Retryable } from "../../../src/errors.ts";
-import { isPage } from "../../../src/html-page.ts";
-import type { Question, Said } from "../../../src/outbound/ask.ts";
-import { printable } from "../../../src/printable.ts";
-import type { Place, Receiver, Told } from "../../../src/receiver/receiver.ts";
+import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
+import { isPage } from "../../../src/core/http/html-page.ts";
+import type { Question, Said } from "../../../src/core/http/outbound/ask.ts";
+import { printable } from "../../../src/core/values/printable.ts";
+import type { Place, Receiver, Told } from "../../shared/receiver/receiver.ts";
 
 /** What is to be done at the receiver: the calls of `Receiver` that send something. */
 export type Deed = "open" | "update" | "close";

@@ -1,5 +1,5 @@
-import { inHeader } from "../../../src/outbound/headers.ts";
-import { cut } from "../../../src/receiver/text.ts";
+import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { bodyOf, markdown, nameOf, textOf } from "./shown.ts";
 

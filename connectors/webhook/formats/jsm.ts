@@ -1,7 +1,7 @@
-import { ConfigError } from "../../../src/errors.ts";
-import { inHeader } from "../../../src/outbound/headers.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut } from "../../../src/receiver/text.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, nameOf, textOf } from "./shown.ts";
 

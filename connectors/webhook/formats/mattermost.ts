@@ -1,5 +1,5 @@
-import type { Told } from "../../../src/receiver/receiver.ts";
-import type { IncidentText } from "../../../src/receiver/text.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, pathOf, refusal } from "./format.ts";
 import { bodyOf, fitting, headingOf, markdown, markdownLink, textOf } from "./shown.ts";
 

@@ -1,7 +1,7 @@
-import { ConfigError } from "../../../src/errors.ts";
-import { inHeader } from "../../../src/outbound/headers.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cutBytes } from "../../../src/receiver/text.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cutBytes } from "../../shared/receiver/text.ts";
 import { byPriority, type Deed, type Format, memberOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./shown.ts";
 

@@ -1,6 +1,6 @@
-import { ConfigError } from "../../../src/errors.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut } from "../../../src/receiver/text.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { detailsOf, nameOf, textOf } from "./shown.ts";
 

@@ -1,6 +1,6 @@
-import { printable } from "../../../src/printable.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut, type IncidentText, withFewerCurves } from "../../../src/receiver/text.ts";
+import { printable } from "../../../src/core/values/printable.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cut, type IncidentText, withFewerCurves } from "../../shared/receiver/text.ts";
 
 /** Not seen, and of no direction: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";

@@ -1,6 +1,6 @@
-import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/errors.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut, type IncidentText } from "../../../src/receiver/text.ts";
+import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import { cut, type IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, NOWHERE, pathOf, refusal } from "./format.ts";
 import { headingOf, html, textOf } from "./shown.ts";
 

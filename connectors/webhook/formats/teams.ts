@@ -1,6 +1,6 @@
-import { ConfigError, Throttled } from "../../../src/errors.ts";
-import type { Told } from "../../../src/receiver/receiver.ts";
-import type { IncidentText } from "../../../src/receiver/text.ts";
+import { ConfigError, Throttled } from "../../../src/core/errors/errors.ts";
+import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, pathOf, refusal } from "./format.ts";
 import { bytesOf, fitting, textOf } from "./shown.ts";
 

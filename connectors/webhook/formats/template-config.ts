@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Headers } from "../../../src/outbound/config.ts";
+import { Headers } from "../../../src/core/http/outbound/config.ts";
 import { FIELDS, PLACE_FIELDS } from "./template-fields.ts";
 import { ANSWER_PATH, fieldsIn, withoutFields } from "./template-text.ts";
 

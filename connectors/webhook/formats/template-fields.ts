@@ -1,4 +1,4 @@
-import type { Place, Told } from "../../../src/receiver/receiver.ts";
+import type { Place, Told } from "../../shared/receiver/receiver.ts";
 import { memberOf } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./shown.ts";
 

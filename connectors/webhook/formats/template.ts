@@ -1,6 +1,6 @@
-import { ConfigError, type Failure, Rejected } from "../../../src/errors.ts";
-import type { Said } from "../../../src/outbound/ask.ts";
-import type { Place } from "../../../src/receiver/receiver.ts";
+import { ConfigError, type Failure, Rejected } from "../../../src/core/errors/errors.ts";
+import type { Said } from "../../../src/core/http/outbound/ask.ts";
+import type { Place } from "../../shared/receiver/receiver.ts";
 import { type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import type { TemplateConfig, TemplateRequest } from "./template-config.ts";
 import { type Fields, fieldsOf } from "./template-fields.ts";

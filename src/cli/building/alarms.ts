@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
-import type { Alarm } from "../../building.ts";
-import { meaningOf } from "../../errors.ts";
-import type { AlarmFilter } from "../../source/source.ts";
+import { meaningOf } from "../../core/errors/errors.ts";
+import type { Alarm } from "../../core/model/building.ts";
+import type { AlarmFilter } from "../../engine/source/source.ts";
 import { type CliContext, collect, integer } from "../shell/context.ts";
 import { namesOf, refuseUnknownSite } from "./inventory.ts";
 

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { Gateway, Host, System } from "../../building.ts";
+import type { Gateway, Host, System } from "../../core/model/building.ts";
 import type { CliContext } from "../shell/context.ts";
 import type { Column } from "../shell/terminal.ts";
 import {

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
-import type { TagReading } from "../../building.ts";
-import { ConfigError, meaningOf, Rejected, sentence } from "../../errors.ts";
-import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import { ConfigError, meaningOf, Rejected, sentence } from "../../core/errors/errors.ts";
+import type { TagReading } from "../../core/model/building.ts";
+import { TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-tags.ts";
 

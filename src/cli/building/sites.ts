@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { Site } from "../../building.ts";
+import type { Site } from "../../core/model/building.ts";
 import { type CliContext, collect } from "../shell/context.ts";
 
 export function define(command: Command, context: CliContext): void {

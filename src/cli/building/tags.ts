@@ -1,10 +1,10 @@
 import type { Command } from "commander";
-import type { Tag } from "../../building.ts";
-import type { SourceEntry } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { documentSet } from "../../store/store.ts";
-import { firstMatch } from "../../sync/select.ts";
-import { type HeldHistory, type HeldTagPlace, type HeldValue, syncSet } from "../../sync/snapshot.ts";
+import type { SourceEntry } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag } from "../../core/model/building.ts";
+import { documentSet } from "../../engine/store/store.ts";
+import { firstMatch } from "../../engine/sync/select.ts";
+import { type HeldHistory, type HeldTagPlace, type HeldValue, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
 import {

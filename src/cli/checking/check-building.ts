@@ -1,19 +1,19 @@
-import type { AllowedTag } from "../../commands/config.ts";
-import type { Config, SourceEntry } from "../../config/config.ts";
-import type { Places } from "../../config/places.ts";
-import { formatDuration } from "../../duration.ts";
-import { counted } from "../../plural.ts";
+import type { Config, SourceEntry } from "../../app/config/config.ts";
+import type { Places } from "../../app/config/places.ts";
+import { formatDuration } from "../../core/values/duration.ts";
+import { counted } from "../../core/values/plural.ts";
+import type { AllowedTag } from "../../engine/commands/config.ts";
 import {
   type Mismatch,
   type SeenBuilding,
   siteMismatches,
   sitesThere,
   some,
-} from "../../sync/compare/building.ts";
-import { type ClassComparison, compareClasses } from "../../sync/compare/classes.ts";
-import { selectionMismatches } from "../../sync/compare/selections.ts";
-import { writableMismatches } from "../../sync/compare/writable.ts";
-import type { PlanReport } from "../../sync/plan/report.ts";
+} from "../../engine/sync/compare/building.ts";
+import { type ClassComparison, compareClasses } from "../../engine/sync/compare/classes.ts";
+import { selectionMismatches } from "../../engine/sync/compare/selections.ts";
+import { writableMismatches } from "../../engine/sync/compare/writable.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { PRIORITIES } from "../shell/known-things.ts";
 import type { CheckLine } from "./check-line.ts";
 

@@ -1,5 +1,5 @@
-import { meaningOf, Retryable, sentence } from "../../errors.ts";
-import { withoutCredentials } from "../../log.ts";
+import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
 
 /**
  * One thing that `plenum check` looked at.

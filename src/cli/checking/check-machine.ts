@@ -1,10 +1,10 @@
-import type { Config } from "../../config/config.ts";
-import type { Places } from "../../config/places.ts";
-import { ConfigError } from "../../errors.ts";
-import { askReport } from "../../operator/remote.ts";
-import { tryAddress } from "../../status/address.ts";
-import { freeBytes, lookAtFolder } from "../../store/folder.ts";
-import { doubtsOf } from "../../store/postgres/doubts.ts";
+import type { Config } from "../../app/config/config.ts";
+import type { Places } from "../../app/config/places.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { freeBytes, lookAtFolder } from "../../engine/store/folder.ts";
+import { doubtsOf } from "../../scale/postgres/doubts.ts";
+import { askReport } from "../../ui/operator/remote.ts";
+import { tryAddress } from "../../ui/status/address.ts";
 import { isSameFile } from "../shell/accepted-config.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { openForCommand } from "../shell/state-database.ts";

@@ -1,8 +1,8 @@
-import { type Config, connectorOf } from "../../config/config.ts";
-import type { Sink } from "../../connector.ts";
-import { matches } from "../../delivery/filter.ts";
-import { formatDuration } from "../../duration.ts";
-import { type Event, sourceUri } from "../../event.ts";
+import { type Config, connectorOf } from "../../app/config/config.ts";
+import type { Sink } from "../../core/connector.ts";
+import { type Event, sourceUri } from "../../core/model/event.ts";
+import { formatDuration } from "../../core/values/duration.ts";
+import { matches } from "../../engine/delivery/filter.ts";
 import { loneSink } from "../shell/lone-sink.ts";
 import { type CheckLine, trouble, within } from "./check-line.ts";
 

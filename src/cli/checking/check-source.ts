@@ -1,20 +1,20 @@
-import { planSettings } from "../../build-sync.ts";
-import type { TokenInfo } from "../../building.ts";
-import { systemClock } from "../../clock.ts";
-import type { AllowedTag } from "../../commands/config.ts";
-import { checkClock } from "../../commands/gate.ts";
-import type { Config, SourceEntry } from "../../config/config.ts";
-import type { Places } from "../../config/places.ts";
-import type { Source } from "../../source/source.ts";
-import { activeFromList, factsFromState, factsFromTags } from "../../sync/facts-for-plan.ts";
-import { planReport } from "../../sync/plan/report.ts";
+import { planSettings } from "../../app/build-sync.ts";
+import type { Config, SourceEntry } from "../../app/config/config.ts";
+import type { Places } from "../../app/config/places.ts";
+import type { TokenInfo } from "../../core/model/building.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import type { AllowedTag } from "../../engine/commands/config.ts";
+import { checkClock } from "../../engine/commands/gate.ts";
+import type { Source } from "../../engine/source/source.ts";
+import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
+import { planReport } from "../../engine/sync/plan/report.ts";
 import {
   type BuildingWish,
   buildingFromLists,
   buildingFromState,
   type ListedBuilding,
   listingText,
-} from "../../sync/seen-building.ts";
+} from "../../engine/sync/seen-building.ts";
 import { withLoneSource } from "../shell/lone-source.ts";
 import { lookAtStateIfAny } from "../shell/look-at-state.ts";
 import { compareSource, planLine, writableTags } from "./check-building.ts";

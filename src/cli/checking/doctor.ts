@@ -1,8 +1,8 @@
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
-import { ConfigError } from "../../errors.ts";
-import { printableJson } from "../../printable.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { printableJson } from "../../core/values/printable.ts";
 import { gather } from "../doctor/gather.ts";
 import type { DoctorReport } from "../doctor/report.ts";
 import type { CliContext } from "../shell/context.ts";

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { parseDocument } from "yaml";
-import { Config } from "../../config/config.ts";
-import { loadYaml } from "../../config/load.ts";
-import { ConfigurationError } from "../../config/problems.ts";
-import { sentence } from "../../errors.ts";
-import { neverShow } from "../../masking.ts";
-import { readSecret } from "../../secret.ts";
+import { Config } from "../../app/config/config.ts";
+import { loadYaml } from "../../app/config/load.ts";
+import { ConfigurationError } from "../../app/config/problems.ts";
+import { sentence } from "../../core/errors/errors.ts";
+import { neverShow } from "../../core/values/masking.ts";
+import { readSecret } from "../../core/values/secret.ts";
 import { NOT_SHOWN, secretReferences, shownConfig } from "./shown-config.ts";
 
 /** What is to be known of the configuration, as it may be sent. */

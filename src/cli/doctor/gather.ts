@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
-import { isoUtc, systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { VERSION } from "../../version.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/accepted-config.ts";
 import { lookAtConfiguration } from "./configuration.ts";
 import { diskFacts, machineFacts } from "./machine.ts";

@@ -1,14 +1,14 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { buildSource } from "../../build-source.ts";
-import { systemClock } from "../../clock.ts";
-import { type Config, connectorOf, type SourceEntry } from "../../config/config.ts";
-import type { Sink } from "../../connector.ts";
-import { type Failure, meaningOf, Retryable, sentence } from "../../errors.ts";
-import { createLog } from "../../log.ts";
-import { createMetrics } from "../../metrics.ts";
-import { openStore } from "../../store/open.ts";
+import { buildSource } from "../../app/build-source.ts";
+import { type Config, connectorOf, type SourceEntry } from "../../app/config/config.ts";
+import type { Sink } from "../../core/connector.ts";
+import { type Failure, meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { createMetrics } from "../../core/runtime/metrics.ts";
+import { openStore } from "../../engine/store/open.ts";
 import { loneSink } from "../shell/lone-sink.ts";
 import { openForCommand } from "../shell/state-database.ts";
 

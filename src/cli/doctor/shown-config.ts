@@ -1,6 +1,6 @@
-import { configJsonSchema } from "../../config/json-schema.ts";
-import { withoutCredentials } from "../../log.ts";
-import { MASK } from "../../masking.ts";
+import { configJsonSchema } from "../../app/config/json-schema.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
+import { MASK } from "../../core/values/masking.ts";
 
 /**
  * A configuration as it may be sent to strangers. What is shown is what the schema expects at that place: a text where

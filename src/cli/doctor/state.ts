@@ -1,12 +1,12 @@
-import { systemClock } from "../../clock.ts";
-import { sentence } from "../../errors.ts";
-import { isTelemetry, KINDS } from "../../event.ts";
-import { checkState, isWhole, type StateReport } from "../../store/check.ts";
-import { refuseWritableByOthers } from "../../store/folder.ts";
-import { Damaged } from "../../store/sqlite.ts";
-import type { Store } from "../../store/store.ts";
-import { documentSet } from "../../store/store.ts";
-import type { HeldToken } from "../../sync/snapshot.ts";
+import { sentence } from "../../core/errors/errors.ts";
+import { isTelemetry, KINDS } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { checkState, isWhole, type StateReport } from "../../engine/store/check.ts";
+import { refuseWritableByOthers } from "../../engine/store/folder.ts";
+import { Damaged } from "../../engine/store/sqlite.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { documentSet } from "../../engine/store/store.ts";
+import type { HeldToken } from "../../engine/sync/snapshot.ts";
 import { lookAtFolder } from "../shell/look-at-state.ts";
 import { filesIn } from "./machine.ts";
 

@@ -1,8 +1,8 @@
 import { createServer } from "node:net";
-import type { Config } from "../../config/config.ts";
-import { sentence } from "../../errors.ts";
-import { askLog, askReady, askReport, findWorker } from "../../operator/remote.ts";
-import type { StatusReport } from "../../status/report.ts";
+import type { Config } from "../../app/config/config.ts";
+import { sentence } from "../../core/errors/errors.ts";
+import { askLog, askReady, askReport, findWorker } from "../../ui/operator/remote.ts";
+import type { StatusReport } from "../../ui/status/report.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { lookAtStateIfAny } from "../shell/look-at-state.ts";
 import { rememberedStatus } from "../shell/remembered-status.ts";

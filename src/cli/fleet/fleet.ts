@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../fleet/fleet.ts";
-import { readFleet, setDraining } from "../../fleet/report.ts";
+import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../scale/fleet/fleet.ts";
+import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-database.ts";
 

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { RELEASE } from "../../version.ts";
+import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
 import { factsOf } from "./command-tree.ts";
 import { manualPage } from "./manual.ts";

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { configJsonSchema } from "../../config/json-schema.ts";
+import { configJsonSchema } from "../../app/config/json-schema.ts";
 import type { CliContext } from "../shell/context.ts";
 
 export function define(command: Command, context: CliContext): void {

@@ -1,5 +1,5 @@
-import type { Resolution } from "../../building.ts";
-import type { HeldBackfill } from "../../sync/snapshot.ts";
+import type { Resolution } from "../../core/model/building.ts";
+import type { HeldBackfill } from "../../engine/sync/snapshot.ts";
 
 /** How far one stretch of the past is. Times are UTC. */
 export interface Remaining {

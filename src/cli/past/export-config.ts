@@ -1,4 +1,4 @@
-import { Config, type SourceEntry } from "../../config/config.ts";
+import { Config, type SourceEntry } from "../../app/config/config.ts";
 
 /** Names the one sink of an export. */
 export const EXPORT_SINK = "export";

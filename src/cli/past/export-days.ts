@@ -1,15 +1,15 @@
-import { isoUtc } from "../../clock.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
-import { documentSet, type Store } from "../../store/store.ts";
-import { DAY_MS, dayOf } from "../../sync/completeness/days.ts";
-import { isCountedOn } from "../../sync/completeness/reach.ts";
-import { createSiteDay, daySealed } from "../../sync/completeness/site-day.ts";
-import { historyKey } from "../../sync/history/book.ts";
-import { countFor } from "../../sync/history/day-book.ts";
-import { type BackfillOrder, orderRange } from "../../sync/history/orders.ts";
-import type { LedgerOf } from "../../sync/history/progress.ts";
-import type { Held } from "../../sync/snapshot.ts";
-import { breath } from "../../waiting.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { isoUtc } from "../../core/runtime/clock.ts";
+import { breath } from "../../core/runtime/waiting.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
+import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
+import { createSiteDay, daySealed } from "../../engine/sync/completeness/site-day.ts";
+import { historyKey } from "../../engine/sync/history/book.ts";
+import { countFor } from "../../engine/sync/history/day-book.ts";
+import { type BackfillOrder, orderRange } from "../../engine/sync/history/orders.ts";
+import type { LedgerOf } from "../../engine/sync/history/progress.ts";
+import type { Held } from "../../engine/sync/snapshot.ts";
 
 /** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
 const LATE_MS = DAY_MS;

@@ -1,4 +1,4 @@
-import type { Hole } from "../../sync/history/holes.ts";
+import type { Hole } from "../../engine/sync/history/holes.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
 /** What came of an export. */

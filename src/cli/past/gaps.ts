@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { planSettings } from "../../build-sync.ts";
-import { systemClock } from "../../clock.ts";
-import { pastFromState } from "../../sync/facts-for-plan.ts";
-import { type Hole, type HoleReason, holesIn } from "../../sync/history/holes.ts";
+import { planSettings } from "../../app/build-sync.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { type Hole, type HoleReason, holesIn } from "../../engine/sync/history/holes.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
 import { lookAtState } from "../shell/look-at-state.ts";

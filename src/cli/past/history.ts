@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { IANAZone } from "luxon";
-import { RESOLUTIONS, type Resolution } from "../../building.ts";
-import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
+import { TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-tags.ts";
 import { momentOption } from "../shell/past-options.ts";

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
-import type { Store } from "../../store/store.ts";
-import { type HeldSensorPeriod, syncSet } from "../../sync/snapshot.ts";
-import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../tag-facts.ts";
+import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type HeldSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
 import { lookAtState } from "../shell/look-at-state.ts";

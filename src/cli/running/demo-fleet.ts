@@ -1,8 +1,8 @@
-import { systemClock } from "../../clock.ts";
-import type { DemoMember, FleetDemo } from "../../demo/fleet.ts";
-import { ConfigError } from "../../errors.ts";
-import type { FleetStatus, Reason, Takeover } from "../../fleet/status.ts";
-import { rest } from "../../waiting.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { rest } from "../../core/runtime/waiting.ts";
+import type { FleetStatus, Reason, Takeover } from "../../scale/fleet/status.ts";
+import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import { called } from "../shell/called.ts";
 import type { CliContext } from "../shell/context.ts";
 
@@ -24,7 +24,7 @@ export async function runFleetDemo(members: number, context: CliContext): Promis
   const { say } = context.terminal();
   say(`Starting PostgreSQL, six simulated services, a broker and ${members} members …`);
   // Loaded when asked for: no other command needs the simulator and the broker in memory.
-  const { startFleetDemo } = await import("../../demo/fleet.ts");
+  const { startFleetDemo } = await import("../demo/fleet.ts");
   const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
   const demo = await startFleetDemo({ members, program, signal: context.signal });
   try {

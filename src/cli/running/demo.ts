@@ -1,10 +1,10 @@
 import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
-import { systemClock } from "../../clock.ts";
-import { sentence } from "../../errors.ts";
-import type { Event } from "../../event.ts";
-import { loop, within } from "../../waiting.ts";
+import { sentence } from "../../core/errors/errors.ts";
+import type { Event } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { loop, within } from "../../core/runtime/waiting.ts";
 import { called } from "../shell/called.ts";
 import type { CliContext } from "../shell/context.ts";
 
@@ -27,7 +27,7 @@ export function define(command: Command, context: CliContext): void {
       // Somebody only looks, beside all else that they do: 15 MB less count for more than a third of the little work.
       setFlagsFromString("--optimize-for-size");
       // Loaded when asked for: no other command needs the simulator and the broker in memory.
-      const { startDemo } = await import("../../demo/demo.ts");
+      const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
       const plenum = called();

@@ -1,6 +1,6 @@
-import type { AnyEvent, Event } from "../../event.ts";
-import { shownEvent } from "../../status/rows.ts";
-import type { LoggedEvent } from "../../store/store.ts";
+import type { AnyEvent, Event } from "../../core/model/event.ts";
+import type { LoggedEvent } from "../../engine/store/store.ts";
+import { shownEvent } from "../../ui/status/rows.ts";
 import { clockTime } from "../shell/local-time.ts";
 
 /**

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
-import { ConfigError, Rejected } from "../../errors.ts";
-import { askReload } from "../../operator/remote.ts";
-import { changeLine, type ReloadReport } from "../../reload-facts.ts";
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
+import { changeLine, type ReloadReport } from "../../core/model/reload-facts.ts";
+import { askReload } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 

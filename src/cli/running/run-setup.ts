@@ -1,12 +1,12 @@
-import { systemClock } from "../../clock.ts";
-import { ConfigError } from "../../errors.ts";
-import { createEntryCode } from "../../setup/entry-code.ts";
-import { createPageSetup, type SetupSteps } from "../../setup/page-setup.ts";
-import type { Frame } from "../../setup/plenum-yaml.ts";
-import { startSetupServer } from "../../setup/server.ts";
-import { sourceName } from "../../setup/source-name.ts";
-import { besideConfig, refuseExisting, writeSetup } from "../../setup/write.ts";
-import { zoneComplaint } from "../../time-zone.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { createEntryCode } from "../../ui/setup/entry-code.ts";
+import { createPageSetup, type SetupSteps } from "../../ui/setup/page-setup.ts";
+import type { Frame } from "../../ui/setup/plenum-yaml.ts";
+import { startSetupServer } from "../../ui/setup/server.ts";
+import { sourceName } from "../../ui/setup/source-name.ts";
+import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
 import type { CliContext } from "../shell/context.ts";
 import { draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands } from "./setup-steps.ts";
 

@@ -1,15 +1,15 @@
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
-import { systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../config/trusted-file.ts";
-import { ConfigError } from "../../errors.ts";
-import { createLog, type Log } from "../../log.ts";
-import type { MemberOptions } from "../../member.ts";
-import { createRecentLines } from "../../recent-lines.ts";
-import { rest } from "../../waiting.ts";
-import { createWorker, type Worker, type WorkerOptions } from "../../worker.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog, type Log } from "../../core/runtime/log.ts";
+import { createRecentLines } from "../../core/runtime/recent-lines.ts";
+import { rest } from "../../core/runtime/waiting.ts";
+import type { MemberOptions } from "../../scale/member.ts";
 import type { CliContext } from "../shell/context.ts";
 import { takeStandardError } from "../shell/log-stream.ts";
 import { leavePointer } from "../shell/pointer.ts";
@@ -125,7 +125,7 @@ async function runMember(
   signal: AbortSignal,
 ): Promise<void> {
   // Loaded when asked for: a lone worker does not carry it.
-  const { createMember } = await import("../../member.ts");
+  const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));

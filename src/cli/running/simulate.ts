@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { loadYaml } from "../../config/load.ts";
-import { ConfigError } from "../../errors.ts";
+import { loadYaml } from "../../app/config/load.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
 import type { CliContext } from "../shell/context.ts";
 import { integer } from "../shell/context.ts";

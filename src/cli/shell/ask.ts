@@ -1,7 +1,7 @@
 import { createInterface } from "node:readline/promises";
 import { Writable } from "node:stream";
-import { Rejected } from "../../errors.ts";
-import { printable } from "../../printable.ts";
+import { Rejected } from "../../core/errors/errors.ts";
+import { printable } from "../../core/values/printable.ts";
 
 /** Asks a person at a terminal. */
 export interface Asker {

@@ -1,14 +1,14 @@
 import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { systemClock } from "../../clock.ts";
-import { Config, type SourceEntry } from "../../config/config.ts";
-import { loadYaml } from "../../config/load.ts";
-import { findDemo, type Whereabouts } from "../../demo/whereabouts.ts";
-import { ConfigError, Retryable } from "../../errors.ts";
-import { createLog } from "../../log.ts";
-import { type Reader, remoteReader } from "../../operator/remote.ts";
-import type { Page } from "../../source/source.ts";
-import { refuseUnverifiedTls } from "../../verified-tls.ts";
+import { Config, type SourceEntry } from "../../app/config/config.ts";
+import { loadYaml } from "../../app/config/load.ts";
+import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import type { Page } from "../../engine/source/source.ts";
+import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
+import { findDemo, type Whereabouts } from "../demo/whereabouts.ts";
 import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
 import { openDoorFor } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
@@ -81,9 +81,9 @@ export function createCliContext(
       if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
       // Most commands ask the worker, and need none of this.
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
-        import("../../store/open.ts"),
-        import("../../build-source.ts"),
-        import("../../metrics.ts"),
+        import("../../engine/store/open.ts"),
+        import("../../app/build-source.ts"),
+        import("../../core/runtime/metrics.ts"),
       ]);
       const store = await openStore({ folder: settings.state.folder, clock: systemClock });
       try {

@@ -1,7 +1,7 @@
 import { CommanderError } from "commander";
-import { ConfigurationError, problemLine } from "../../config/problems.ts";
-import { meaningOf, sentence } from "../../errors.ts";
-import { withoutCredentials } from "../../log.ts";
+import { ConfigurationError, problemLine } from "../../app/config/problems.ts";
+import { meaningOf, sentence } from "../../core/errors/errors.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
 
 /** Exit codes, the same for every command. */
 export const EXIT = {

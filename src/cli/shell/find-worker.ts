@@ -1,11 +1,11 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Config } from "../../config/config.ts";
-import { Retryable } from "../../errors.ts";
-import { readFleet } from "../../fleet/report.ts";
-import { whereabouts } from "../../fleet/whereabouts.ts";
-import type { OperatorDoor } from "../../operator/call.ts";
-import { askReport, type FoundWorker, findWorker } from "../../operator/remote.ts";
+import type { Config } from "../../app/config/config.ts";
+import { Retryable } from "../../core/errors/errors.ts";
+import { readFleet } from "../../scale/fleet/report.ts";
+import { whereabouts } from "../../scale/fleet/whereabouts.ts";
+import type { OperatorDoor } from "../../ui/operator/call.ts";
+import { askReport, type FoundWorker, findWorker } from "../../ui/operator/remote.ts";
 import type { WhichState } from "./look-at-state.ts";
 import { withStateDatabase } from "./state-database.ts";
 

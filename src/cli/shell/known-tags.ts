@@ -1,7 +1,7 @@
-import type { Tag } from "../../building.ts";
-import { ConfigError } from "../../errors.ts";
-import { documentSet, type Store } from "../../store/store.ts";
-import type { Held, HeldPoll } from "../../sync/snapshot.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag } from "../../core/model/building.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { Held, HeldPoll } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "./context.ts";
 import { lookAtStateIfAny } from "./look-at-state.ts";
 

@@ -1,7 +1,7 @@
-import type { Config } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { documentSet, type Store } from "../../store/store.ts";
-import type { HeldAlarm } from "../../sync/snapshot.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
 
 /** A slip of the pen in an id or a name is said by that name; shown as an empty answer it would read as "none". */
 

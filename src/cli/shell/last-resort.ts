@@ -1,4 +1,4 @@
-import { createLog, withoutCredentials } from "../../log.ts";
+import { createLog, withoutCredentials } from "../../core/runtime/log.ts";
 import { EXIT } from "./exit.ts";
 import { logOfWorker } from "./log-stream.ts";
 import { createTerminal } from "./terminal.ts";

@@ -1,5 +1,5 @@
 import { format } from "node:util";
-import { type Log, withoutCredentials } from "../../log.ts";
+import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 
 /** Where a fault that nobody caught is told once a worker has a log; null until then. */
 let workerLog: Log | null = null;

@@ -1,11 +1,11 @@
 import { CATALOG } from "../../../connectors/catalog.ts";
-import { systemClock } from "../../clock.ts";
-import { connectorOf, type SinkEntry } from "../../config/config.ts";
-import type { ConnectorDefinition, Sink } from "../../connector.ts";
-import { createSinkMemory } from "../../delivery/memory.ts";
-import { createLog } from "../../log.ts";
-import { createMetrics } from "../../metrics.ts";
-import { createPicture } from "../../picture.ts";
+import { connectorOf, type SinkEntry } from "../../app/config/config.ts";
+import type { ConnectorDefinition, Sink } from "../../core/connector.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { createMetrics } from "../../core/runtime/metrics.ts";
+import { createSinkMemory } from "../../engine/delivery/memory.ts";
+import { createPicture } from "../../engine/views/picture.ts";
 
 /** The worker may be using the state, and what is tried here is none of its past. */
 const NO_STATE = {

@@ -1,13 +1,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { buildSource } from "../../build-source.ts";
-import { systemClock } from "../../clock.ts";
-import type { SourceEntry } from "../../config/config.ts";
-import { createLog } from "../../log.ts";
-import { createMetrics } from "../../metrics.ts";
-import type { Source } from "../../source/source.ts";
-import { openStore } from "../../store/open.ts";
+import { buildSource } from "../../app/build-source.ts";
+import type { SourceEntry } from "../../app/config/config.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { createMetrics } from "../../core/runtime/metrics.ts";
+import type { Source } from "../../engine/source/source.ts";
+import { openStore } from "../../engine/store/open.ts";
 
 /**
  * Records in a page of a list, five times what the interface gives unasked: of 30,000 tags 60 requests and not 300. A

@@ -1,11 +1,11 @@
-import { systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { createLog } from "../../log.ts";
-import { openStore } from "../../store/open.ts";
-import { openShard } from "../../store/postgres/store.ts";
-import type { Store } from "../../store/store.ts";
-import { type Part, united } from "../../store/united.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { openStore } from "../../engine/store/open.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type Part, united } from "../../engine/store/united.ts";
+import { openShard } from "../../scale/postgres/store.ts";
 import { openForCommand } from "./state-database.ts";
 
 /** Which state is meant: that of a folder, or in a fleet that of one source; without one, of all of them as one. */

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
-import { parseDuration } from "../../duration.ts";
-import { Selection } from "../../sync/select.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { Selection } from "../../engine/sync/select.ts";
 import { integer } from "./context.ts";
 
 /** What the commands for a stretch of the past share: when, which tags, and how many. */

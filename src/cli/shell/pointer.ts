@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../../demo/runtime-folders.ts";
-import { realFolder } from "../../folder-trouble.ts";
+import { realFolder } from "../../core/errors/folder-trouble.ts";
+import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../demo/runtime-folders.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the

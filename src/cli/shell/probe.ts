@@ -1,6 +1,6 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { connectTo, lookAtSocket } from "../../operator/socket.ts";
+import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
 import { lookForPointers } from "./pointer.ts";
 
 /** How long a worker may take to answer, milliseconds; then the whole command asks again and says what is wrong. */

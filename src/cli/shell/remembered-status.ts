@@ -1,9 +1,9 @@
-import { shownConfig } from "../../build-status.ts";
-import { systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { createStatus, type StatusReport } from "../../status/report.ts";
-import type { Store } from "../../store/store.ts";
-import { VERSION } from "../../version.ts";
+import { shownConfig } from "../../app/build-status.ts";
+import type { Config } from "../../app/config/config.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { createStatus, type StatusReport } from "../../ui/status/report.ts";
 
 /** The status as the state remembers it, without a worker. */
 export function rememberedStatus(store: Store, config: Config): Promise<StatusReport> {

@@ -1,9 +1,9 @@
-import { systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { createLog } from "../../log.ts";
-import { openStateDatabase } from "../../store/postgres/open.ts";
-import type { StateDatabase } from "../../store/postgres/state-database.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { openStateDatabase } from "../../scale/postgres/open.ts";
+import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 
 /** A command asks one thing after the other, and listens for nothing. */
 const CONNECTIONS = 2;

@@ -1,20 +1,19 @@
 import type { Command } from "commander";
-import { shownConfig } from "../../build-status.ts";
-import { planSettings } from "../../build-sync.ts";
-import type { Tag } from "../../building.ts";
-import { isoUtc, systemClock } from "../../clock.ts";
-import type { SourceEntry } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../event.ts";
-import { askPolls, askTag, type TagWork } from "../../operator/work.ts";
-import { ticketKey, ticketsOf } from "../../receiver/tickets.ts";
-import type { StateConfig } from "../../store/config.ts";
-import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../store/store.ts";
-import { pastFromState } from "../../sync/facts-for-plan.ts";
-import { historyKey } from "../../sync/history/book.ts";
-import { holesIn } from "../../sync/history/holes.ts";
-import { hadSince } from "../../sync/history/ledger.ts";
-import { matcher } from "../../sync/schedule.ts";
+import { ticketKey, ticketsOf } from "../../../connectors/shared/receiver/tickets.ts";
+import { shownConfig } from "../../app/build-status.ts";
+import { planSettings } from "../../app/build-sync.ts";
+import type { SourceEntry } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag } from "../../core/model/building.ts";
+import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import type { StateConfig } from "../../engine/store/config.ts";
+import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../engine/store/store.ts";
+import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { historyKey } from "../../engine/sync/history/book.ts";
+import { holesIn } from "../../engine/sync/history/holes.ts";
+import { hadSince } from "../../engine/sync/history/ledger.ts";
+import { matcher } from "../../engine/sync/schedule.ts";
 import {
   type Held,
   type HeldAlarm,
@@ -23,7 +22,8 @@ import {
   type HeldQuarantine,
   type HeldValue,
   syncSet,
-} from "../../sync/snapshot.ts";
+} from "../../engine/sync/snapshot.ts";
+import { askPolls, askTag, type TagWork } from "../../ui/operator/work.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { lookAtState } from "../shell/look-at-state.ts";

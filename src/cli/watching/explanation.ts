@@ -1,9 +1,8 @@
-import type { Tag } from "../../building.ts";
-import type { CommandResult } from "../../command-facts.ts";
-import type { Kind } from "../../event.ts";
-import type { TagWork } from "../../operator/work.ts";
-import type { Ticket } from "../../receiver/tickets.ts";
-import type { Hole } from "../../sync/history/holes.ts";
+import type { Ticket } from "../../../connectors/shared/receiver/tickets.ts";
+import type { Tag } from "../../core/model/building.ts";
+import type { CommandResult } from "../../core/model/command-facts.ts";
+import type { Kind } from "../../core/model/event.ts";
+import type { Hole } from "../../engine/sync/history/holes.ts";
 import type {
   HeldAlarm,
   HeldHistory,
@@ -11,7 +10,8 @@ import type {
   HeldPoll,
   HeldQuarantine,
   HeldValue,
-} from "../../sync/snapshot.ts";
+} from "../../engine/sync/snapshot.ts";
+import type { TagWork } from "../../ui/operator/work.ts";
 
 /** Everything that the state and a running worker know about one tag. */
 export interface TagExplanation {

@@ -1,12 +1,12 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { shownConfig } from "../../build-status.ts";
-import { isoUtc, systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { snapshotWish } from "../../delivery/snapshot.ts";
-import { parseDuration } from "../../duration.ts";
-import { ConfigError } from "../../errors.ts";
-import { behind } from "../../status/sink-report.ts";
-import type { DeadLetter, SinkLag, Store } from "../../store/store.ts";
+import { shownConfig } from "../../app/build-status.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { snapshotWish } from "../../engine/delivery/snapshot.ts";
+import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
+import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { openState } from "../shell/look-at-state.ts";
 

@@ -1,5 +1,5 @@
-import { spanText } from "../../duration.ts";
-import type { PlanReport } from "../../sync/plan/report.ts";
+import { spanText } from "../../core/values/duration.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
 /** The plan of one source for a person. */
 export function planLines(plan: PlanReport): readonly string[] {

@@ -1,11 +1,18 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { isoUtc, systemClock } from "../../clock.ts";
-import type { Config } from "../../config/config.ts";
-import { parseDuration } from "../../duration.ts";
-import { ConfigError } from "../../errors.ts";
-import { addSilence, cutSilence, endSilence, type Silence, silencesIn, whom } from "../../silence/silence.ts";
-import { silenceOf } from "../../silence/wish.ts";
-import type { Store } from "../../store/store.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import {
+  addSilence,
+  cutSilence,
+  endSilence,
+  type Silence,
+  silencesIn,
+  whom,
+} from "../../engine/silence/silence.ts";
+import { silenceOf } from "../../engine/silence/wish.ts";
+import type { Store } from "../../engine/store/store.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
 import { changeParts, openState } from "../shell/look-at-state.ts";

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
-import { ConfigError } from "../../errors.ts";
-import { refuseUnverifiedTls } from "../../verified-tls.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import type { CliContext } from "../shell/context.ts";
 import { loneSink } from "../shell/lone-sink.ts";
 

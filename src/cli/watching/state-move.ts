@@ -1,19 +1,19 @@
 import { hostname } from "node:os";
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { isoUtc, systemClock } from "../../clock.ts";
-import { readPin } from "../../commands/approval/files.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "../../commands/audit/audit.ts";
-import { createKillSwitch } from "../../commands/kill-switch.ts";
-import { ConfigError } from "../../errors.ts";
-import { KILL_SWITCH } from "../../fleet/kill-switch.ts";
-import { createLog } from "../../log.ts";
-import { PIN } from "../../member-guards.ts";
-import { counted } from "../../plural.ts";
-import { PostgresState } from "../../store/config.ts";
-import { type Moved, type MovedTable, moveState } from "../../store/move/move.ts";
-import type { LastRecord } from "../../store/move/reading.ts";
-import { openStateDatabase } from "../../store/postgres/open.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { counted } from "../../core/values/plural.ts";
+import { readPin } from "../../engine/commands/approval/files.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "../../engine/commands/audit/audit.ts";
+import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
+import { PostgresState } from "../../engine/store/config.ts";
+import { KILL_SWITCH } from "../../scale/fleet/kill-switch.ts";
+import { PIN } from "../../scale/member-guards.ts";
+import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
+import type { LastRecord } from "../../scale/move/reading.ts";
+import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
 
 interface Options {

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { systemClock } from "../../clock.ts";
-import { Rejected } from "../../errors.ts";
-import { checkState, isWhole, type StateReport } from "../../store/check.ts";
-import { type Salvaged, salvage } from "../../store/salvage.ts";
+import { Rejected } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { checkState, isWhole, type StateReport } from "../../engine/store/check.ts";
+import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
 import type { CliContext } from "../shell/context.ts";
 import { defineMove } from "./state-move.ts";
 

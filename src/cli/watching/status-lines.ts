@@ -1,8 +1,8 @@
-import type { JobReport } from "../../status/job-report.ts";
-import type { Reading } from "../../status/reading.ts";
-import type { StatusReport } from "../../status/report.ts";
-import { behind, type SinkReport } from "../../status/sink-report.ts";
-import type { SourceReport } from "../../status/source-report.ts";
+import type { JobReport } from "../../ui/status/job-report.ts";
+import type { Reading } from "../../ui/status/reading.ts";
+import type { StatusReport } from "../../ui/status/report.ts";
+import { behind, type SinkReport } from "../../ui/status/sink-report.ts";
+import type { SourceReport } from "../../ui/status/source-report.ts";
 
 /** The status for a person. What is not known is called unknown. */
 export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {

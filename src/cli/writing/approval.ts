@@ -1,20 +1,20 @@
 import { readFileSync } from "node:fs";
 import type { Command } from "commander";
-import { systemClock } from "../../clock.ts";
-import type { Pinned } from "../../commands/approval/approval.ts";
-import { rulesOf } from "../../commands/approval/approval.ts";
+import { aroundWriting } from "../../app/config/around-writing.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import type { Pinned } from "../../engine/commands/approval/approval.ts";
+import { rulesOf } from "../../engine/commands/approval/approval.ts";
 import {
   type ApprovalQuestion,
   type ApprovalState,
   approvalState,
   approve,
-} from "../../commands/approval/approving.ts";
-import { readPin } from "../../commands/approval/files.ts";
-import { aroundWriting } from "../../config/around-writing.ts";
-import type { Config } from "../../config/config.ts";
-import { ConfigError } from "../../errors.ts";
-import { readBody } from "../../fleet/document.ts";
-import { PIN } from "../../member-guards.ts";
+} from "../../engine/commands/approval/approving.ts";
+import { readPin } from "../../engine/commands/approval/files.ts";
+import { readBody } from "../../scale/fleet/document.ts";
+import { PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { openForCommand } from "../shell/state-database.ts";
 

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { AUDIT_LOG, type AuditRecord } from "../../commands/audit/audit.ts";
-import { ConfigError } from "../../errors.ts";
-import { globMatches } from "../../glob.ts";
-import type { LogRecord, Store } from "../../store/store.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit.ts";
+import type { LogRecord, Store } from "../../engine/store/store.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-things.ts";
 import { lookAtState } from "../shell/look-at-state.ts";

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
-import type { AuditHead } from "../../command-facts.ts";
-import { type AuditVerdict, verifyAudit } from "../../commands/audit/audit.ts";
-import { ConfigError, Rejected } from "../../errors.ts";
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
+import type { AuditHead } from "../../core/model/command-facts.ts";
+import { type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-things.ts";
 import { lookAtState, type WhichState } from "../shell/look-at-state.ts";

@@ -6,7 +6,7 @@ import {
   UNRESTORED,
   type Unrestored,
   unrestoredLine,
-} from "../../commands/timed.ts";
+} from "../../engine/commands/timed.ts";
 import type { CliContext } from "../shell/context.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
 

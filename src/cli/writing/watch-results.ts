@@ -1,7 +1,7 @@
-import { systemClock } from "../../clock.ts";
-import { Retryable } from "../../errors.ts";
-import type { Event } from "../../event.ts";
-import { loop } from "../../waiting.ts";
+import { Retryable } from "../../core/errors/errors.ts";
+import type { Event } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { loop } from "../../core/runtime/waiting.ts";
 import { openState, type WhichState } from "../shell/look-at-state.ts";
 
 const LOOK_EVERY_MS = 250;

@@ -1,8 +1,8 @@
 import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
-import { isoUtc, systemClock } from "../../clock.ts";
-import { askToArm } from "../../commands/arming.ts";
-import { armFleetHere } from "../../fleet/armed-machine.ts";
+import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { askToArm } from "../../engine/commands/arming.ts";
+import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-database.ts";
 import { addApproval } from "./approval.ts";

@@ -1,19 +1,19 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { pino } from "pino";
-import { systemClock } from "#src/clock.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { momentOf } from "#src/moment.ts";
-import { createSource } from "#src/source/client.ts";
-import { SourceConfig } from "#src/source/config.ts";
-import type { Transport } from "#src/source/transport.ts";
-import { documentSet } from "#src/store/store.ts";
-import { createAlarmPoll } from "#src/sync/alarms/poll.ts";
-import { SyncConfig } from "#src/sync/config.ts";
-import { createHolding } from "#src/sync/holding.ts";
-import { createScope } from "#src/sync/scope.ts";
-import { syncSet } from "#src/sync/snapshot.ts";
-import { oneAtATime } from "#src/waiting.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { momentOf } from "#src/core/runtime/moment.ts";
+import { oneAtATime } from "#src/core/runtime/waiting.ts";
+import { createSource } from "#src/engine/source/client.ts";
+import { SourceConfig } from "#src/engine/source/config.ts";
+import type { Transport } from "#src/engine/source/transport.ts";
+import { documentSet } from "#src/engine/store/store.ts";
+import { createAlarmPoll } from "#src/engine/sync/alarms/poll.ts";
+import { SyncConfig } from "#src/engine/sync/config.ts";
+import { createHolding } from "#src/engine/sync/holding.ts";
+import { createScope } from "#src/engine/sync/scope.ts";
+import { syncSet } from "#src/engine/sync/snapshot.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 
 /** What one poll of so many active alarms costs the processor, with ready-made answers and no waiting. */

@@ -1,5 +1,5 @@
-import { planGroup } from "#src/sync/plan/group.ts";
-import { stretch } from "#src/sync/plan/stretch.ts";
+import { planGroup } from "#src/engine/sync/plan/group.ts";
+import { stretch } from "#src/engine/sync/plan/stretch.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 /** Number of tags and their interval in seconds. */

@@ -1,9 +1,9 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
-import { systemClock } from "#src/clock.ts";
-import { openStore } from "#src/store/open.ts";
-import { syncSet } from "#src/sync/snapshot.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { syncSet } from "#src/engine/sync/snapshot.ts";
 import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
 import { usedBy } from "../process-use.ts";

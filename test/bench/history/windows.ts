@@ -1,4 +1,4 @@
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/sync/history/window.ts";
+import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/engine/sync/history/window.ts";
 
 /** A year of 5-minute values of 3,000 tags. */
 export const VALUES = 3_000 * 365 * 288;

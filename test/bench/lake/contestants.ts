@@ -8,7 +8,7 @@ import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import { ACCEPTED, type ConnectorContext, type Sink } from "#src/connector.ts";
+import { ACCEPTED, type ConnectorContext, type Sink } from "#src/core/connector.ts";
 import { createDatabase, optionsFor } from "../../connectors/postgres/rig.ts";
 
 /** Who lands values, and how the bytes are counted that they take there. */

@@ -1,9 +1,9 @@
 import { mkdirSync } from "node:fs";
-import { systemClock } from "#src/clock.ts";
-import type { Sink } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
-import { OFFER_BYTES } from "#src/store/event-log.ts";
-import { eventIn, eventText } from "#src/stored-event.ts";
+import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import type { Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { OFFER_BYTES } from "#src/engine/store/event-log.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { usedBy } from "../process-use.ts";
 import { type Contestant, contestant } from "./contestants.ts";

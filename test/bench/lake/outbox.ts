@@ -1,12 +1,12 @@
-import { systemClock } from "#src/clock.ts";
-import { ACCEPTED } from "#src/connector.ts";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createDispatcher } from "#src/delivery/dispatcher.ts";
-import type { Event } from "#src/event.ts";
-import { createLog } from "#src/log.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createPicture } from "#src/picture.ts";
-import { openStore } from "#src/store/open.ts";
+import { ACCEPTED } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { live, plant } from "./workloads.ts";
 
 /**

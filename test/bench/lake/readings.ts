@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Resolution, Tag } from "#src/building.ts";
-import { FALSE, NULL, Points, TRUE } from "#src/points.ts";
+import { FALSE, NULL, Points, TRUE } from "#src/core/codec/points.ts";
+import type { Resolution, Tag } from "#src/core/model/building.ts";
 import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 
 /** A tag and all its readings, as they were recorded in a real building. */

@@ -1,8 +1,8 @@
-import type { Tag } from "#src/building.ts";
-import { isoUtc } from "#src/clock.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "#src/event.ts";
-import { historyEvent } from "#src/history-event.ts";
-import { Points } from "#src/points.ts";
+import { historyEvent } from "#src/core/codec/history-event.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Tag } from "#src/core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
+import { isoUtc } from "#src/core/runtime/clock.ts";
 import { type Readings, readReadings } from "./readings.ts";
 
 /** Events of a workload in the order of a log, with the values that they hold. */

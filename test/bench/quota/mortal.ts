@@ -1,5 +1,5 @@
-import type { Clock } from "#src/clock.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */

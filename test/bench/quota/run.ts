@@ -1,7 +1,7 @@
-import type { Clock } from "#src/clock.ts";
-import { Throttled } from "#src/errors.ts";
-import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
-import type { Lane } from "#src/source/source.ts";
+import { Throttled } from "#src/core/errors/errors.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
+import type { Lane } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { installGlobalTimers } from "./global-timers.ts";
 import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";

@@ -1,6 +1,6 @@
-import type { CommandResult } from "#src/command-facts.ts";
-import type { AuditRecord } from "#src/commands/audit/audit.ts";
-import type { Event } from "#src/event.ts";
+import type { CommandResult } from "#src/core/model/command-facts.ts";
+import type { Event } from "#src/core/model/event.ts";
+import type { AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
 import type { Life } from "./lives.ts";
 import { type Kind, REASONS } from "./messages.ts";

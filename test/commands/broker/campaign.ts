@@ -1,6 +1,6 @@
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
 import { countBy, openBooks } from "./accounts.ts";
 import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";

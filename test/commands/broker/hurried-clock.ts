@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "#src/clock.ts";
+import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 
 /** When a hurried clock agrees with the machine's, in milliseconds since 1970, and how many times faster it goes. */
 export interface Hurry {

@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { systemClock } from "#src/clock.ts";
-import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
-import type { Event } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { FILES } from "./building.ts";
 
 /** Looks into the state, also while a worker runs. */

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { KILL_FILE } from "#src/commands/kill-switch.ts";
+import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { runFolder } from "../../leftovers.ts";

@@ -1,6 +1,6 @@
-import { Config } from "#src/config/config.ts";
-import { createLog } from "#src/log.ts";
-import { createWorker } from "#src/worker.ts";
+import { Config } from "#src/app/config/config.ts";
+import { createWorker } from "#src/app/worker.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { type Hurry, hurriedClock } from "./hurried-clock.ts";
 
 /** The whole worker as `plenum run` starts it, except for its clock, as a process of its own, to be killed. */

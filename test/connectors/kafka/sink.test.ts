@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
 import { recordOf } from "#connectors/kafka/records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { certificateFor } from "../certificate.ts";

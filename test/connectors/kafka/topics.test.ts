@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { createTopics, legal, nounOf, templateComplaint } from "#connectors/kafka/topics.ts";
-import { type Event, sourceUri } from "#src/event.ts";
+import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 
 /** What Kafka itself says of a topic (org.apache.kafka.common.internals.Topic). */

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Arrival } from "#src/connector.ts";
+import type { Arrival } from "#src/core/connector.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";

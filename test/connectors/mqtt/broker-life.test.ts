@@ -3,7 +3,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/broker-life.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { type SinceBoot, systemClock } from "#src/clock.ts";
+import { type SinceBoot, systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";

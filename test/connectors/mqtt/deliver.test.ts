@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { deliver } from "#connectors/mqtt/deliver.ts";
 import type { Link } from "#connectors/mqtt/link.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
-import { Rejected, Retryable } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
+import { Rejected, Retryable } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 

@@ -2,7 +2,7 @@ import type { Packet } from "mqtt-packet";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Sink } from "#src/connector.ts";
+import type { Sink } from "#src/core/connector.ts";
 import { openWorkshop } from "../../delivery/workshop.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";

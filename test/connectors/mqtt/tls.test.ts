@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { ConfigError, sentence } from "#src/errors.ts";
+import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";

@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { type Event, makeEvent } from "#src/event.ts";
+import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";

@@ -1,9 +1,9 @@
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { systemClock } from "#src/clock.ts";
-import type { ConnectorContext, Offered, Remembered, Sink, Ticked } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
-import type { Store } from "#src/store/store.ts";
+import type { ConnectorContext, Offered, Remembered, Sink, Ticked } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { contextFor, never } from "../context.ts";
 

@@ -5,7 +5,7 @@ import { type Landing, openBook } from "#connectors/parquet/book.ts";
 import { createGathering } from "#connectors/parquet/gathering.ts";
 import { createHand } from "#connectors/parquet/hand.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";

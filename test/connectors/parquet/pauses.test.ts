@@ -4,7 +4,7 @@ import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { joinedParquet, parquetOf, readParquet } from "#connectors/parquet/parquet-file.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { VALUE_TABLE } from "#src/lake/tables.ts";
+import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";

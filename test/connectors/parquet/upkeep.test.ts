@@ -1,7 +1,7 @@
 import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duck.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
-import { addressOf } from "#src/postgres/address.ts";
+import { addressOf } from "#src/core/postgres/address.ts";
 
 const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
 

@@ -1,4 +1,4 @@
-import type { Event } from "#src/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
 
 /** Events by number, each one of its own, so that what has to be in the tables follows from how many there are. */

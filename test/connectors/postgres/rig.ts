@@ -1,7 +1,7 @@
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import type { ConnectorContext, Offered, Receipt, Sink } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
+import type { ConnectorContext, Offered, Receipt, Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
 import type { RealServer } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";

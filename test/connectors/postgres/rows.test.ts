@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { createTable } from "#connectors/postgres/create.ts";
 import { rowsFor } from "#connectors/postgres/portion.ts";
 import { insertText, keyOf } from "#connectors/postgres/statement.ts";
-import type { Receipt, Sink } from "#src/connector.ts";
-import type { Event } from "#src/event.ts";
-import type { Cell, ColumnType, Row, Table } from "#src/lake/table.ts";
-import { TABLES } from "#src/lake/tables.ts";
+import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import { TABLES } from "#connectors/shared/lake/tables.ts";
+import type { Receipt, Sink } from "#src/core/connector.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";

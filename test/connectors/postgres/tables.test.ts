@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { createHypertable, createTable } from "#connectors/postgres/create.ts";
-import { sentence } from "#src/errors.ts";
-import { TABLES, VALUE_TABLE } from "#src/lake/tables.ts";
+import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import { sentence } from "#src/core/errors/errors.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";

@@ -1,6 +1,6 @@
 import { readFileSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { sentence } from "#src/errors.ts";
+import { sentence } from "#src/core/errors/errors.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";

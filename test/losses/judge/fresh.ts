@@ -1,5 +1,5 @@
-import { selects } from "#src/sync/select.ts";
-import { type HeldQuarantine, syncSet } from "#src/sync/snapshot.ts";
+import { selects } from "#src/engine/sync/select.ts";
+import { type HeldQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";

@@ -1,4 +1,4 @@
-import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
+import { type HeldBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { type FarEnd, seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import { available, bucketOf, hasLog, promised } from "./expected.ts";

@@ -1,6 +1,6 @@
-import { planSettings } from "#src/build-sync.ts";
-import { pastFromState } from "#src/sync/facts-for-plan.ts";
-import { type HoleReason, holesIn } from "#src/sync/history/holes.ts";
+import { planSettings } from "#src/app/build-sync.ts";
+import { pastFromState } from "#src/engine/sync/facts-for-plan.ts";
+import { type HoleReason, holesIn } from "#src/engine/sync/history/holes.ts";
 import { seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 

@@ -1,5 +1,5 @@
+import { selects } from "#src/engine/sync/select.ts";
 import type { SeenRequest } from "#src/simulator/truth.ts";
-import { selects } from "#src/sync/select.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import type { Trouble } from "../troubles.ts";

@@ -1,5 +1,5 @@
+import { type HeldQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { SeenRequest } from "#src/simulator/truth.ts";
-import { type HeldQuarantine, syncSet } from "#src/sync/snapshot.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 

@@ -1,7 +1,7 @@
-import { type Event, makeEvent, sourceUri } from "#src/event.ts";
-import { openStore } from "#src/store/open.ts";
-import { openDatabase } from "#src/store/sqlite.ts";
-import type { Store } from "#src/store/store.ts";
+import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
+import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { CLOCK, type Furnished, furnish } from "../furnished-state.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createDocuments } from "#src/store/postgres/documents.ts";
+import { createDocuments } from "#src/scale/postgres/documents.ts";
 
 /** Answers by a list of what is there, and remembers what it was asked. */
 function server(fails = false) {

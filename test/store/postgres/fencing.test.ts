@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Fenced } from "#src/store/fenced.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import type { Store } from "#src/store/store.ts";
+import { Fenced } from "#src/engine/store/fenced.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";

@@ -1,7 +1,7 @@
 import { chownSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Retryable, sentence } from "#src/errors.ts";
+import { Retryable, sentence } from "#src/core/errors/errors.ts";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { smallDisk } from "../../small-disk.ts";

@@ -1,9 +1,9 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Retryable, sentence } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { Unanswered } from "#src/postgres/transact.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import { Conflict, type Store } from "#src/store/store.ts";
+import { Retryable, sentence } from "#src/core/errors/errors.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { Unanswered } from "#src/core/postgres/transact.ts";
+import { Conflict, type Store } from "#src/engine/store/store.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import type { Store } from "#src/store/store.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, valueEvent } from "../../sample-events.ts";
 import { createRig, type Rig } from "./rig.ts";

@@ -9,10 +9,10 @@ import {
   test,
   vi,
 } from "vitest";
-import { ConfigError, Retryable, sentence } from "#src/errors.ts";
-import { PostgresState } from "#src/store/config.ts";
-import { SCHEMA_VERSION } from "#src/store/postgres/schema.ts";
-import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { ConfigError, Retryable, sentence } from "#src/core/errors/errors.ts";
+import { PostgresState } from "#src/engine/store/config.ts";
+import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
 import { freePort, programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { createRig, type Rig, urlAt } from "./rig.ts";

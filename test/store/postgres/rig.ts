@@ -1,10 +1,10 @@
-import { type Clock, systemClock } from "#src/clock.ts";
-import type { Log } from "#src/log.ts";
-import { PostgresState } from "#src/store/config.ts";
-import { openStateDatabase } from "#src/store/postgres/open.ts";
-import type { ShardAccess, StateDatabase } from "#src/store/postgres/state-database.ts";
-import { openShard } from "#src/store/postgres/store.ts";
-import type { Store } from "#src/store/store.ts";
+import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import type { Log } from "#src/core/runtime/log.ts";
+import { PostgresState } from "#src/engine/store/config.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { openStateDatabase } from "#src/scale/postgres/open.ts";
+import type { ShardAccess, StateDatabase } from "#src/scale/postgres/state-database.ts";
+import { openShard } from "#src/scale/postgres/store.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
 import type { Place } from "../../delivery/workshop.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createSoon } from "#src/store/postgres/soon.ts";
+import { createSoon } from "#src/scale/postgres/soon.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 
 /** Commits what waits, as the writer does; `isAway` makes a commit fail. */

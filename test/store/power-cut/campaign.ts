@@ -1,10 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { systemClock } from "#src/clock.ts";
-import { verifyAudit } from "#src/commands/audit/audit.ts";
-import { toCloudEvent } from "#src/event.ts";
-import { createLog } from "#src/log.ts";
-import { openStore } from "#src/store/open.ts";
+import { toCloudEvent } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";

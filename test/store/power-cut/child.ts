@@ -1,7 +1,7 @@
 import { writeSync } from "node:fs";
-import { systemClock } from "#src/clock.ts";
-import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
-import { openStore } from "#src/store/open.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 /**

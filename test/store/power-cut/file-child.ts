@@ -1,7 +1,7 @@
 import { writeSync } from "node:fs";
-import { systemClock } from "#src/clock.ts";
-import type { ConnectorContext } from "#src/connector.ts";
-import { createLog } from "#src/log.ts";
+import type { ConnectorContext } from "#src/core/connector.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { valueEvent } from "../../sample-events.ts";

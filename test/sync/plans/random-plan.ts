@@ -1,5 +1,5 @@
-import type { PlanRules } from "#src/sync/plan/planned.ts";
-import { NEVER_MS } from "#src/sync/plan/planned.ts";
+import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
+import { NEVER_MS } from "#src/engine/sync/plan/planned.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 

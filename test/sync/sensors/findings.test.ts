@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { Resolution, TagValue } from "#src/building.ts";
-import { Points } from "#src/points.ts";
-import { compared } from "#src/sync/sensors/compared.ts";
-import { findingsIn, isJudged } from "#src/sync/sensors/findings.ts";
-import { createSensorTable, type SensorTable } from "#src/sync/sensors/sensor-table.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Resolution, TagValue } from "#src/core/model/building.ts";
+import { compared } from "#src/engine/sync/sensors/compared.ts";
+import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
+import { createSensorTable, type SensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { replay, seed } from "../../seed.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { findingsIn, isJudged } from "#src/sync/sensors/findings.ts";
-import type { SensorRow } from "#src/sync/sensors/sensor-table.ts";
+import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
+import type { SensorRow } from "#src/engine/sync/sensors/sensor-table.ts";
 
 /** From which numbers on a row is a finding. */
 

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { Resolution, TagValue } from "#src/building.ts";
-import { Points } from "#src/points.ts";
-import { compared } from "#src/sync/sensors/compared.ts";
-import { SilentSensorsConfig } from "#src/sync/sensors/config.ts";
-import { reportParts } from "#src/sync/sensors/report.ts";
-import { createSensorTable } from "#src/sync/sensors/sensor-table.ts";
-import type { SensorFinding } from "#src/tag-facts.ts";
+import { Points } from "#src/core/codec/points.ts";
+import type { Resolution, TagValue } from "#src/core/model/building.ts";
+import type { SensorFinding } from "#src/core/model/tag-facts.ts";
+import { compared } from "#src/engine/sync/sensors/compared.ts";
+import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
+import { reportParts } from "#src/engine/sync/sensors/report.ts";
+import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 
 const MINUTE = 60_000;

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { HeldSensors } from "#src/sync/snapshot.ts";
+import type { HeldSensors } from "#src/engine/sync/snapshot.ts";
 import { startVirtualWorker } from "../../virtual-worker.ts";
 
 /** The whole worker beside the simulated service: what is watched is what is read anyway. */

@@ -1,4 +1,4 @@
-import { isUrgent, type Kind } from "#src/event.ts";
+import { isUrgent, type Kind } from "#src/core/model/event.ts";
 import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
 
 /** At least once, unaltered, in order: what stands in the log is at every receiver. */

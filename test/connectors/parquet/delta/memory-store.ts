@@ -1,5 +1,5 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import { Retryable } from "#src/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 
 /** What goes wrong with one call: not done and said so; or done, and an error said; or a put done, and denied. */
 export type Fault = "none" | "refused" | "answer lost" | "denied";

@@ -3,7 +3,7 @@ import { type AddedFile, type Change, NOTHING } from "#connectors/parquet/delta/
 import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
-import type { Column, ColumnType, Row, Table } from "#src/lake/table.ts";
+import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 
 /** A table with a column of every type, and its files as Parquet, for tests of the Delta log alone. */
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { DeltaTable } from "#connectors/parquet/delta/table.ts";
-import { Retryable } from "#src/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 import { replay, seed } from "../../../seed.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, openMeter, REARRANGED, reading } from "./meter-table.ts";

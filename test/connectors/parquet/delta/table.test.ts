@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { checkpointName, commitName } from "#connectors/parquet/delta/log-files.ts";
-import { Retryable } from "#src/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
 import { judged, type Verdict } from "./strict-checker.ts";

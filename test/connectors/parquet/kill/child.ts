@@ -1,14 +1,14 @@
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { systemClock } from "#src/clock.ts";
-import type { Sink } from "#src/connector.ts";
-import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createDispatcher } from "#src/delivery/dispatcher.ts";
-import { createSinkMemory } from "#src/delivery/memory.ts";
-import { createLog } from "#src/log.ts";
-import { createMetrics } from "#src/metrics.ts";
-import { createPicture } from "#src/picture.ts";
-import { openStore } from "#src/store/open.ts";
+import type { Sink } from "#src/core/connector.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { createPicture } from "#src/engine/views/picture.ts";
 import { sampleEvent, valueEvent } from "../../../sample-events.ts";
 
 /**

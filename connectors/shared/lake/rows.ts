@@ -1,0 +1,398 @@
+import { historyText } from "../../../src/core/codec/history-event.ts";
+import { PointReader } from "../../../src/core/codec/point-reader.ts";
+import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
+import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/event.ts";
+import { sourceName } from "../../../src/core/model/event.ts";
+import { isoUtc } from "../../../src/core/runtime/clock.ts";
+import {
+  gatewayCells,
+  hostCells,
+  siteCells,
+  systemCells,
+  systemsCells,
+  tagCells,
+} from "./dimension-cells.ts";
+import { type Cell, type Cells, placeOf, type Row, type Table } from "./table.ts";
+import {
+  ALARM_EPISODE_TABLE,
+  ALARM_TABLE,
+  COMMAND_TABLE,
+  DELIVERY_GAP_TABLE,
+  GATEWAY_STATE_TABLE,
+  GATEWAY_TABLE,
+  HISTORY_TABLE,
+  HOST_TABLE,
+  SITE_TABLE,
+  SYSTEM_TABLE,
+  TAG_SYSTEM_TABLE,
+  TAG_TABLE,
+  TOTAL_TABLE,
+  VALUE_TABLE,
+  WORKER_EVENT_TABLE,
+} from "./tables.ts";
+import { ucumOf } from "./ucum.ts";
+
+/** An event, and where it stands in the worker's log: what `Offered` says of it. */
+export interface Told {
+  readonly event: Event;
+  /** 0 for what was told from the state. */
+  readonly position: number;
+  /** UTC; empty for what was told from the state. */
+  readonly committedAt: string;
+}
+
+/** Takes one row. It may be used until the call returns, and is then filled anew. */
+export type AddRow = (table: Table, row: Row) => void;
+
+/**
+ * The rows that an event makes, in any number of tables; of a table of versions, the news (versions.ts).
+ *
+ * What was told from the state (`snapshot`) is no fact of its own: it makes rows where the last word counts, and none
+ * where each row is something that happened.
+ */
+export function tellRows({ event, position, committedAt }: Told, add: AddRow): void {
+  const seenMs = momentMs(event.time);
+  if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
+  const common: Cells = {
+    source: sourceName(event) ?? "",
+    site_id: event.siteid ?? null,
+    event_id: event.id,
+    position,
+    observed_at: momentMs(committedAt) ?? seenMs,
+  };
+  const told = event as AnyEvent;
+  if (told.type === "tag-history") {
+    if (event.snapshot !== true) addHistory(told, common, add);
+    return;
+  }
+  if (told.type === "tag-value") {
+    if (event.snapshot !== true) addValue(told, seenMs, common, add);
+    return;
+  }
+  for (const [table, cells] of cellsOf(told, seenMs)) {
+    if (event.snapshot === true && table.keeping === "append") continue;
+    add(table, rowOf(table, { ...common, ...cells }));
+  }
+}
+
+type OtherEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
+
+function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
+  const since = { valid_from: seenMs, valid_to: null, is_current: true };
+  const gone = { valid_from: seenMs, valid_to: seenMs, is_current: false };
+
+  switch (event.type) {
+    case "tag-total":
+      return [[TOTAL_TABLE, totalCells(event.data, seenMs)]];
+    case "alarm-raised":
+    case "alarm-resolved":
+    case "alarm-acknowledged":
+    case "alarm-unacknowledged":
+    case "alarm-recovering":
+    case "alarm-retriggered":
+    case "alarm-changed":
+    case "alarm-vanished":
+    case "alarm-out-of-scope":
+      return [
+        [ALARM_TABLE, alarmCells(event, seenMs)],
+        [ALARM_EPISODE_TABLE, episodeCells(event, seenMs)],
+      ];
+    case "command-accepted":
+    case "command-result":
+    case "command-not-restored":
+      return [[COMMAND_TABLE, { time: seenMs, event: event.type, ...commandCells(event) }]];
+    case "gateway-online":
+    case "gateway-offline":
+      return [[GATEWAY_STATE_TABLE, gatewayStateCells(event, seenMs)]];
+    case "gateway-added":
+      return [
+        [GATEWAY_STATE_TABLE, firstStateCells(event.data, seenMs)],
+        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...since }],
+      ];
+    case "gateway-changed":
+      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...since }]];
+    case "gateway-removed":
+      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...gone }]];
+    case "site-added":
+    case "site-changed":
+      return [[SITE_TABLE, { ...siteCells(event.data), ...since }]];
+    case "site-removed":
+      return [[SITE_TABLE, { ...siteCells(event.data), ...gone }]];
+    case "system-added":
+    case "system-changed":
+      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...since }]];
+    case "system-removed":
+      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...gone }]];
+    case "tag-added":
+    case "tag-changed":
+      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...since }]];
+    case "tag-removed":
+      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...gone }]];
+    case "tag-systems-changed":
+      return systemsCells(event.data).map((cells) => [
+        TAG_SYSTEM_TABLE,
+        { tag_id: event.data.tag.id, ...cells, ...(cells.is_current === true ? since : gone) },
+      ]);
+    case "host-added":
+    case "host-changed":
+      return [[HOST_TABLE, { ...hostCells(event.data), ...since }]];
+    case "host-removed":
+      return [[HOST_TABLE, { ...hostCells(event.data), ...gone }]];
+    case "delivery-gap":
+      return [[DELIVERY_GAP_TABLE, gapCells(event.data, seenMs)]];
+    default: {
+      const { type, subject, data } = event;
+      return [[WORKER_EVENT_TABLE, { event: type, subject, time: seenMs, data: JSON.stringify(data) }]];
+    }
+  }
+}
+
+type TableCells = readonly [table: Table, cells: Cells];
+
+/** Cells by the names of columns, in the order of the table. A column that nobody filled is a fault of the program. */
+function rowOf(table: Table, cells: Cells): Cell[] {
+  return table.columns.map(({ name }) => said(table, name, cells));
+}
+
+function said(table: Table, name: string, cells: Cells): Cell {
+  const cell = cells[name];
+  if (cell === undefined) throw new Error(`Nothing was said of ${name} in ${table.name}.`);
+  return cell;
+}
+
+/** Milliseconds since 1970; null where there is no time, or one without an offset, which is no moment. */
+function momentMs(time: string | null): number | null {
+  if (time === null || !(time.endsWith("Z") || /[+-]\d\d:?\d\d$/.test(time))) return null;
+  const ms = Date.parse(time);
+  return Number.isNaN(ms) ? null : ms;
+}
+
+function offsetIn(raw: string | null): string | null {
+  return /[+-]\d\d:\d\d$/.exec(raw ?? "")?.[0] ?? null;
+}
+
+function scalarCells(name: string, value: TagValue): Cells {
+  return {
+    [`${name}_number`]: typeof value === "number" ? value : null,
+    [`${name}_boolean`]: typeof value === "boolean" ? value : null,
+  };
+}
+
+const VALUE_NAMES = VALUE_TABLE.columns.map(({ name }) => name);
+
+/** Values are most of what is told: a row of each without an object of cells by name, which is half of the work. */
+function addValue(event: Event<"tag-value">, seenMs: number, common: Cells, add: AddRow): void {
+  const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
+  add(
+    VALUE_TABLE,
+    VALUE_NAMES.map((name) => {
+      switch (name) {
+        case "tag_id":
+          return tag.id;
+        case "time":
+          return time === event.time ? seenMs : momentMs(time);
+        case "value_number":
+          return typeof value === "number" ? value : null;
+        case "value_boolean":
+          return typeof value === "boolean" ? value : null;
+        case "quality":
+          return quality;
+        case "unit":
+          return tag.unit;
+        case "unit_ucum":
+          return ucumOf(tag.unit);
+        case "latency_ms":
+          return latencyMs;
+        case "behind_gateway":
+          return behindGateway;
+        default:
+          return said(VALUE_TABLE, name, common);
+      }
+    }),
+  );
+}
+
+const HISTORY_PLACES = {
+  time: placeOf(HISTORY_TABLE, "time"),
+  number: placeOf(HISTORY_TABLE, "value_number"),
+  boolean: placeOf(HISTORY_TABLE, "value_boolean"),
+  quality: placeOf(HISTORY_TABLE, "quality"),
+};
+
+/** A backfill has millions of points, and they differ in four cells alone: the same row is filled for each. */
+function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): void {
+  const { fact, points } = historyText(event);
+  const { tag, resolution, timeZone, origin, revised } = fact;
+  const row = rowOf(HISTORY_TABLE, {
+    ...common,
+    tag_id: tag.id,
+    resolution,
+    time_zone: timeZone,
+    time: null,
+    ...scalarCells("value", null),
+    quality: "",
+    unit: tag.unit,
+    unit_ucum: ucumOf(tag.unit),
+    origin,
+    revision: revised ? (common.observed_at ?? 0) : 0,
+  });
+  for (const reader = new PointReader(points); reader.next(); ) {
+    const timeMs = Number.isNaN(reader.timeMs) ? momentMs(reader.time) : reader.timeMs;
+    // The stamp of a bucket that is no moment has no place in a table by time; its event has it for ever.
+    if (timeMs === null) continue;
+    const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
+    row[HISTORY_PLACES.time] = timeMs;
+    row[HISTORY_PLACES.number] = typeof value === "number" ? value : null;
+    row[HISTORY_PLACES.boolean] = typeof value === "boolean" ? value : null;
+    row[HISTORY_PLACES.quality] = value === null ? "bad" : "good";
+    add(HISTORY_TABLE, row);
+  }
+}
+
+function totalCells(fact: EventData["tag-total"], seenMs: number): Cells {
+  const { tag, resolution, timeZone, from, to, total, reset } = fact;
+  return {
+    tag_id: tag.id,
+    resolution,
+    time_zone: timeZone,
+    from_time: momentMs(from) ?? seenMs,
+    to_time: momentMs(to) ?? seenMs,
+    total,
+    is_reset: reset,
+    unit: tag.unit,
+    unit_ucum: ucumOf(tag.unit),
+  };
+}
+
+type AlarmKind = Extract<Kind, `alarm-${string}`>;
+type AlarmEvent = { [K in AlarmKind]: Event<K> }[AlarmKind];
+
+function triggerCells(alarm: Alarm): Cells {
+  const { trigger } = alarm;
+  return {
+    alarm_id: alarm.id,
+    priority: trigger.priority,
+    trigger_id: String(trigger.id),
+    trigger_name: trigger.displayName,
+    trigger_description: trigger.description,
+    alarm_source: alarm.source,
+    description: alarm.description,
+    triggered_at: momentMs(alarm.triggeredAt),
+    triggered_at_raw: alarm.triggeredAtRaw,
+    triggered_at_offset: offsetIn(alarm.triggeredAtRaw),
+    resolved_at: momentMs(alarm.resolvedAt),
+    resolved_at_raw: alarm.resolvedAtRaw,
+    resolved_at_offset: offsetIn(alarm.resolvedAtRaw),
+    acknowledged: alarm.acknowledged,
+    acknowledged_by: alarm.acknowledgedBy,
+    acknowledged_message: alarm.acknowledgedMessage,
+    acknowledged_at: momentMs(alarm.acknowledgedAt),
+  };
+}
+
+function alarmCells({ type, data }: AlarmEvent, seenMs: number): Cells {
+  const { alarm, episode, late, behindGateway } = data;
+  const activity = alarm.lastActiveEvent;
+  return {
+    ...triggerCells(alarm),
+    episode,
+    event: type,
+    time: seenMs,
+    status: alarm.status,
+    recovering_until: momentMs(alarm.recoveringUntil),
+    late,
+    initial: "initial" in data && data.initial,
+    behind_gateway: behindGateway,
+    event_value: activity?.value ?? null,
+    event_text: activity?.textlistValue ?? null,
+    before: "before" in data ? JSON.stringify(data.before) : null,
+  };
+}
+
+function episodeCells({ type, data }: AlarmEvent, seenMs: number): Cells {
+  const { alarm, episode } = data;
+  const state = stateAfter(type, alarm);
+  const endedMs = state === "resolved" ? (momentMs(alarm.resolvedAt) ?? seenMs) : seenMs;
+  return {
+    ...triggerCells(alarm),
+    episode,
+    state,
+    raised_at: momentMs(alarm.triggeredAt) ?? 0,
+    ended_at: state === "resolved" || state === "vanished" ? endedMs : null,
+  };
+}
+
+function stateAfter(type: AlarmKind, alarm: Alarm): string {
+  if (type === "alarm-vanished") return "vanished";
+  if (type === "alarm-out-of-scope") return "out-of-scope";
+  return type === "alarm-resolved" || alarm.status === "resolved" ? "resolved" : "active";
+}
+
+type CommandEvent = Event<"command-accepted"> | Event<"command-result"> | Event<"command-not-restored">;
+
+function commandCells({ type, data }: CommandEvent): Cells {
+  const nothing: Cells = {
+    outcome: null,
+    reason: null,
+    message: null,
+    ...scalarCells("requested", null),
+    ...scalarCells("before", null),
+    ...scalarCells("read_back", null),
+    rehearsal: null,
+    expires_at: null,
+  };
+  const about = { ...nothing, command_id: data.commandId, tag_id: data.tagId };
+  if (type === "command-accepted") {
+    const { requested, expiresAt } = data as EventData["command-accepted"];
+    return { ...about, ...scalarCells("requested", requested), expires_at: momentMs(expiresAt) };
+  }
+  if (type === "command-not-restored") {
+    const { wanted, inForce, reason, message } = data as EventData["command-not-restored"];
+    const values = { ...scalarCells("requested", wanted), ...scalarCells("read_back", inForce) };
+    return { ...about, ...values, reason, message };
+  }
+  const { outcome, reason, message, requested, before, readBack, rehearsal } =
+    data as EventData["command-result"];
+  return {
+    ...about,
+    outcome,
+    reason,
+    message,
+    ...scalarCells("requested", requested),
+    ...scalarCells("before", before),
+    ...scalarCells("read_back", readBack),
+    rehearsal,
+  };
+}
+
+function gatewayStateCells(
+  { type, data }: Event<"gateway-online"> | Event<"gateway-offline">,
+  seenMs: number,
+): Cells {
+  const { gateway, hosts, wholeSite } = data;
+  return {
+    gateway_id: gateway.id,
+    time: seenMs,
+    online: type === "gateway-online",
+    whole_site: wholeSite,
+    hosts: JSON.stringify(hosts.map(({ id, displayName }) => ({ id, name: displayName }))),
+  };
+}
+
+/** How a gateway is when it is seen for the first time; nobody knows yet what hangs on it. */
+function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): Cells {
+  return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
+}
+
+function gapCells(
+  { sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"],
+  seenMs: number,
+): Cells {
+  const [first, last] = [momentMs(firstTime) ?? seenMs, momentMs(lastTime) ?? seenMs];
+  return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
+}
+
+/** The UTC day that a moment belongs to, such as `2026-11-21`. */
+export function dayOf(timeMs: number): string {
+  return isoUtc(timeMs).slice(0, 10);
+}

@@ -1,0 +1,113 @@
+import type { Failing } from "../../../src/core/connector.ts";
+import type { Failure } from "../../../src/core/errors/errors.ts";
+import { backoffMs } from "../../../src/core/runtime/backoff.ts";
+
+/** Waits of the receiver as a whole: after the first failure about a second, and never longer than five minutes. */
+const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
+/** Waits of one incident that fails. The receiver takes others meanwhile, so a minute is long enough. */
+const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+/** So many incidents in a row fail, and none succeeds: it is the receiver. With 40 % of calls failing, one time in 240. */
+const DOWN_AFTER = 6;
+/** The longest wait that a receiver can order, in milliseconds; a wrong header must not stop a sink for years. */
+const LONGEST_PAUSE_MS = 86_400_000;
+
+/**
+ * When a receiver is called again after failures. Each incident that failed has a back-off of its own and stops no other.
+ *
+ *   well ──► 6 different incidents failed in a row ──► down: one call at a time, ever longer waits ──► one succeeds ──► well
+ *
+ * A receiver that orders a wait (429 with `Retry-After`) is left alone for that long. A delivery ends all of this: the next
+ * failure waits for the first interval again.
+ */
+export interface Retries {
+  /** Milliseconds until the receiver may be called again; 0 when it may be now. */
+  waitMs(): number;
+  /** When an incident that failed is tried again; undefined when it has not failed. */
+  againMs(key: string): number | undefined;
+  /** Whether only one call is made at a time, to see whether the receiver is back. */
+  isDown(): boolean;
+  /** The incident that failed and is tried again first. */
+  earliest(): string | undefined;
+  /** A call failed. `key`: the incident that it was about. */
+  failed(key: string, failure: Failure): void;
+  /** The receiver took something; returns incidents that failed only because it was down. */
+  delivered(): readonly string[];
+  /** There is nothing left to send of an incident. */
+  forget(key: string): void;
+  /** Number of incidents that failed and wait. */
+  size(): number;
+  /** The present failure; undefined after a delivery, and when nothing waits because of a failure. */
+  failing(): Failing | undefined;
+}
+
+export function createRetries(nowMs: () => number, random: () => number = Math.random): Retries {
+  const own = new Map<string, { readonly attempts: number; readonly atMs: number }>();
+  /** Incidents that failed since the last delivery. */
+  const streak = new Set<string>();
+  let calls = 0;
+  let probes = 0;
+  let orders = 0;
+  let waitUntilMs = Number.NEGATIVE_INFINITY;
+  let last: Failure | null = null;
+
+  const isDown = () => streak.size >= DOWN_AFTER;
+  const earliest = () =>
+    [...own].reduce<readonly [string, number] | undefined>(
+      (first, [key, { atMs }]) => (first === undefined || atMs < first[1] ? [key, atMs] : first),
+      undefined,
+    );
+  const waitMs = () => Math.max(0, waitUntilMs - nowMs());
+
+  return {
+    waitMs,
+    againMs: (key) => own.get(key)?.atMs,
+    isDown,
+    earliest: () => earliest()?.[0],
+
+    failed(key, failure) {
+      last = failure;
+      calls += 1;
+      if (isOrder(failure)) {
+        orders += 1;
+        const ms = failure.retryAfterMs ?? backoffMs(BACKOFF, orders, random);
+        waitUntilMs = nowMs() + Math.min(ms, LONGEST_PAUSE_MS);
+        return;
+      }
+      const attempts = (own.get(key)?.attempts ?? 0) + 1;
+      own.set(key, { attempts, atMs: nowMs() + backoffMs(OWN_BACKOFF, attempts, random) });
+      streak.add(key);
+      if (!isDown()) return;
+      probes += 1;
+      waitUntilMs = nowMs() + backoffMs(BACKOFF, probes, random);
+    },
+
+    delivered() {
+      const released = isDown() ? [...streak] : [];
+      for (const key of released) own.delete(key);
+      streak.clear();
+      calls = 0;
+      probes = 0;
+      orders = 0;
+      last = null;
+      waitUntilMs = Number.NEGATIVE_INFINITY;
+      return released;
+    },
+
+    forget: (key) => void own.delete(key),
+    size: () => own.size,
+
+    failing() {
+      if (last === null || (own.size === 0 && waitMs() === 0)) return undefined;
+      const ownMs = (earliest()?.[1] ?? Number.NEGATIVE_INFINITY) - nowMs();
+      return { error: last, attempts: calls, inMs: Math.max(0, waitMs() || ownMs) };
+    },
+  };
+}
+
+/**
+ * Whether the receiver as a whole wants no calls for a while. A 503 that names no time is a failure like any other: it
+ * need not be about anything but this one request.
+ */
+function isOrder(failure: Failure): failure is Extract<Failure, { kind: "throttled" }> {
+  return failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null);
+}

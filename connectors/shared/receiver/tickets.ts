@@ -1,0 +1,96 @@
+import { type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
+import { type Change, memorySet, type Store } from "../../../src/engine/store/store.ts";
+import type { HeldIncident } from "./held.ts";
+
+/** Where people find an alarm at a receiver. */
+export interface Ticket {
+  readonly sink: string;
+  /** What it is called there; null where it has no name. */
+  readonly ticket: string | null;
+  /** https address; null where none is known. */
+  readonly link: string | null;
+  readonly isOpen: boolean;
+  /** It is told as a part of something larger: a gateway that is away, a storm. */
+  readonly isFolded: boolean;
+}
+
+/** Tickets by `<source> <episode>` of an alarm. */
+export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
+
+export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
+
+/** What the sinks remember of where they told alarms. `documents` reads a set of the state. */
+export async function ticketsOf(
+  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
+  sinks: readonly string[],
+): Promise<Tickets> {
+  const tickets = new Map<string, Ticket[]>();
+  for (const sink of sinks) {
+    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    for (const { kind, source, episode, into, told } of book.values()) {
+      // Other connectors remember other things.
+      if (kind !== "alarm" || source === undefined || episode === undefined) continue;
+      const group = into == null ? undefined : book.get(into);
+      const at = group?.told ?? told;
+      if (at == null) continue;
+      const { ticket, link } = at.place;
+      const key = ticketKey(source, episode);
+      const isWeb = link !== null && /^https?:\/\//.test(link);
+      tickets.set(key, [
+        ...(tickets.get(key) ?? []),
+        { sink, ticket, link: isWeb ? link : null, isOpen: !at.isClosed, isFolded: group !== undefined },
+      ]);
+    }
+  }
+  return tickets;
+}
+
+/** Names of the sinks that have still to send something of an alarm, by `<source> <episode>`. */
+export async function unsentBy(
+  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
+  sinks: readonly string[],
+  key: string,
+): Promise<ReadonlySet<string>> {
+  const behind = new Set<string>();
+  for (const sink of sinks) {
+    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    for (const { kind, source, episode, into, status, told, refused } of book.values()) {
+      if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
+      if (into != null || refused !== undefined) continue;
+      const isBehind = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
+      if (isBehind) behind.add(sink);
+    }
+  }
+  return behind;
+}
+
+/**
+ * The same store; what it is told of an alarm says where people find it, so that a lake or another ticketing system can
+ * be joined with it. `sinks`: those that make tickets of alarms now.
+ */
+export function withTickets(store: Store, sinks: () => readonly string[]): Store {
+  return {
+    ...store,
+    async commit(change: Change) {
+      const { events = [] } = change;
+      const makers = sinks();
+      if (makers.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
+      const tickets = await ticketsOf((set) => store.documents(set), makers);
+      return store.commit({ ...change, events: events.map((event) => ticketed(event, tickets)) });
+    },
+  };
+}
+
+/** A beginning comes before every ticket. */
+function mayHaveTickets({ type }: Event): boolean {
+  return type.startsWith("alarm-") && type !== "alarm-raised";
+}
+
+function ticketed(event: Event, all: Tickets): Event {
+  const one = event as AnyEvent;
+  if (!mayHaveTickets(event) || !("episode" in one.data)) return event;
+  const found = all.get(ticketKey(sourceName(event) ?? "", one.data.episode)) ?? [];
+  if (found.length === 0) return event;
+  const tickets = found.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
+  return { ...event, data: { ...one.data, tickets } };
+}

@@ -1,0 +1,138 @@
+import { DateTime } from "luxon";
+import type { PicturedSilence } from "../../../src/core/connector.ts";
+import type { Priority } from "../../../src/core/model/building.ts";
+import type { Clock } from "../../../src/core/runtime/clock.ts";
+import type { QuietHours, ReceiverConfig } from "./config.ts";
+import { type HeldIncident, isOver } from "./held.ts";
+
+/** When something is told: after `hold`, in no quiet hours and in no silence. */
+export interface Timing {
+  /**
+   * The silences that are agreed on now, those to come included. True where one is new or gone, or has begun or ended since
+   * the last call.
+   */
+  agree(silences: readonly PicturedSilence[]): boolean;
+  /**
+   * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
+   * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
+   */
+  keptBackMs(held: HeldIncident, members: () => readonly HeldIncident[]): number;
+  /**
+   * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
+   * clock; the moment itself where nothing makes it wait. Silences are left out.
+   */
+  tellFromMs(priority: Priority, beganMs: number, zone: string): number;
+}
+
+const MINUTE_MS = 60_000;
+/** Minutes whose quiet hours are kept, of all priorities and zones. */
+const MOST_MINUTES = 1_000;
+const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
+
+export function createTiming(
+  { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
+  {
+    clock,
+    onwardMs,
+    zoneOf,
+  }: {
+    readonly clock: Pick<Clock, "now">;
+    /** Time that does not go back, by which incidents are met. */
+    readonly onwardMs: () => number;
+    readonly zoneOf: (source: string) => string;
+  },
+): Timing {
+  let silences: readonly PicturedSilence[] = [];
+  let agreed = "[]";
+  const quietByMinute = new Map<string, number>();
+
+  /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
+  function isSilent(alarms: readonly HeldIncident[], atMs: number): boolean {
+    const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const isCovered = ({ alarm, source }: HeldIncident) =>
+      alarm !== null && then.some((silence) => silence.covers(source, alarm));
+    return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
+  }
+
+  const timing: Timing = {
+    agree(next) {
+      silences = next;
+      const now = clock.now();
+      const before = agreed;
+      agreed = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+      return agreed !== before;
+    },
+
+    keptBackMs(held, members) {
+      const { endedAt, metMs, holdFromMs, priority, source, startedAt } = held;
+      const now = clock.now();
+      const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
+      if (isOver(held)) {
+        // What began and ended while it was kept back is told to nobody. Both are the service's word; an end without a
+        // time has ours, and may lie before a beginning that has one.
+        const endedMs = msOr(endedAt, now);
+        const startedMs = msOr(startedAt, metMs);
+        const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
+        const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
+        const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
+        return isNever ? Number.POSITIVE_INFINITY : 0;
+      }
+      // Also what waited for its `hold`: quiet hours may have begun since.
+      const quietMs = timing.tellFromMs(priority, now - hold, zoneOf(source)) - now;
+      const waitMs = Math.max(0, quietMs, holdFromMs + hold - onwardMs());
+      return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
+    },
+
+    tellFromMs(priority, beganMs, zone) {
+      return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
+    },
+  };
+
+  /** The end of the quiet hours that a moment is in; negative infinity where it is in none. */
+  function quietUntilMs(priority: Priority, atMs: number, zone: string): number {
+    const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
+    if (hours.length === 0) return Number.NEGATIVE_INFINITY;
+    // Quiet hours begin and end with a minute, so all moments of it have the same answer.
+    const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
+    const known = quietByMinute.get(key);
+    if (known !== undefined) return known;
+    if (quietByMinute.size >= MOST_MINUTES) quietByMinute.clear();
+    let untilMs = Number.NEGATIVE_INFINITY;
+    // The end of one may be in another: 22:00 to 06:00, and on Sundays until 10:00.
+    for (let rounds = 0; rounds <= hours.length; rounds += 1) {
+      const fromMs = Math.max(atMs, untilMs);
+      const ends = hours.map((each) => endOfQuiet(each, fromMs, zone)).filter((end) => end !== null);
+      if (ends.length === 0) break;
+      untilMs = Math.max(...ends);
+    }
+    quietByMinute.set(key, untilMs);
+    return untilMs;
+  }
+  return timing;
+}
+
+/** A time in milliseconds since 1970, or something else where it is none. */
+export function msOr(time: string | null, otherMs: number): number {
+  const ms = time === null ? Number.NaN : Date.parse(time);
+  return Number.isNaN(ms) ? otherMs : ms;
+}
+
+/** When the quiet hours end in which a moment lies; null where it lies in none. */
+function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
+  const at = DateTime.fromMillis(atMs, { zone });
+  if (!at.isValid) return null;
+  // Those that began today, or yesterday and reach into today.
+  for (const day of [at, at.minus({ days: 1 })]) {
+    const start = atTime(day, from);
+    const end = atTime(to < from ? day.plus({ days: 1 }) : day, to);
+    const isDay = days === undefined || days.includes(DAYS[day.weekday - 1] ?? "mon");
+    if (isDay && start.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
+  }
+  return null;
+}
+
+/** A time that a change of the clocks leaves out becomes the first one after it. */
+function atTime(day: DateTime, time: string): DateTime {
+  const [hour = 0, minute = 0] = time.split(":").map(Number);
+  return day.set({ hour, minute, second: 0, millisecond: 0 });
+}

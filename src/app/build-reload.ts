@@ -1,0 +1,127 @@
+import { isDeepStrictEqual } from "node:util";
+import { type Log, setLevel } from "../core/runtime/log.ts";
+import type { Commands } from "../engine/commands/commands.ts";
+import type { BackPressure } from "../engine/delivery/back-pressure.ts";
+import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
+import type { Pruning } from "../engine/delivery/pruning.ts";
+import type { RetentionBounds } from "../engine/store/store.ts";
+import { readCredentials } from "../ui/status/credentials.ts";
+import {
+  type BuiltSinks,
+  buildSinks,
+  closeNew,
+  followsHistory,
+  type Listening,
+  listenersOf,
+  type SinkParts,
+  sinksOf,
+} from "./build-sinks.ts";
+import type { PageSettings } from "./build-status.ts";
+import type { BuiltSync } from "./build-sync.ts";
+import { aroundWriting } from "./config/around-writing.ts";
+import type { Config } from "./config/config.ts";
+import type { Reconfigurable } from "./reload/reloader.ts";
+
+/** What of a running worker takes another configuration over. */
+export interface RunningParts {
+  readonly config: Config;
+  readonly environment: Readonly<Record<string, string | undefined>> | undefined;
+  readonly log: Log;
+  readonly page: PageSettings;
+  readonly backPressure: BackPressure;
+  readonly pruning: Pruning;
+  readonly commands: Commands;
+  readonly dispatcher: Dispatcher;
+  readonly listening: Listening;
+  readonly sinks: { built: BuiltSinks };
+  readonly sinkParts: SinkParts;
+  readonly syncs: ReadonlyMap<string, BuiltSync>;
+}
+
+/**
+ * Who takes a new configuration over, in this order: what may be written is closed before anything is opened, and a sink
+ * is known before what is told to it is asked for, as at a start.
+ */
+export function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
+  const { page, backPressure, pruning, syncs } = parts;
+  return [
+    logLevel(parts),
+    {
+      name: "page",
+      async prepare(next) {
+        const credentials = readCredentials(next.status, parts.environment);
+        return { takeOver: () => page.change(next, credentials) };
+      },
+    },
+    sinksAndCommands(parts),
+    {
+      name: "log of events",
+      prepare: async ({ state }) => ({
+        takeOver() {
+          backPressure.change(state.max_bytes);
+          pruning.change({ bounds: boundsOf(state), sinks: sinksOf(parts.sinks.built) });
+        },
+      }),
+    },
+    ...[...syncs].map(([name, sync]) => source(name, sync, parts.config)),
+  ];
+}
+
+function logLevel({ config, log }: RunningParts): Reconfigurable {
+  // The one that was given may have another level than the file says.
+  let inForce = config.log.level;
+  return {
+    name: "log",
+    prepare: async ({ log: { level } }) => ({
+      takeOver() {
+        if (level !== inForce) setLevel(log, level);
+        inForce = level;
+      },
+    }),
+  };
+}
+
+export function boundsOf(state: Config["state"]): Omit<RetentionBounds, "wanted" | "ranMs"> {
+  return { maxBytes: state.max_bytes, maxAgeMs: state.max_age, replayMs: state.replay_window };
+}
+
+/** Together, because the sinks through which commands come are a part of what is approved. */
+function sinksAndCommands(parts: RunningParts): Reconfigurable {
+  const { commands, dispatcher, listening, sinks, sinkParts } = parts;
+  return {
+    name: "sinks and commands",
+    async prepare(next) {
+      const before = sinks.built;
+      const built = await buildSinks(
+        next.sinks,
+        { ...sinkParts, followsHistory: followsHistory(next) },
+        before,
+      );
+      return {
+        async takeOver() {
+          sinks.built = built;
+          await listening.keepOnly(listenersOf(built));
+          commands.change(next.commands, aroundWriting(next));
+          await dispatcher.change(sinksOf(built));
+          await listening.openAll(listenersOf(built));
+        },
+        discard: () => closeNew(built, before),
+      };
+    },
+  };
+}
+
+function source(name: string, sync: BuiltSync, config: Config): Reconfigurable {
+  let inForce = { entry: config.sources[name], state: config.state };
+  return {
+    name: `source ${name}`,
+    prepare: async ({ sources, state }) => ({
+      async takeOver() {
+        const next = { entry: sources[name], state };
+        if (next.entry === undefined || isDeepStrictEqual(next, inForce)) return;
+        inForce = next;
+        await sync.change(next.entry, state);
+      },
+    }),
+  };
+}

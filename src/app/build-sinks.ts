@@ -1,0 +1,172 @@
+import { isDeepStrictEqual } from "node:util";
+import { CATALOG } from "../../connectors/catalog.ts";
+import type {
+  Accept,
+  CommandSource,
+  ConnectorContext,
+  ConnectorDefinition,
+  FleetShare,
+  Picture,
+  Sink,
+} from "../core/connector.ts";
+import type { Clock } from "../core/runtime/clock.ts";
+import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
+import type { Log } from "../core/runtime/log.ts";
+import type { Metrics } from "../core/runtime/metrics.ts";
+import { createSinkMemory } from "../engine/delivery/memory.ts";
+import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
+import type { Store } from "../engine/store/store.ts";
+import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
+
+/** What stands behind one enabled sink of the configuration. */
+export interface BuiltSink {
+  readonly entry: SinkEntry;
+  readonly configured: ConfiguredSink | null;
+  /** Where commands come from, when the connector can listen and is told to. */
+  readonly listener: CommandSource | null;
+}
+
+export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
+
+/** Stands in for a connector, by the name of the sink; null where the connector itself is meant. */
+export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
+
+export interface SinkParts {
+  /** For simulations. */
+  readonly standIn?: StandIn;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly store: Store;
+  readonly picture: Picture;
+  /** As in `ConnectorContext`. */
+  readonly followsHistory?: boolean;
+  readonly share?: FleetShare;
+}
+
+/** Whether a source of this configuration follows history, so days are accounted for. */
+export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
+  return Object.values(sources).some(({ history }) => history.length > 0);
+}
+
+const NONE: BuiltSinks = new Map();
+
+/**
+ * Every enabled sink of the configuration, by the connector that its entry names. One that is configured as `before` is
+ * the one that was, and one whose connector has the same options listens where it did. Whoever rejects has built nothing.
+ */
+export async function buildSinks(
+  config: Config["sinks"],
+  parts: SinkParts,
+  before: BuiltSinks = NONE,
+): Promise<BuiltSinks> {
+  const built = new Map<string, BuiltSink>();
+  try {
+    for (const [name, entry] of Object.entries(config)) {
+      if (!entry.enabled) continue;
+      const known = before.get(name);
+      if (known !== undefined && isDeepStrictEqual(known.entry, entry)) built.set(name, known);
+      else built.set(name, await buildSink(name, entry, parts, known));
+    }
+  } catch (error) {
+    await closeNew(built, before);
+    throw error;
+  }
+  return built;
+}
+
+async function buildSink(
+  name: string,
+  entry: SinkEntry,
+  parts: SinkParts,
+  before: BuiltSink | undefined,
+): Promise<BuiltSink> {
+  const { clock, metrics, picture } = parts;
+  const connector = connectorOf(entry);
+  const options = entry[connector];
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  const { copy } = await parts.store.describe();
+  const context: ConnectorContext = {
+    name,
+    ...(copy === undefined ? {} : { identity: copy.identity }),
+    ...(parts.followsHistory === true ? { followsHistory: true } : {}),
+    ...(parts.share === undefined ? {} : { share: parts.share }),
+    log: parts.log.child({ sink: name }),
+    clock,
+    metrics,
+    memory: createSinkMemory(name, parts.store),
+    picture,
+  };
+  const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
+  const meets = (other: ConfiguredSink) =>
+    other.connector === connector && (definition.shared?.(other.options, options) ?? null) !== null;
+  const configured = sink === undefined ? null : { name, connector, sink, delivery: entry, options, meets };
+  const isSame = before !== undefined && isDeepStrictEqual(before.entry[connector], options);
+  const listener = isSame ? before.listener : ((await definition.commands?.(options, context)) ?? null);
+  return { entry, configured, listener };
+}
+
+/** Frees what was built and is not used after all. */
+export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<void> {
+  for (const [name, each] of built) {
+    const known = before.get(name);
+    if (known?.configured !== each.configured) await each.configured?.sink.close().catch(() => undefined);
+    if (known?.listener !== each.listener) await each.listener?.close().catch(() => undefined);
+  }
+}
+
+export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
+  return [...built.values()].flatMap(({ configured }) => configured ?? []);
+}
+
+/** Those that make tickets of alarms. */
+export function ticketMakers(built: BuiltSinks): readonly string[] {
+  return sinksOf(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
+}
+
+export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
+  return [...built.values()].flatMap(({ listener }) => listener ?? []);
+}
+
+export interface Listening extends Service {
+  /** Closes those that are not among these. */
+  keepOnly(listeners: readonly CommandSource[]): Promise<void>;
+  /** Opens those of these that are not open. */
+  openAll(listeners: readonly CommandSource[]): Promise<void>;
+}
+
+/** Hands what the listeners hear to the gate. */
+export function listening(listeners: readonly CommandSource[], accept: Accept): Listening {
+  const open = new Set<CommandSource>();
+  let running: AbortSignal | null = null;
+
+  async function openAll(wanted: readonly CommandSource[]): Promise<void> {
+    if (running === null) return;
+    for (const listener of wanted) {
+      if (open.has(listener)) continue;
+      open.add(listener);
+      await listener.open(accept, running);
+    }
+  }
+
+  /** One that cannot be closed must not keep the others open. */
+  async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
+    const leaving = [...open].filter((listener) => !wanted.includes(listener));
+    for (const listener of leaving) open.delete(listener);
+    const closed = await Promise.allSettled(leaving.map((listener) => listener.close()));
+    for (const each of closed) if (each.status === "rejected") throw each.reason;
+  }
+
+  const service = startedOnce({
+    name: "listening",
+    async start(signal) {
+      running = signal;
+      await openAll(listeners);
+    },
+    async stop() {
+      running = null;
+      await keepOnly([]);
+    },
+  });
+  return { ...service, keepOnly, openAll };
+}

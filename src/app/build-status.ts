@@ -1,0 +1,154 @@
+import type { ConfigurationState } from "../core/model/reload-facts.ts";
+import type { Clock } from "../core/runtime/clock.ts";
+import { VERSION } from "../core/runtime/version.ts";
+import type { Commands } from "../engine/commands/commands.ts";
+import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
+import { wantedBy } from "../engine/delivery/filter.ts";
+import type { Source } from "../engine/source/source.ts";
+import type { Store, Wanted } from "../engine/store/store.ts";
+import { matcher } from "../engine/sync/schedule.ts";
+import type { SourceWork } from "../ui/operator/work.ts";
+import type { Credentials } from "../ui/status/credentials.ts";
+import type { Pace, Paces } from "../ui/status/job-report.ts";
+import { createStatus, type Status } from "../ui/status/report.ts";
+import type { ShownSource } from "../ui/status/source-report.ts";
+import type { Config, SourceEntry } from "./config/config.ts";
+
+/** What the status shows of a configuration, with a worker and without one. */
+export interface ShownConfig {
+  readonly sources: readonly ShownSource[];
+  readonly sinks: readonly string[];
+  readonly wanted: ReadonlyMap<string, Wanted>;
+}
+
+/** What the page goes by, as it is in force. */
+export interface PageSettings extends ShownConfig {
+  readonly credentials: Credentials | null;
+  /** Whether anything may be written at all. */
+  readonly writes: boolean;
+  /** The configured sinks, those that are switched off too. */
+  readonly entries: Config["sinks"];
+  change(config: Config, credentials: Credentials | null): void;
+}
+
+export function pageSettings(config: Config, credentials: Credentials | null): PageSettings {
+  const of = (next: Config, given: Credentials | null) => ({
+    ...shownConfig(next),
+    credentials: given,
+    writes: next.commands.enabled,
+    entries: next.sinks,
+  });
+  const settings = {
+    ...of(config, credentials),
+    change(next: Config, given: Credentials | null) {
+      Object.assign(settings, of(next, given));
+    },
+  };
+  return settings;
+}
+
+export function shownConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): ShownConfig {
+  const enabled = Object.entries(sinks).filter(([, entry]) => entry.enabled);
+  return {
+    sources: Object.entries(sources).map(([name, entry]) => ({
+      name,
+      origin: new URL(entry.base_url).origin,
+      paces: pacesOf(entry),
+    })),
+    sinks: enabled.map(([name]) => name),
+    wanted: wantedBy(enabled.map(([name, entry]) => [name, entry.filter])),
+  };
+}
+
+/** What a run may take, or the machine may have been busy, before an age counts as larger than it should be. */
+const GRACE_MS = 3 * 60_000;
+/** The same for rare jobs, as a share of their interval. */
+const GRACE_SHARE = 0.1;
+/** History has something to ask only when a bucket has closed, and then waits its turn. */
+const HISTORY_GRACE_MS = 30 * 60_000;
+
+function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
+  const paces = new Map(
+    Object.entries(schedules).map(([job, schedule]): [string, Pace | "off"] => [
+      job,
+      schedule === false ? "off" : paceOf(matcher(schedule), spread),
+    ]),
+  );
+  // These two follow their wishes at all times.
+  paces.set("live", read.length === 0 ? "off" : shortest(read, GRACE_MS));
+  // An order of `plenum backfill` may run where no class follows anything: then it is shown once it ran.
+  if (history.length > 0) paces.set("history", shortest(history, HISTORY_GRACE_MS));
+  return paces;
+}
+
+function shortest(wishes: readonly { readonly every: number }[], graceMs: number): Pace {
+  const everyMs = Math.min(...wishes.map(({ every }) => every));
+  return (lastMs) => lastMs + everyMs + graceMs;
+}
+
+function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace {
+  return (lastMs) => {
+    const dueMs = nextMatch(lastMs);
+    const everyMs = nextMatch(dueMs) - dueMs;
+    return dueMs + spreadMs + Math.max(GRACE_MS, everyMs * GRACE_SHARE);
+  };
+}
+
+/** What a running worker says of itself: of the configuration that is in force, and of its parts. */
+export function buildStatus(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly startedAtMs: number;
+  readonly page: PageSettings;
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly works: ReadonlyMap<string, SourceWork>;
+  readonly dispatcher: Pick<Dispatcher, "status">;
+  readonly commands: Pick<Commands, "status">;
+  readonly configuration: () => ConfigurationState | null;
+  readonly notices: () => readonly string[];
+}): Status {
+  const { store, clock, page, startedAtMs, sources, works, configuration, notices } = options;
+  return createStatus({
+    version: VERSION,
+    clock,
+    store,
+    get sources() {
+      return page.sources;
+    },
+    get sinks() {
+      return page.sinks;
+    },
+    get wanted() {
+      return page.wanted;
+    },
+    live: {
+      startedAtMs,
+      source: (name) => liveSource(sources.get(name), works.get(name)),
+      sinks: () => options.dispatcher.status(),
+      commands: () => options.commands.status(),
+      configuration,
+      notices,
+    },
+  });
+}
+
+function liveSource(source: Source | undefined, work: SourceWork | undefined) {
+  if (source === undefined || work === undefined) return null;
+  return {
+    quota: source.quota(),
+    clockSkewMs: source.clockSkewMs(),
+    plan: work.plan,
+    historyStarvesSince: work.historyStarvesSince,
+    suddenChanges: work.suddenChanges,
+    firstInventory: work.firstInventory,
+    counts: work.counts,
+  };
+}
+
+export async function noticesOf(store: Store): Promise<readonly string[]> {
+  const { takenOver, lostLog } = await store.describe();
+  return [
+    ...(takenOver === undefined ? [] : [`The state file was damaged. ${takenOver}`]),
+    ...(lostLog ? [lostLog] : []),
+  ];
+}

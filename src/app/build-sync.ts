@@ -1,0 +1,217 @@
+import { isDeepStrictEqual } from "node:util";
+import type { TagValue } from "../core/model/building.ts";
+import type { Clock } from "../core/runtime/clock.ts";
+import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { Service } from "../core/runtime/lifecycle.ts";
+import type { Log } from "../core/runtime/log.ts";
+import type { Metrics } from "../core/runtime/metrics.ts";
+import { secretStamp } from "../core/values/secret.ts";
+import { type BackPressure, largestReply } from "../engine/delivery/back-pressure.ts";
+import { serviceClock } from "../engine/source/clock-skew.ts";
+import type { StateConfig } from "../engine/store/config.ts";
+import type { Store } from "../engine/store/store.ts";
+import { factsFromState, type PlanSettings } from "../engine/sync/facts-for-plan.ts";
+import { inventoryMessage } from "../engine/sync/first-inventory.ts";
+import { createHeartbeat } from "../engine/sync/heartbeat.ts";
+import { createHistoryPull } from "../engine/sync/history/pull.ts";
+import { valuesIn } from "../engine/sync/history/window.ts";
+import { createDemand } from "../engine/sync/plan/demand.ts";
+import { planReport } from "../engine/sync/plan/report.ts";
+import { createLiveReads } from "../engine/sync/read/live-reads.ts";
+import type { Together } from "../engine/sync/read/together.ts";
+import type { Ticker } from "../engine/sync/schedule.ts";
+import { type ClassLists, createSelectionNotice } from "../engine/sync/selection-notice.ts";
+import { openSync } from "../engine/sync/sync.ts";
+import { liveTag, readingOf } from "../engine/sync/work.ts";
+import type { SourceWork } from "../ui/operator/work.ts";
+import { buildSensors } from "./build-sensors.ts";
+import type { BuiltSource } from "./build-source.ts";
+import type { SourceEntry } from "./config/config.ts";
+
+export interface BuiltSync {
+  readonly service: Service;
+  /** Emits `worker-alive`; started last. */
+  readonly heartbeat: Service;
+  /** Watches what it reads; started before it and stopped after it. */
+  readonly sensors: Service;
+  readonly work: SourceWork;
+  /** Sets the gauges that are true at a moment only. */
+  refreshGauges(): void;
+  /** Takes another configuration of the source over; what belongs to its connection stays as it was at the start. */
+  change(entry: SourceEntry, state: StateConfig): Promise<void>;
+}
+
+/** Everything that follows one source: lists and alarms at their times, and what spends the quota all the time. */
+export async function buildSync(options: {
+  readonly built: BuiltSource;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly clockDoubt: Pick<ClockDoubt, "stepped" | "anywhere">;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly ticker: Ticker;
+  readonly together: Together;
+  readonly state: StateConfig;
+  readonly backPressure: Pick<BackPressure, "mayFetchPast">;
+  /** Is told of each value that was read, once it is committed. */
+  readonly onRead?: (source: string, id: string, value: TagValue, atMs: number) => void;
+}): Promise<BuiltSync> {
+  const { backPressure, built, clock, metrics, ticker, together } = options;
+  const { name, source } = built;
+  let { entry } = built;
+  const log = options.log.child({ source: name });
+  let settings = planSettings(name, entry, options.state);
+  const { token } = entry;
+  const noticeFor = (of: SourceEntry) =>
+    createSelectionNotice({
+      source: name,
+      lists: classLists(of),
+      followed: of.inventory.sites ?? null,
+      log,
+    });
+  let notice = noticeFor(entry);
+  const sync = await openSync({
+    source,
+    store: options.store,
+    config: entry,
+    clock,
+    log,
+    metrics,
+    ticker,
+    tagsListed: () => notice(sync.store),
+    ...("file" in token ? { tokenStamp: async () => secretStamp(token.file) } : {}),
+  });
+  const { scope, store } = sync;
+  const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
+  const { logged: onLogged } = sensors;
+  const onRead = (id: string, value: TagValue, atMs: number) => {
+    sensors.read(id, value, atMs);
+    options.onRead?.(name, id, value, atMs);
+  };
+  const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
+  const demand = createDemand();
+  const pull = createHistoryPull({
+    source,
+    store,
+    clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
+    log,
+    classes: entry.history,
+    timeZone: entry.time_zone,
+    valuesMax: settings.valuesMax,
+    metrics,
+    scope,
+    demand,
+    mayFetchPast: backPressure.mayFetchPast,
+    onLogged,
+    knowsTagsOf: sync.knowsTagsOf,
+  });
+  const live = createLiveReads({
+    source,
+    store,
+    clock,
+    log,
+    metrics,
+    together,
+    classes: entry.read,
+    scope,
+    demand,
+    isFirstInventory: () => !sync.firstInventory().done,
+    clockSkewMs: () => source.clockSkewMs(),
+    offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
+    onSuddenNulls: (siteId) => sync.recheckGateways(siteId),
+    onRead,
+  });
+  // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.
+  const service = sync.service([live, pull]);
+  const plan = async () => {
+    const { buckets: allowances } = source.quota();
+    const allowance = allowances.find((each) => each.name.includes("read")) ?? allowances[0];
+    const quota = {
+      polls: allowance?.lastingPerMinute ?? entry.quota.requests_per_minute,
+      shared: allowances.length < 2,
+    };
+    const { freshness } = live.status();
+    const facts = await factsFromState(store, settings, clock, { quota, freshness });
+    return planReport(facts);
+  };
+  const leftOutCounts = () => {
+    const all = live.leftOut();
+    if (all === null) return null;
+    // A tag that left the inventory is no longer requested.
+    const kinds = [...all].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
+    const unreadable = kinds.filter((kind) => kind === "unreadable").length;
+    return { unreadable, unanswered: kinds.length - unreadable };
+  };
+  const work: SourceWork = {
+    plan,
+    tag: (id) => liveTag(live, id, clock),
+    reading: (id) => readingOf(live, id),
+    requests: () => built.trace.latest(),
+    counts() {
+      const lastRead = live.lastRead();
+      const lastPolls = new Map(sync.lastPolls);
+      lastPolls.delete("live");
+      if (lastRead !== null) lastPolls.set("live", lastRead);
+      return {
+        ...{ activeAlarms: sync.activeAlarms, siteIds: sync.siteIds(), lastPolls },
+        leftOut: leftOutCounts(),
+        inventoryPageMs: sync.inventoryPageMs(),
+      };
+    },
+    suddenChanges: live.suddenChanges,
+    historyStarvesSince: () => pull.progress().starving?.since ?? null,
+    firstInventory() {
+      const first = sync.firstInventory();
+      const { pagesRead, pagesTotal, done } = first;
+      const message = inventoryMessage(first, entry.quota.list_requests_per_minute);
+      return { pagesRead, pagesTotal, done, message };
+    },
+  };
+  return {
+    service,
+    heartbeat,
+    sensors,
+    work,
+    refreshGauges: () => live.showFreshness(),
+    async change(next, state) {
+      const before = entry;
+      const { valuesMax } = settings;
+      entry = next;
+      settings = planSettings(name, entry, state);
+      const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
+      if (!isDeepStrictEqual(before.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(before.read, entry.read)) live.change(entry.read);
+      if (!isDeepStrictEqual(before.history, entry.history) || settings.valuesMax !== valuesMax)
+        pull.change({ classes: entry.history, valuesMax: settings.valuesMax });
+      sync.change(entry);
+      heartbeat.change(entry.heartbeat);
+      await sensors.change(entry);
+      // A class that is new and selects nothing is said now, not when the tags are listed again.
+      notice = noticeFor(entry);
+      await notice(store);
+    },
+  };
+}
+
+/** The live reads, and for each kind of series those that follow it. */
+function classLists({ read, history }: SourceEntry): ClassLists {
+  const series = Map.groupBy(history, ({ resolution, total }) =>
+    total ? `history ${resolution} totals` : `history ${resolution}`,
+  );
+  return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
+}
+
+/** The part of the configuration that a source's plan is made from. */
+export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
+  const { read, history, quota, time_zone: timeZone } = entry;
+  const valuesMax = valuesIn(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
+  const { alarms: schedule } = entry.schedules;
+  const alarms = {
+    pageSize: entry.page_size.alarms,
+    listsPerMinute: quota.list_requests_per_minute,
+  };
+  return {
+    ...{ source, read, history, quota, timeZone, valuesMax },
+    ...(schedule === false ? {} : { alarms: { ...alarms, schedule } }),
+  };
+}

@@ -1,0 +1,41 @@
+import { CATALOG } from "../../../connectors/catalog.ts";
+import type { ConnectorDefinition } from "../../core/connector.ts";
+import { type Config, connectorOf, type SinkEntry } from "./config.ts";
+
+/**
+ * What decides about writing beside the section `commands`, for its approval by a second person: which service the
+ * sources mean, through which proxy, and in which zone its hours are, and the sinks through which commands come,
+ * whole. Secrets stand there by reference only.
+ */
+export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
+  const sources = Object.entries(config.sources).map(
+    ([name, { base_url, ca_file, proxy, time_zone }]) =>
+      [name, { base_url, ca_file, proxy, time_zone }] as const,
+  );
+  const senders = Object.entries(config.sinks)
+    .filter(([, sink]) => listens(sink))
+    .map(([name, sink]) => [name, { [connectorOf(sink)]: sink[connectorOf(sink)] }] as const);
+  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
+}
+
+/** One that could be told to listen counts too, unless it says that it does not. */
+function listens(sink: SinkEntry): boolean {
+  return sink.enabled && canListen(sink) && optionOf(sink)?.enabled !== false;
+}
+
+/** Whether the sink's connector can receive commands at all. */
+export function canListen(sink: SinkEntry): boolean {
+  return (CATALOG[connectorOf(sink)] as ConnectorDefinition).commands !== undefined;
+}
+
+/** Whether commands come through the sink. */
+export function isListening(sink: SinkEntry): boolean {
+  return sink.enabled && canListen(sink) && optionOf(sink)?.enabled === true;
+}
+
+function optionOf(sink: SinkEntry): { readonly enabled: boolean } | undefined {
+  const options = sink[connectorOf(sink)] as
+    | { readonly commands?: { readonly enabled: boolean } }
+    | undefined;
+  return options?.commands;
+}

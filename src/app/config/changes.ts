@@ -1,0 +1,221 @@
+import { isDeepStrictEqual } from "node:util";
+import type { ConfigChange } from "../../core/model/reload-facts.ts";
+import { type Config, connectorOf, type SinkEntry } from "./config.ts";
+import { isPlain, isSecret, shownValue } from "./shown-value.ts";
+
+/**
+ * What differs between two configurations, and what of it a running worker can take over. Pure: the log, the page,
+ * `plenum reload --dry-run` and the event `configuration-changed` all show this list.
+ */
+
+/** What is used when the worker starts and at no other time, by path; `*` is a name of one's own. */
+const AT_A_START: Readonly<Record<string, string>> = {
+  "state.folder": "the state is opened at a start",
+  "state.postgres": "the state is opened at a start",
+  "state.plots": "what is kept for plots is settled at a start",
+  "status.host": "the page takes its address at a start",
+  "status.port": "the page takes its port at a start",
+  "status.trusted_proxy": "who is believed about visitors is settled at a start",
+  "status.behind_tls_proxy": "who is believed about visitors is settled at a start",
+  "sources.*.base_url": "the connection to the service is made at a start",
+  "sources.*.allow_plain_http": "the connection to the service is made at a start",
+  "sources.*.token":
+    "the connection to the service is made at a start; a new token in the same place counts at once",
+  "sources.*.ca_file": "the connection to the service is made at a start",
+  "sources.*.proxy": "the connection to the service is made at a start",
+  "sources.*.deadlines": "the connection to the service is made at a start",
+  "sources.*.page_size": "the connection to the service is made at a start",
+  "sources.*.max_body_bytes": "the connection to the service is made at a start",
+  "sources.*.time_zone": "what is known of days and months was counted in the old zone",
+  "sources.*.quota.separate_endpoints": "how the service counts is settled at a start",
+  "commands.rehearsal": "a rehearsal counts for itself from a start on",
+  "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
+};
+const SOURCE_ITSELF = "sources are connected at a start";
+const COMMANDS_WITH_SOURCES =
+  "what may be written names sources, and those are others only from the next start on";
+const STATUS_AS_A_WHOLE = "the passwords belong to an address that changes only at a start";
+
+const LOGGED_IN = "at once; whoever is logged in is asked again";
+
+/** How the rest takes effect; the longest path that fits counts. What is in neither list is a mistake of ours. */
+const ALONE: Readonly<Record<string, string>> = {
+  "state.max_bytes": "at once",
+  "state.max_age": "at once",
+  "state.replay_window": "at once",
+  "log.level": "from the next line on",
+  "status.password": LOGGED_IN,
+  "status.viewer_password": LOGGED_IN,
+  "status.metrics_token": LOGGED_IN,
+  "sources.*.read": "with the next request",
+  "sources.*.history": "with the next request",
+  "sources.*.schedules": "at the next due time; nothing is asked again for it",
+  "sources.*.spread": "at the next due time; nothing is asked again for it",
+  "sources.*.alarms": "with the next poll",
+  "sources.*.inventory": "the lists that it is about are asked for at once",
+  "sources.*.alarms.startup": "at the next start, as it says",
+  "sources.*.silent_sensors": "at once; what was seen so far counts",
+  "sources.*.heartbeat": "at once",
+  "sources.*.quota": "at once; what was spent in this minute counts",
+  commands: "at once, as far as it is approved",
+};
+
+/** Every difference, in the order of the new file. */
+export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
+  return differences([], before, after).map(({ path, old, now }) => {
+    const why = reasonToWait(path, before, after);
+    return {
+      path: path.join("."),
+      ...shownPair(path, old, now),
+      effect: why === null ? "alone" : "restart",
+      how: why ?? howAlone(path, before, after),
+    };
+  });
+}
+
+/** What holds from now on: the new configuration, but for what has to wait for a restart. */
+export function inForceAfter(before: Config, after: Config): Config {
+  return {
+    ...after,
+    state: withKept(["state"], before.state, after.state) as Config["state"],
+    status: isStatusKept(before, after) ? before.status : after.status,
+    sources: Object.fromEntries(
+      Object.entries(before.sources).map(([name, entry]) => {
+        const next = after.sources[name];
+        return [
+          name,
+          next === undefined ? entry : (withKept(["sources", name], entry, next) as typeof entry),
+        ];
+      }),
+    ),
+    commands: hasSameSources(before, after)
+      ? { ...after.commands, rehearsal: before.commands.rehearsal }
+      : before.commands,
+  };
+}
+
+/** The new value, with what is used at a start only as it was. */
+function withKept(path: readonly string[], old: unknown, now: unknown): unknown {
+  if (AT_A_START[patternOf(path)] !== undefined) return old;
+  if (!isPlain(old) || !isPlain(now)) return now;
+  const merged: Record<string, unknown> = { ...now };
+  for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
+    const value = withKept([...path, key], old[key], now[key]);
+    if (value === undefined) delete merged[key];
+    else merged[key] = value;
+  }
+  return merged;
+}
+
+function reasonToWait(path: readonly string[], before: Config, after: Config): string | null {
+  const [section] = path;
+  if (section === "sources" && path.length === 2) return SOURCE_ITSELF;
+  for (let length = path.length; length > 1; length -= 1) {
+    const reason = AT_A_START[patternOf(path.slice(0, length))];
+    if (reason !== undefined) return reason;
+  }
+  if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_WITH_SOURCES;
+  if (section === "status" && isStatusKept(before, after)) return STATUS_AS_A_WHOLE;
+  return null;
+}
+
+function howAlone(path: readonly string[], before: Config, after: Config): string {
+  const [section, name = ""] = path;
+  if (section === "sinks") return howOfSink(before.sinks[name], after.sinks[name]);
+  for (let length = path.length; length > 0; length -= 1) {
+    const how = ALONE[patternOf(path.slice(0, length))];
+    if (how !== undefined) return how;
+  }
+  throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
+}
+
+function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
+  const was = before?.enabled === true;
+  const is = after?.enabled === true;
+  if (was && !is) return "the sink finishes its batch, keeps its place and gets nothing more";
+  if (!was && is) {
+    return before === undefined
+      ? `the sink begins with ${after?.from === "now" ? "what happens from now on" : `from: ${after?.from}`}; one of this name that was there before goes on where it was`
+      : "the sink goes on where it was";
+  }
+  return is
+    ? "the sink finishes its batch and goes on at the same place"
+    : "nothing; the sink is not enabled";
+}
+
+/** A page on another address than the file says must not lose its passwords, nor be opened by them. */
+function isStatusKept(before: Config, after: Config): boolean {
+  return (["host", "port", "trusted_proxy", "behind_tls_proxy"] as const).some(
+    (key) => !isDeepStrictEqual(before.status[key], after.status[key]),
+  );
+}
+
+function hasSameSources(before: Config, after: Config): boolean {
+  const names = ({ sources }: Config) => Object.keys(sources).toSorted();
+  return isDeepStrictEqual(names(before), names(after));
+}
+
+/** `sources.main.read` → `sources.*.read`. */
+function patternOf(path: readonly string[]): string {
+  return path.map((step, index) => (index === 1 && path[0] === "sources" ? "*" : step)).join(".");
+}
+
+interface Difference {
+  readonly path: readonly string[];
+  readonly old: unknown;
+  readonly now: unknown;
+}
+
+function differences(path: readonly string[], old: unknown, now: unknown): readonly Difference[] {
+  if (isDeepStrictEqual(old, now)) return [];
+  const named = namedEntries(old, now);
+  if (named !== null) return listDifferences(path, named.old, named.now);
+  if (!isPlain(old) || !isPlain(now) || isSecret(old) || isSecret(now)) return [{ path, old, now }];
+  const keys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
+  return keys.flatMap((key) => differences([...path, key], old[key], now[key]));
+}
+
+/** Entries by their names, and where an order that counts was changed the order. */
+function listDifferences(path: readonly string[], old: Named, now: Named): readonly Difference[] {
+  const keys = [...new Set([...now.keys(), ...old.keys()])];
+  const [wasOrder, isOrder] = [old, now].map((list) =>
+    [...list.keys()].filter((key) => old.has(key) && now.has(key)),
+  );
+  // The first class that selects a tag has it; of what may be written no order counts.
+  const moved = path[0] === "sources" && !isDeepStrictEqual(wasOrder, isOrder);
+  return [
+    ...(moved ? [{ path: [...path, "(order)"], old: wasOrder, now: isOrder }] : []),
+    ...keys.flatMap((key) => differences([...path, key], old.get(key), now.get(key))),
+  ];
+}
+
+type Named = ReadonlyMap<string, unknown>;
+
+/** Lists whose entries all have a name of their own: classes by `name`, writable tags by source and id. */
+function namedEntries(old: unknown, now: unknown): { readonly old: Named; readonly now: Named } | null {
+  if (!Array.isArray(old) || !Array.isArray(now)) return null;
+  const [was, is] = [byName(old), byName(now)];
+  return was === null || is === null ? null : { old: was, now: is };
+}
+
+function byName(list: readonly unknown[]): Named | null {
+  const named = new Map<string, unknown>();
+  for (const entry of list) {
+    if (!isPlain(entry)) return null;
+    const { name, tag_id, source } = entry;
+    const key = typeof tag_id === "string" ? (source === undefined ? tag_id : `${source}/${tag_id}`) : name;
+    if (typeof key !== "string" || named.has(key)) return null;
+    named.set(key, entry);
+  }
+  return named;
+}
+
+function shownPair(path: readonly string[], old: unknown, now: unknown) {
+  if (path.length === 2 && path[0] === "sinks") {
+    const of = (sink: unknown) => (sink === undefined ? null : connectorOf(sink as SinkEntry));
+    return { before: of(old), after: of(now) };
+  }
+  const before = shownValue(path, old);
+  const after = shownValue(path, now);
+  return { before, after: after !== null && after === before ? `another ${after}` : after };
+}

@@ -1,0 +1,151 @@
+import { readFileSync } from "node:fs";
+import { type Document, LineCounter, parseDocument } from "yaml";
+import type { z } from "zod";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { nameMissing } from "./elsewhere.ts";
+import { interpolate } from "./interpolate.ts";
+import { tokenVariables } from "./lent-tokens.ts";
+import { offsetOf } from "./place.ts";
+import { type ConfigProblem, ConfigurationError } from "./problems.ts";
+import { knownKeys } from "./schema-walk.ts";
+import { slips } from "./slips.ts";
+import { offsetOfAlias, syntaxProblems } from "./syntax.ts";
+import { type Finding, findings, type Written } from "./wording.ts";
+
+export interface LoadOptions<T extends z.ZodType> {
+  readonly schema: T;
+  readonly file: string;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+/** Reads, interpolates and validates one YAML file. Throws `ConfigurationError` with every problem found. */
+export function loadYaml<T extends z.ZodType>(options: LoadOptions<T>): z.output<T> {
+  return parseYaml({ ...options, text: readText(options.file) });
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new ConfigError(
+      `The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`,
+      {
+        hint:
+          code === "ENOENT"
+            ? "Make one with `plenum init`, or name another with --config."
+            : "Name another with --config.",
+        cause: error,
+      },
+    );
+  }
+}
+
+const UNREADABLE: Readonly<Record<string, string>> = {
+  ENOENT: "does not exist",
+  EISDIR: "is a folder",
+  EACCES: "may not be read by this user",
+};
+
+/** More uses of YAML's aliases than this are no configuration but an attempt to fill the memory. */
+const MOST_ALIASES = 100;
+
+export function parseYaml<T extends z.ZodType>(
+  options: LoadOptions<T> & { readonly text: string },
+): z.output<T> {
+  const { file, schema } = options;
+  const lines = new LineCounter();
+  const document = parseDocument(options.text, { lineCounter: lines, version: "1.2", prettyErrors: false });
+  const at = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
+    const { line, col } = lines.linePos(offset);
+    return {
+      file,
+      line: Math.max(1, line),
+      column: Math.max(1, col),
+      path: path.map(String).join("."),
+      message,
+    };
+  };
+
+  if (document.errors.length > 0) {
+    const found = syntaxProblems(document, options.text);
+    throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
+  }
+  const { problems: unfilled, used } = interpolate(document, options.environment);
+  const placeholders = [...slips(document, options.text), ...unfilled];
+  const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
+  const content = plain(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
+  if (content === null) {
+    throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
+  }
+  const tokens = tokenVariables(content);
+  for (const { name, node, path } of used) {
+    const source = tokens.get(name);
+    if (source === undefined) continue;
+    const message = `The variable ${name} holds the token of the source ${source}, and only that source may name it: take it out of this text.`;
+    problems.push(at(node.range?.[0] ?? 0, path, message));
+  }
+  const parsed = schema.safeParse(content);
+  const dropped = prototypes(content);
+  if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
+
+  // What a variable would have said is not known, so nothing is said about it.
+  const unknown = new Set(problems.map(({ path }) => path));
+  const complain = ({ path, message, atKey = false }: Finding) => {
+    const problem = at(offsetOf(document.contents, path, atKey), path, message);
+    if (!unknown.has(problem.path)) problems.push(problem);
+  };
+  for (const finding of told({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
+  // Of a section with keys of its own the schema has said that it knows none of this name.
+  const known = new Set(problems.map(({ path }) => path));
+  for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
+  throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
+}
+
+/** Of a section whose entries lack their names only that; what follows from it would say the same many times. */
+function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
+  const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
+  const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {
+    const message = nameMissing(entries, knownKeys(written.schema, [section, "main"]), section);
+    return message === null ? [] : [{ path: [section], atKey: true, message }];
+  });
+  const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
+  return [...nameless, ...findings(written, rest)];
+}
+
+const PROTOTYPE = "__proto__";
+
+/**
+ * The keys `__proto__`, wherever they stand. Of an object that is its prototype, so of a section with names of one's own
+ * (`sinks`, `headers`) the schema leaves such an entry out, and says nothing.
+ */
+function prototypes(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
+  if (typeof content !== "object" || content === null) return [];
+  if (Array.isArray(content)) return content.flatMap((entry, n) => prototypes(entry, [...path, n]));
+  return Object.entries(content).flatMap(([key, value]) => {
+    const here = [...path, key];
+    if (key !== PROTOTYPE) return prototypes(value, here);
+    return [
+      { path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE}: give it another name.` },
+    ];
+  });
+}
+
+/** The content as plain values; what aliases make impossible is thrown as `failure` says. */
+function plain(document: Document, failure: (message: string, offset: number) => Error): unknown {
+  let content: unknown;
+  try {
+    content = document.toJS({ maxAliasCount: MOST_ALIASES });
+    // An alias inside its own anchor gives values without an end.
+    JSON.stringify(content);
+  } catch (error) {
+    const { name, message } = error as Error;
+    const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
+    if (name === "ReferenceError" && alias !== undefined) {
+      const message = `A text that begins with * needs quotes: write "*${alias}"; an alias needs its anchor, &${alias}, above it.`;
+      throw failure(message, offsetOfAlias(document, alias));
+    }
+    throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
+  }
+  return content ?? null;
+}

@@ -1,0 +1,254 @@
+import { z } from "zod";
+import { closest } from "../../core/values/suggest.ts";
+import { helpForKey } from "./elsewhere.ts";
+import { descriptionOf, knownKeys } from "./schema-walk.ts";
+import { meantInstead } from "./trial.ts";
+
+/** What is wrong with one place of a configuration, as a sentence for the person who wrote it. */
+export interface Finding {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+  /** True when the key itself is wrong, not its value. */
+  readonly atKey?: boolean;
+}
+
+type Issue = z.core.$ZodIssue;
+
+export interface Written {
+  readonly schema: z.core.$ZodType;
+  /** What stands in the file, as plain values. */
+  readonly content: unknown;
+  /** True while a hint is tried out, so that trying it out asks for no hint itself. */
+  readonly isTrial?: boolean;
+}
+
+/** Every issue of a schema as sentences: one for each unknown key, and one alternative of a union, not all. */
+export function findings(
+  written: Written,
+  issues: readonly Issue[],
+  prefix: readonly PropertyKey[] = [],
+): Finding[] {
+  return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
+}
+
+function describe(written: Written, issue: Issue, path: readonly PropertyKey[]): readonly Finding[] {
+  const value = valueAt(written.content, path);
+  const meant =
+    canMeanOther(issue, value) && written.isTrial !== true
+      ? meantInstead({
+          key: String(path.at(-1)),
+          value,
+          acceptsText: acceptsText(issue),
+          complaintWith: (other) => complaintWith(written, path, other),
+        })
+      : null;
+  if (meant !== null) return [{ path, message: meant }];
+  switch (issue.code) {
+    case "unrecognized_keys":
+      return issue.keys.map((key) => {
+        const help = written.isTrial === true ? "" : helpForKey(written.schema, path, key);
+        return { path: [...path, key], atKey: true, message: `This key is not known here.${help}` };
+      });
+    case "invalid_key":
+      return [{ path, atKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
+    case "invalid_union":
+      return fromUnion(written, issue, path, value);
+    case "invalid_value":
+      return [{ path, message: oneOf(issue.values.map(String), value) }];
+    case "invalid_type":
+      return [{ path, message: typeMessage(written, issue.expected, path, value) }];
+    case "too_small":
+    case "too_big":
+      return [{ path, message: ownWords(issue) ?? boundMessage(issue, value) }];
+    default:
+      return [{ path, message: ended(issue.message) }];
+  }
+}
+
+/** Where the kind of a value is wrong, or it is a text that its own rule refuses; not where a key or a number is. */
+function canMeanOther({ code }: Issue, value: unknown): boolean {
+  if (code === "custom") return typeof value === "string";
+  return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
+}
+
+/** Whether a text is what belongs there, or one of what may. */
+function acceptsText(issue: Issue): boolean {
+  if (issue.code === "invalid_type") return issue.expected === "string";
+  if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
+  if (issue.code !== "invalid_union") return false;
+  return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && acceptsText(each)));
+}
+
+function fromUnion(
+  written: Written,
+  issue: z.core.$ZodIssueInvalidUnion,
+  path: readonly PropertyKey[],
+  value: unknown,
+): readonly Finding[] {
+  const { options } = issue as { options?: readonly unknown[] };
+  if (issue.errors.length === 0) return [{ path, message: oneOf((options ?? []).map(String), value) }];
+  const ranked = issue.errors
+    .map((issues) => ({ issues, distance: distanceOf(issues) }))
+    .toSorted((a, b) => a.distance - b.distance);
+  const best = ranked[0];
+  const own = ownWords(issue);
+  if (best === undefined || (own !== undefined && best.distance >= NOT_MEANT)) {
+    return [{ path, message: own ?? ended(issue.message) }];
+  }
+  return findings(written, best.issues, path);
+}
+
+/** From here on an alternative of a union is so far from what was written that it cannot have been meant. */
+const NOT_MEANT = 5;
+
+function distanceOf(issues: readonly Issue[]): number {
+  let distance = 0;
+  for (const issue of issues) {
+    if (issue.code === "unrecognized_keys") distance += NOT_MEANT * issue.keys.length;
+    else if (issue.code === "invalid_type" && issue.path.length === 0) distance += 100;
+    else distance += issue.code === "invalid_value" ? 2 : 1;
+  }
+  return distance;
+}
+
+function typeMessage(
+  written: Written,
+  expected: string,
+  path: readonly PropertyKey[],
+  value: unknown,
+): string {
+  if (value === undefined || value === null) {
+    const what = descriptionOf(written.schema, path);
+    if (expected === "object" && value === null && written.isTrial !== true && passes(written, path, {})) {
+      return "Write {} here where nothing is to be chosen, or its options below it.";
+    }
+    return `This is needed and missing${what === undefined ? "." : `: ${ended(lowerFirst(what))}`}`;
+  }
+  if ((expected === "number" || expected === "int") && typeof value === "number")
+    return "Write a whole number.";
+  if (expected === "object" && written.isTrial !== true) {
+    const help = sectionHelp(written, path, value);
+    if (help !== null) return help;
+  }
+  if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
+    return passes(written, path, [value])
+      ? "Write a list: put a dash in front of the first key, and indent the others below it."
+      : "Write a list: each entry begins with a dash, and has its name as `name`.";
+  }
+  if (expected === "record" && Array.isArray(value)) {
+    return "Write a section here, not a list: without dashes, each entry under a name of your own.";
+  }
+  const wanted = WANTED[expected] ?? expected;
+  const unquoted = typeof value === "string" && isPlainText(expected, value);
+  return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
+}
+
+/** A section in which something else stands: which of its keys it may have been meant for. */
+function sectionHelp(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
+  if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
+    return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
+  }
+  const known = knownKeys(written.schema, path);
+  if (known.length === 0 || path.length === 0) return null;
+  const meant = known.filter((key) => passes(written, path, { [key]: value }));
+  if (meant.length === 1) return `Write it as a section: { ${meant[0]}: … }.`;
+  const words = known.length > 15 ? "" : ` Known are: ${known.join(", ")}.`;
+  return `Write a section with keys of its own here, not ${kindOf(value)}.${words}`;
+}
+
+function passes(written: Written, path: readonly PropertyKey[], value: unknown): boolean {
+  return complaintWith(written, path, value) === null;
+}
+
+/** What would be wrong with a place, or something in it, if something else stood there; null when nothing. */
+function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
+  const content = replaced(written.content, path, value);
+  const issues = z.safeParse(written.schema, content).error?.issues ?? [];
+  const here = findings({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+    path.every((step, depth) => finding.path[depth] === step),
+  );
+  return here?.message ?? null;
+}
+
+function replaced(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
+  if (step === undefined) return value;
+  if (typeof content !== "object" || content === null) return content;
+  const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
+  copy[step] = replaced(copy[step], rest, value);
+  return copy;
+}
+
+function isPlainText(expected: string, text: string): boolean {
+  if (expected === "boolean") return text === "true" || text === "false";
+  if (expected !== "number" && expected !== "int") return false;
+  return text.trim() !== "" && Number.isFinite(Number(text));
+}
+
+const WANTED: Readonly<Record<string, string>> = {
+  string: "a text",
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  array: "a list such as [a, b]",
+  object: "a section with keys of its own",
+  record: "a section with names of your own",
+};
+
+function kindOf(value: unknown): string {
+  if (Array.isArray(value)) return "a list";
+  if (typeof value === "object") return "a section";
+  if (typeof value === "boolean") return String(value);
+  return typeof value === "string" ? "a text" : `a ${typeof value}`;
+}
+
+function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
+  const small = issue.code === "too_small";
+  const bound = small ? issue.minimum : issue.maximum;
+  const side = small
+    ? issue.inclusive
+      ? "at least"
+      : "more than"
+    : issue.inclusive
+      ? "at most"
+      : "less than";
+  if (issue.origin === "string") return `Write ${side} ${bound} characters.`;
+  if (issue.origin === "array" && small && bound === 1)
+    return "Write at least one entry, or leave the key out.";
+  if (issue.origin === "array") return `Write ${side} ${bound} entries.`;
+  if (!small && bound === 1 && typeof value === "number" && value <= 100) {
+    return `Write a number of ${side} 1: it is a share, so ${value} % are ${value / 100}.`;
+  }
+  return `Write a number of ${side} ${bound}.`;
+}
+
+/** The message that our own schema gives; undefined when it is zod's. */
+function ownWords(issue: Issue): string | undefined {
+  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : ended(issue.message);
+}
+
+function oneOf(words: readonly string[], value: unknown): string {
+  // YAML takes a text of digits for a number.
+  const written = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
+  const shown = words.map(written);
+  const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
+  if (typeof value !== "string") return `Write ${list}.`;
+  const meant = closest(value, words);
+  return meant === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${written(meant)}?`;
+}
+
+function ended(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+function lowerFirst(text: string): string {
+  return text.charAt(0).toLowerCase() + text.slice(1);
+}
+
+function valueAt(content: unknown, path: readonly PropertyKey[]): unknown {
+  let current = content;
+  for (const step of path) {
+    if (typeof current !== "object" || current === null || !Object.hasOwn(current, step)) return undefined;
+    current = (current as Record<PropertyKey, unknown>)[step];
+  }
+  return current;
+}

@@ -1,0 +1,198 @@
+import type { Accept } from "../core/connector.ts";
+import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
+import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
+import { type Clock, isoUtc, systemClock } from "../core/runtime/clock.ts";
+import { createClockDoubt, watching } from "../core/runtime/clock-doubt.ts";
+import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
+import { createLog, type Log } from "../core/runtime/log.ts";
+import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
+import { VERSION } from "../core/runtime/version.ts";
+import { folderGuards } from "../engine/commands/guards.ts";
+import { endSilence } from "../engine/silence/silence.ts";
+import type { Source } from "../engine/source/source.ts";
+import type { Transport } from "../engine/source/transport.ts";
+import { withAbsolutePaths } from "../engine/store/config.ts";
+import { openStore } from "../engine/store/open.ts";
+import type { QuotaMemory, Store } from "../engine/store/store.ts";
+import { clockTicker } from "../engine/sync/schedule.ts";
+import { createDoor } from "../ui/operator/door.ts";
+import { operatorRoutes } from "../ui/operator/routes.ts";
+import { readCredentials } from "../ui/status/credentials.ts";
+import { createReadiness } from "../ui/status/readiness.ts";
+import { createStatusServer } from "../ui/status/server.ts";
+import { buildActions } from "./build-answers.ts";
+import { buildPipeline } from "./build-pipeline.ts";
+import type { StandIn } from "./build-sinks.ts";
+import { pageSettings } from "./build-status.ts";
+import { aroundWriting } from "./config/around-writing.ts";
+import type { Config } from "./config/config.ts";
+import { createReloader, type Reloader } from "./reload/reloader.ts";
+
+/**
+ * The story: everything is built here, wired here, started bottom-up (what receives before what sends) and stopped
+ * top-down. There is no logic of its own in this file. The way from the services to the sinks and back is one pipeline
+ * (`build-pipeline`); here stands what a process has once.
+ */
+export interface Worker {
+  readonly store: Store;
+  readonly sources: ReadonlyMap<string, Source>;
+  start(): Promise<void>;
+  /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
+  stop(deadlineMs: number): Promise<void>;
+  /** Where commands arrive that no listener brings: those of a simulation. */
+  readonly accept: Accept;
+  /** Base address of the status page, once started. */
+  statusUrl(): string;
+  /** Reads the configuration again and takes over what can be; null where it was given no way to read one. */
+  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
+}
+
+export interface WorkerOptions {
+  readonly config: Config;
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  readonly clock?: Clock;
+  readonly log?: Log;
+  /** The last lines of that log, for whoever asks through the door. */
+  readonly recentLog?: () => readonly string[];
+  /** Arms the state for writing, should it not be armed yet. */
+  readonly armWriting?: boolean;
+  /** Where the configuration came from, so that a change of it counts without a restart. */
+  readonly configFile?: ConfigFile;
+  /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
+  readonly quotaMemory?: QuotaMemory;
+  /** In place of HTTP, for simulations. */
+  readonly transport?: Transport;
+  /** In place of connectors, for simulations. */
+  readonly standIn?: StandIn;
+}
+
+export interface ConfigFile {
+  readonly file: string;
+  /** Reads it now; throws what is wrong with it. */
+  load(): Config;
+  /** Whether a change is noticed; otherwise it is read again when somebody asks. */
+  readonly isWatched: boolean;
+}
+
+export async function createWorker(options: WorkerOptions): Promise<Worker> {
+  refuseUnverifiedTls();
+  const { config } = options;
+  const clock = options.clock ?? systemClock;
+  const log = options.log ?? createLog({ level: config.log.level });
+  const opened = await openStore({ folder: config.state.folder, clock, log });
+  const { quotaMemory = opened.quotaMemory } = options;
+  try {
+    return await build(options, { ...opened, quotaMemory }, clock, log);
+  } catch (error) {
+    await opened.close();
+    throw error;
+  }
+}
+
+async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log): Promise<Worker> {
+  const { config, environment, transport, standIn } = options;
+  const metrics = createMetrics();
+  // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
+  if (options.clock === undefined) addProcessMetrics(metrics);
+  const startedAtMs = clock.now();
+  const [latest] = await opened.outbox.latest(1);
+  const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
+  const clockDoubt = createClockDoubt({ clock, log, metrics, lastKnownMs });
+  const shared = { clock, clockDoubt, log, metrics };
+  const page = pageSettings(config, readCredentials(config.status, environment));
+
+  let reloader: Reloader | undefined;
+  const pipeline = await buildPipeline({
+    ...shared,
+    ...{ config, environment, transport, standIn, startedAtMs, page },
+    store: opened,
+    ticker: clockTicker(clock, clockDoubt),
+    guards: folderGuards(config.state.folder),
+    around: aroundWriting(config),
+    armWriting: options.armWriting ?? false,
+    beside: {
+      configuration: () => reloader?.state() ?? null,
+      notices: () => [...(reloader?.notices() ?? []), ...clockDoubt.notices()],
+    },
+  });
+  const { answers, commands, commitTrouble, parts, sources, status, store, works } = pipeline;
+  const { configFile } = options;
+  if (configFile !== undefined) reloader = createReloader({ ...shared, ...configFile, config, store, parts });
+  const reload = reloader?.reload;
+
+  const notReady = () => (run.isReady() ? null : "The worker is starting or stopping.");
+  const routes = operatorRoutes({
+    sources,
+    accept: commands.accept,
+    expectedWaitMs: commands.expectedWaitMs,
+    clock,
+    report: status.report,
+    notReady,
+    log: options.recentLog ?? (() => []),
+    configuration: () => {
+      const inForce = reloader?.inForce() ?? config;
+      return {
+        file: configFile?.file ?? null,
+        config: { ...inForce, state: withAbsolutePaths(inForce.state) },
+      };
+    },
+    work: { sources: works },
+    ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
+  });
+  const door = createDoor({ stateFolder: config.state.folder, routes });
+  const server = createStatusServer({
+    config: config.status,
+    get credentials() {
+      return page.credentials;
+    },
+    clock,
+    silencesOf: () => store,
+    endSilence: (...which) => endSilence(store, ...which),
+    status,
+    answers,
+    actions: buildActions({ clock, accept: commands.accept, notReady }),
+    outbox: store.outbox,
+    metrics: metrics.registry,
+    readiness: createReadiness({
+      clock,
+      health: status.health,
+      isRunning: () => run.isReady(),
+      commitTrouble,
+    }),
+    refresh: pipeline.refreshGauges,
+    get stopWrites() {
+      return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
+    },
+    log,
+  });
+
+  const services = inOrder(
+    [
+      { service: watching(clockDoubt), share: 0.1 },
+      // First and last: whoever asks meanwhile is told that the worker starts or stops.
+      { service: door, share: 0.1 },
+      { service: server, share: 0.1 },
+      { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },
+      ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
+    ],
+    { clock, log },
+  );
+  const run = createRun(services, {
+    log,
+    started: () => log.info({ version: VERSION, status: server.url() }, "started"),
+    async ended() {
+      await pipeline.close();
+      await store.close();
+    },
+  });
+
+  return {
+    store,
+    sources,
+    accept: commands.accept,
+    statusUrl: () => server.url(),
+    reload: reload ?? null,
+    start: run.start,
+    stop: run.stop,
+  };
+}

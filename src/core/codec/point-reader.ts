@@ -1,0 +1,105 @@
+import type { Measurement } from "../model/building.ts";
+import { isoUtc } from "../runtime/clock.ts";
+import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./packed-points.ts";
+
+/**
+ * Goes through the points of an event of history (`historyText`), packed or a JSON list, without making an object of each
+ * where they are packed.
+ *
+ *     for (const reader = new PointReader(points); reader.next(); ) use(reader.timeMs, reader.value);
+ */
+export class PointReader {
+  /** Milliseconds since 1970; NaN in a JSON list, where only the text says the time. */
+  timeMs = Number.NaN;
+  readonly #text: string;
+  /** Behind the value: a separator, or the end. */
+  #at = 0;
+  #valueAt = 0;
+  #stepMs = 0;
+  #count = 0;
+  readonly #listed: readonly Measurement[] | null;
+
+  constructor(points: string) {
+    this.#text = points;
+    this.#listed = points.startsWith("[") ? (JSON.parse(points) as readonly Measurement[]) : null;
+  }
+
+  /** Goes to the next point; false behind the last. */
+  next(): boolean {
+    if (this.#listed !== null) return this.#count++ < this.#listed.length;
+    const text = this.#text;
+    if (this.#at >= text.length) return false;
+    if (this.#at > 0 && text.charCodeAt(this.#at) === COMMA) {
+      this.#at++;
+      this.timeMs += this.#stepMs;
+    } else {
+      this.#beginGroup();
+    }
+    this.#valueAt = this.#at;
+    let at = this.#at;
+    // Of all that values consist of nothing is a comma or a semicolon.
+    for (let code = text.charCodeAt(at); code !== COMMA && code !== SEMICOLON && at < text.length; )
+      code = text.charCodeAt(++at);
+    this.#at = at;
+    return true;
+  }
+
+  /** The value as JSON: `21.5`, `true` or `null`. */
+  get value(): string {
+    if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
+    const told = this.#text.slice(this.#valueAt, this.#at);
+    return WORDS[told] ?? told;
+  }
+
+  /** False where the value is a number and `writeNumber` can write it. */
+  get isOther(): boolean {
+    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > NINE;
+  }
+
+  /** Writes the value unless `isOther`, and returns what follows it. */
+  writeNumber(into: Buffer, from: number): number {
+    const text = this.#text;
+    let at = from;
+    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = text.charCodeAt(n);
+    return at;
+  }
+
+  /** The time as it is told. */
+  get time(): string {
+    return this.#listed?.[this.#count - 1]?.time ?? isoUtc(this.timeMs);
+  }
+
+  #beginGroup(): void {
+    if (this.#at === 0) {
+      this.timeMs = this.#integer();
+    } else {
+      this.#at++;
+      this.timeMs += this.#integer();
+    }
+    if (this.#text.charCodeAt(this.#at) === PLUS) {
+      this.#at++;
+      this.#stepMs = this.#integer();
+    }
+    if (this.#text.charCodeAt(this.#at) === COLON) this.#at++;
+  }
+
+  #integer(): number {
+    const text = this.#text;
+    const isNegative = text.charCodeAt(this.#at) === MINUS;
+    let at = isNegative ? this.#at + 1 : this.#at;
+    let number = 0;
+    for (
+      let digit = text.charCodeAt(at) - ZERO;
+      digit >= 0 && digit <= 9;
+      digit = text.charCodeAt(at) - ZERO
+    ) {
+      number = number * 10 + digit;
+      at++;
+    }
+    this.#at = at;
+    return isNegative ? -number : number;
+  }
+}
+
+const ZERO = 48;
+const NINE = 57;

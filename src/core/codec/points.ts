@@ -1,0 +1,186 @@
+import type { Measurement, TagValue } from "../model/building.ts";
+import { isoUtc } from "../runtime/clock.ts";
+
+/**
+ * A logged series in two columns: 16 bytes a point, where an object with its text takes a hundred. One reply may hold
+ * a quarter of a million of them.
+ *
+ * The text of a time is made from its milliseconds when somebody asks for it: 1767225600000 is
+ * `2026-01-01T00:00:00.000Z`. The few that a service spells so that we keep them as they came (without an offset, see
+ * src/engine/source/iso-time.ts) are remembered beside the columns.
+ */
+export class Points implements Iterable<Measurement> {
+  #times: Float64Array<ArrayBuffer>;
+  #codes: Float64Array<ArrayBuffer>;
+  #length: number;
+  /** By place; null when every text follows from its milliseconds, as it nearly always does. */
+  #texts: Map<number, string> | null;
+
+  constructor(times = new Float64Array(LEAST_ROOM), codes = new Float64Array(times.length), length = 0) {
+    this.#times = times;
+    this.#codes = codes;
+    this.#length = length;
+    this.#texts = null;
+  }
+
+  /** Empty, with room for so many: what is known beforehand need not be moved as it grows. */
+  static withRoom(count: number): Points {
+    return new Points(new Float64Array(Math.max(LEAST_ROOM, count)));
+  }
+
+  static of(measurements: Iterable<Measurement>): Points {
+    if (measurements instanceof Points) return measurements;
+    const points = new Points();
+    for (const measurement of measurements) points.add(measurement);
+    return points;
+  }
+
+  /** One after the other. */
+  static joined(parts: readonly Points[]): Points {
+    const [only] = parts;
+    if (only !== undefined && parts.length === 1) return only;
+    const points = Points.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
+    for (const part of parts) for (let at = 0; at < part.length; at++) points.copy(part, at);
+    return points;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Whether the text of every time follows from its milliseconds. */
+  get isPlain(): boolean {
+    return this.#texts === null;
+  }
+
+  /** Milliseconds since 1970; NaN where the text is a time that only people understand. */
+  timeMs(at: number): number {
+    return this.#times[at] as number;
+  }
+
+  /** The value as one number, see `codeOf`. */
+  code(at: number): number {
+    return this.#codes[at] as number;
+  }
+
+  value(at: number): TagValue {
+    return valueIn(this.#codes[at] as number);
+  }
+
+  text(at: number): string {
+    return this.#texts?.get(at) ?? isoUtc(this.#times[at] as number);
+  }
+
+  /** A point whose text follows from its milliseconds. */
+  push(timeMs: number, code: number): void {
+    const at = this.#length;
+    if (at === this.#times.length) this.#grow();
+    this.#times[at] = timeMs;
+    this.#codes[at] = code;
+    this.#length = at + 1;
+  }
+
+  add({ time, value }: Measurement): void {
+    const timeMs = Date.parse(time);
+    if (Number.isNaN(timeMs) || isoUtc(timeMs) !== time) {
+      this.#texts ??= new Map();
+      this.#texts.set(this.#length, time);
+    }
+    this.push(timeMs, codeOf(value));
+  }
+
+  /** A point of another series. */
+  copy(other: Points, at: number): void {
+    const text = other.#texts?.get(at);
+    if (text !== undefined) {
+      this.#texts ??= new Map();
+      this.#texts.set(this.#length, text);
+    }
+    this.push(other.timeMs(at), other.code(at));
+  }
+
+  /** The points from one place up to another, which is not included. */
+  part(from: number, to: number): Points {
+    if (from === 0 && to === this.#length) return this;
+    const part = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
+    for (const [at, text] of this.#texts ?? []) {
+      if (at < from || at >= to) continue;
+      part.#texts ??= new Map();
+      part.#texts.set(at - from, text);
+    }
+    return part;
+  }
+
+  /** Ascending, each time once, of two values for one the last; a time that is no moment is left out. */
+  ascending(): Points {
+    if (this.isAscending()) return this;
+    const last = new Map<number, number>();
+    for (let at = 0; at < this.#length; at++) last.set(this.timeMs(at), at);
+    last.delete(Number.NaN);
+    const sorted = Points.withRoom(last.size);
+    for (const [, at] of [...last].sort(([a], [b]) => a - b)) sorted.copy(this, at);
+    return sorted;
+  }
+
+  isAscending(): boolean {
+    // A comparison with NaN is false.
+    for (let at = 1; at < this.#length; at++) if (!(this.timeMs(at - 1) < this.timeMs(at))) return false;
+    return this.#length === 0 || !Number.isNaN(this.timeMs(0));
+  }
+
+  withValue(): Points {
+    const points = new Points();
+    for (let at = 0; at < this.#length; at++) if (!Number.isNaN(this.code(at))) points.copy(this, at);
+    return points;
+  }
+
+  /** Of an ascending series those from a time up to another, which is not included. */
+  between(fromMs: number, toMs: number): Points {
+    return this.part(this.placeOf(fromMs), this.placeOf(toMs));
+  }
+
+  /** Of an ascending series the place of the first point at a time or later. */
+  placeOf(timeMs: number): number {
+    let [low, high] = [0, this.#length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.timeMs(middle) < timeMs) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  *[Symbol.iterator](): Generator<Measurement> {
+    for (let at = 0; at < this.#length; at++) yield { time: this.text(at), value: this.value(at) };
+  }
+
+  toJSON(): readonly Measurement[] {
+    return [...this];
+  }
+
+  #grow(): void {
+    const size = Math.max(LEAST_ROOM, 2 * this.#length);
+    const [times, codes] = [new Float64Array(size), new Float64Array(size)];
+    times.set(this.#times.subarray(0, this.#length));
+    codes.set(this.#codes.subarray(0, this.#length));
+    this.#times = times;
+    this.#codes = codes;
+  }
+}
+
+const LEAST_ROOM = 16;
+
+/** A value as one number. Numbers are finite, so the three that are not are free: for null, true and false. */
+export function codeOf(value: TagValue): number {
+  if (typeof value === "number") return value;
+  return value === null ? NULL : value ? TRUE : FALSE;
+}
+
+export const NULL = Number.NaN;
+export const TRUE = Number.POSITIVE_INFINITY;
+export const FALSE = Number.NEGATIVE_INFINITY;
+
+function valueIn(code: number): TagValue {
+  if (Number.isFinite(code)) return code;
+  return Number.isNaN(code) ? null : code > 0;
+}

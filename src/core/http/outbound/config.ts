@@ -1,0 +1,72 @@
+import { z } from "zod";
+import { Duration } from "../../values/duration.ts";
+import { hasCredentials, SecretRef } from "../../values/secret.ts";
+import { ProxyConfig } from "../proxy.ts";
+import { parseNetwork } from "./networks.ts";
+
+/** Headers that the connection itself needs, or that would change how the request is read. */
+const RESERVED =
+  /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
+
+/** The whole address of a receiver. */
+export const ReceiverUrl = z
+  .url({ protocol: /^https?$/, error: "Write a whole address, such as https://example.com/hook." })
+  .refine((text) => !hasCredentials(text), {
+    error: "Leave user name and password out of the address; use headers with a secret reference.",
+  });
+
+const HeaderName = z
+  .string()
+  .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")
+  .refine((name) => !RESERVED.test(name), "This header is set by Plenum and cannot be changed.");
+
+const HeaderText = z
+  .string()
+  .regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
+
+/** Headers by which somebody is let in, whatever a receiver calls them: `X-Api-Key`, `Ocp-Apim-Subscription-Key`. */
+const LETS_IN =
+  /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
+
+/** A secret in the configuration would be a text like any other, and shown where a receiver repeats what it was sent. */
+function isSecretInTheOpen(name: string, value: unknown): boolean {
+  return typeof value === "string" && value !== "" && (LETS_IN.test(name) || /^(basic|bearer) /i.test(value));
+}
+
+/** Further request headers; a value may be a secret. */
+export const Headers = z
+  .record(HeaderName, z.union([HeaderText, SecretRef]))
+  .superRefine((headers, context) => {
+    for (const [name, value] of Object.entries(headers)) {
+      if (!isSecretInTheOpen(name, value)) continue;
+      context.addIssue({
+        code: "custom",
+        path: [name],
+        message: "A secret never stands here: say where it is, {file: path} or {env: NAME}.",
+      });
+    }
+  })
+  .default({})
+  .meta({ description: "Further request headers; a value may be a secret reference." });
+
+const Network = z
+  .string()
+  .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
+
+/** How a receiver is reached, whatever is said to it. */
+export const OUTBOUND = {
+  timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
+    .prefault("15s")
+    .meta({ description: "Total time of one request, answer included; at most 30s." }),
+  allow_networks: z.array(Network).max(100).default([]).meta({
+    description:
+      "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
+  }),
+  proxy: ProxyConfig.optional(),
+  ca_file: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+} as const;
+export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND>>;

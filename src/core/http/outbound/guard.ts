@@ -1,0 +1,132 @@
+import type { LookupAddress, LookupOptions } from "node:dns";
+import { isIP, type LookupFunction } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { buildConnector } from "undici";
+import { ConfigError, Retryable } from "../../errors/errors.ts";
+import { isLoopback } from "../loopback.ts";
+import { type HttpProxy, targetOf } from "../proxy.ts";
+import { VERIFIED_TLS } from "../verified-tls.ts";
+import { reachOf } from "./networks.ts";
+
+/** `dns.lookup` with `all: true`, or a stand-in for it. */
+export type Lookup = (
+  host: string,
+  options: LookupOptions & { all: true },
+  done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
+interface GuardOptions {
+  readonly url: URL;
+  readonly allowNetworks: readonly string[];
+  readonly ca: string | undefined;
+  readonly timeoutMs: number;
+  readonly lookup: Lookup;
+  readonly proxy: HttpProxy | null;
+}
+
+/**
+ * Opens connections, but never to an address inside the house unless its network is allowed.
+ *
+ * The addresses that are checked are the addresses that are connected to: the check sits inside the one name
+ * lookup of the connection, so an answer that changes between check and use (DNS rebinding) gains nothing. One
+ * closed address among several refuses them all.
+ *
+ * Through a proxy it is the proxy that looks a name up and connects, so its rules say what may be reached. Here nothing
+ * is looked up then; addresses in the URL, and names of the machine itself, are refused as ever.
+ */
+export function guardedConnector(options: GuardOptions): buildConnector.connector {
+  const reach = reachOf(options.allowNetworks);
+  const encrypted = options.url.protocol === "https:";
+
+  function refusal(address: string): ConfigError | null {
+    if (!reach.isOpen(address)) {
+      return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
+        field: "url",
+        hint: "If that is meant, add its network to allow_networks.",
+      });
+    }
+    if (!encrypted && !reach.isAllowed(address)) {
+      return new ConfigError(`${options.url.origin} is not encrypted.`, {
+        field: "url",
+        hint: "Use https, or add the network of the receiver to allow_networks.",
+      });
+    }
+    return null;
+  }
+
+  const lookup: LookupFunction = (host, wanted, done) => {
+    options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
+      const first = addresses?.[0];
+      if (error !== null || first === undefined) {
+        done(unknownHost(host, error), "", 0);
+        return;
+      }
+      const refused = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
+      if (refused !== undefined) done(refused, "", 0);
+      else if (wanted.all === true) done(null, addresses);
+      else done(null, first.address, first.family);
+    });
+  };
+
+  const connect = buildConnector({
+    ...VERIFIED_TLS,
+    timeout: options.timeoutMs,
+    allowH2: false,
+    lookup,
+    ...(options.ca === undefined ? {} : { ca: options.ca }),
+  });
+
+  return (target, done) => {
+    // An address written into the URL is never looked up, so it has to be checked here.
+    const host = target.hostname.replace(/^\[|\]$/g, "");
+    const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
+    const refused = isIP(address) === 0 ? null : refusal(address);
+    if (refused !== null) done(refused, null);
+    else if (options.proxy === null) connect(target, done);
+    else {
+      options.proxy.tunnel(targetOf(target), AbortSignal.timeout(options.timeoutMs)).then(
+        // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
+        (socket) =>
+          target.protocol === "https:"
+            ? connect({ ...target, httpSocket: socket }, done)
+            : done(null, socket),
+        (error: Error) => done(error, null),
+      );
+    }
+  };
+}
+
+/** Connects, with the handshake, and hangs up without a word: shows name, network, port and certificate. */
+export function knock(
+  connect: buildConnector.connector,
+  url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
+  signal: AbortSignal,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted();
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    const target = {
+      hostname: url.hostname,
+      host: url.host,
+      protocol: url.protocol,
+      port: url.port,
+    };
+    connect(target, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
+      signal.removeEventListener("abort", abort);
+      if (error !== null) {
+        reject(error);
+        return;
+      }
+      socket.destroy();
+      resolve();
+    });
+  });
+}
+
+function unknownHost(host: string, cause: NodeJS.ErrnoException | null): Error {
+  return new Retryable(`The name ${host} could not be resolved (${cause?.code ?? "no address"}).`, {
+    hint: "Check the address and the name server.",
+    cause,
+  });
+}

@@ -1,0 +1,27 @@
+import { ConfigError } from "../../errors/errors.ts";
+import type { Clock } from "../../runtime/clock.ts";
+import { keptSecret, type SecretRef } from "../../values/secret.ts";
+
+/**
+ * Request headers of a configuration, with lower-case names, read anew at each call: an exchanged secret needs no
+ * restart. Throws `ConfigError` where a secret does not fit into a header.
+ */
+export function givenHeaders(
+  headers: Readonly<Record<string, string | SecretRef>>,
+  clock: Clock,
+): () => Record<string, string> {
+  const texts = Object.entries(headers).map(([name, value]) => {
+    if (typeof value === "string") return [name.toLowerCase(), () => value] as const;
+    const secret = keptSecret(value, clock);
+    return [name.toLowerCase(), () => inHeader(secret().reveal(), name)] as const;
+  });
+  return () => Object.fromEntries(texts.map(([name, text]) => [name, text()]));
+}
+
+/** A secret that shall stand in a header. */
+export function inHeader(text: string, name: string): string {
+  if (/^[\x20-\x7e]*$/.test(text)) return text;
+  throw new ConfigError(`The secret for the header ${name} has to be one line of plain ASCII characters.`, {
+    field: "headers",
+  });
+}

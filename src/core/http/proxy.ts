@@ -1,0 +1,197 @@
+import { request as plainRequest } from "node:http";
+import { request as secureRequest } from "node:https";
+import { isIP, type Socket } from "node:net";
+import { z } from "zod";
+import type { Clock } from "../runtime/clock.ts";
+import { USER_AGENT } from "../runtime/version.ts";
+import { keptSecret, readCertificates, SecretRef } from "../values/secret.ts";
+import { isLoopback } from "./loopback.ts";
+import { type FarEnd, failureOfConnection, failureOfTunnel, knockAt } from "./tls-trouble.ts";
+import { VERIFIED_TLS } from "./verified-tls.ts";
+
+const Url = z.string().superRefine((text, context) => {
+  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    complain("Write the address of the proxy as http://host:port or https://host:port.");
+  } else if (url.username !== "" || url.password !== "") {
+    complain("Take the user name and password out of the address; they go under `username` and `password`.");
+  } else if (url.pathname !== "/" || url.search !== "" || url.hash !== "") {
+    complain("The address must end with the port: no path, no `?` and no `#`.");
+  }
+});
+
+/** An HTTP proxy on the way out. There is none unless it stands here: the environment names none for us. */
+export const ProxyConfig = z
+  .strictObject({
+    url: Url.meta({
+      description:
+        "Address of an HTTP proxy; with https:// what is said to the proxy itself is encrypted as well.",
+      examples: ["http://proxy.example.com:3128"],
+    }),
+    username: z
+      .string()
+      .regex(/^[^:\p{Cc}]{1,255}$/u, "A user name has neither `:` nor control characters.")
+      .optional()
+      .meta({ description: "User name at the proxy (Basic), with password." }),
+    password: SecretRef.optional().meta({ description: "Password at the proxy (Basic), with username." }),
+    allow_plain_http: z.boolean().default(false).meta({
+      description:
+        "Allow the password over http:// to a proxy on another machine, readable for everybody on the way.",
+    }),
+    ca_file: z.string().min(1).optional().meta({
+      description:
+        "PEM file of the private authority of an https:// proxy, in place of the public ones. The far end's stands beside `proxy`.",
+    }),
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    if ((config.username === undefined) !== (config.password === undefined)) {
+      complain("username", "Give username and password together.");
+    }
+    const url = URL.parse(config.url);
+    const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
+    if (isPlain && config.password !== undefined && !config.allow_plain_http) {
+      complain("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
+    }
+  })
+  .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
+export type ProxyConfig = z.infer<typeof ProxyConfig>;
+
+/** Whom the proxy shall connect us to; an IPv6 address may stand in brackets. */
+export interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** What a URL names, with the port that its scheme stands for where it names none. */
+export function targetOf(url: {
+  readonly hostname: string;
+  readonly port: string;
+  readonly protocol: string;
+}): Target {
+  return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
+}
+
+export interface HttpProxy {
+  /**
+   * A connection through which the target itself is talked to, TLS included, so that the proxy sees what a router
+   * would. Rejects with a failure that names the proxy.
+   */
+  tunnel(target: Target, signal: AbortSignal): Promise<Socket>;
+}
+
+/**
+ * Opens tunnels by CONNECT, for http:// targets as well: what is meant for the proxy and what is meant for the target
+ * never stand in one request. undici's ProxyAgent is not used: it keeps the password that it was made with, hides what
+ * the proxy answered, and the InfluxDB client knows no dispatcher.
+ */
+function createProxy(
+  config: ProxyConfig,
+  clock: Pick<Clock, "monotonic">,
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): HttpProxy {
+  const url = new URL(config.url);
+  const isSecure = url.protocol === "https:";
+  const host = withoutBrackets(url.hostname);
+  const proxy: FarEnd = {
+    name: `The proxy ${url.origin}`,
+    failed: "could not be reached",
+    addressOption: "proxy.url",
+    authorityOption: "proxy.ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  };
+  const { username, password, ca_file } = config;
+  const secret = password === undefined ? null : keptSecret(password, clock, environment);
+
+  /** The password is read again for every connection, so an exchange needs no restart. */
+  function credentials(): Record<string, string> {
+    if (secret === null) return {};
+    const text = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
+    return { "proxy-authorization": `Basic ${text}` };
+  }
+
+  function asking(authority: string) {
+    const options = {
+      method: "CONNECT",
+      host,
+      port: url.port || (isSecure ? 443 : 80),
+      path: authority,
+      headers: { host: authority, "user-agent": USER_AGENT, ...credentials() },
+      // The global agent goes by the environment's proxies where Node.js was told to.
+      agent: false,
+    };
+    if (!isSecure) return plainRequest(options);
+    return secureRequest({
+      ...options,
+      ...VERIFIED_TLS,
+      // Otherwise the name of the header Host would be looked for in the certificate.
+      servername: isIP(host) === 0 ? host : "",
+      ...(ca_file === undefined ? {} : { ca: readCertificates(ca_file, "proxy.ca_file") }),
+    });
+  }
+
+  return {
+    async tunnel(target, signal) {
+      signal.throwIfAborted();
+      const authority = authorityOf(target);
+      const request = asking(authority);
+      const abort = () => request.destroy(signal.reason);
+      signal.addEventListener("abort", abort, { once: true });
+      try {
+        return await new Promise<Socket>((resolve, reject) => {
+          request.on("error", (error) => reject(failureOfConnection(error, proxy)));
+          request.once("connect", ({ statusCode = 0, headers }, socket, head) => {
+            // Whoever uses the connection listens for its errors too; until then nobody would.
+            socket.on("error", () => undefined);
+            const answer = {
+              status: statusCode,
+              // Header lines of one name are joined by commas, and so are schemes in one line.
+              schemes: String(headers["proxy-authenticate"] ?? ""),
+              saysMore: head.length > 0,
+            };
+            const failure = failureOfTunnel(answer, proxy, authority, secret !== null);
+            if (failure === null) {
+              resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
+              return;
+            }
+            socket.destroy();
+            reject(failure);
+          });
+          request.end();
+        });
+      } finally {
+        signal.removeEventListener("abort", abort);
+      }
+    },
+  };
+}
+
+/** The proxy that the settings name; null without. */
+export function proxyOf(
+  config: ProxyConfig | undefined,
+  clock: Pick<Clock, "monotonic">,
+  environment?: Readonly<Record<string, string | undefined>>,
+): HttpProxy | null {
+  return config === undefined ? null : createProxy(config, clock, environment);
+}
+
+/** `knockAt` on the same way that the request went, with a proxy or without. */
+export async function knockThrough(
+  proxy: HttpProxy | null,
+  address: Target,
+  signal: AbortSignal,
+): Promise<void> {
+  return knockAt(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
+}
+
+function authorityOf({ host, port }: Target): string {
+  const name = withoutBrackets(host);
+  return `${isIP(name) === 6 ? `[${name}]` : name}:${port}`;
+}
+
+function withoutBrackets(host: string): string {
+  return host.replace(/^\[|\]$/g, "");
+}

@@ -1,0 +1,236 @@
+/**
+ * The nouns of the monitored buildings, as Plenum speaks of them.
+ *
+ * The source room turns the service's JSON into these; everything above it knows only these.
+ * Times are ISO 8601 strings. A time that the service gave with an offset is held in UTC with a trailing `Z`;
+ * one that came without an offset is held exactly as given, so a missing `Z` says "offset unknown" and nobody guesses.
+ */
+
+/** A building, or a group of buildings, as the service scopes tokens. */
+export interface Site {
+  /** The service's number of the site. */
+  readonly id: number;
+  /** Its name, as the service shows it. */
+  readonly displayName: string;
+}
+
+/** Alarm priority as the service states it: A (highest), B or C; an unknown letter is kept as it came. */
+export type Priority = string;
+
+/** The rule at the service that raises an alarm. */
+export interface AlarmTrigger {
+  /** The service's number of the trigger. */
+  readonly id: number;
+  /** Its name; mostly what people call the alarm. */
+  readonly displayName: string;
+  /** What it watches; null where the record does not say. */
+  readonly description: string | null;
+  /** A (highest), B or C; any other letter is kept as it came. */
+  readonly priority: Priority;
+  /** Whether the trigger is switched on at the service. */
+  readonly enabled: boolean;
+}
+
+/** The latest event that kept an alarm active. */
+export interface AlarmActivity {
+  /** The service's number of that event. */
+  readonly id: number;
+  /** What raised it, in the service's words; mostly a tag's name. */
+  readonly source: string;
+  /** Its kind, in the service's words. */
+  readonly type: string;
+  /** The field or tag that triggered it, in the service's words. */
+  readonly triggeredOn: string;
+  /** The number that triggered it; null where it was none. */
+  readonly value: number | null;
+  /** The text that triggered it; null where it was none. */
+  readonly textlistValue: string | null;
+  /** When, UTC where the service stated an offset. */
+  readonly triggeredAt: string;
+}
+
+/** An alarm, as the service shows it. */
+export interface Alarm {
+  /** The service's number of the alarm, as text. It stays over several episodes. */
+  readonly id: string;
+  /** Where it is. */
+  readonly site: Site;
+  /** The rule that raised it. */
+  readonly trigger: AlarmTrigger;
+  /** `active` and `resolved` are the words the interface names; any other is kept and never read as resolved. */
+  readonly status: string;
+  /** What raised it, in the service's words; mostly a tag's name. */
+  readonly source: string;
+  /** What is wrong, in the service's words. */
+  readonly description: string;
+  /** When this episode began, UTC where the service stated an offset. */
+  readonly triggeredAt: string;
+  /** `triggeredAt` as the service wrote it, offset and all. */
+  readonly triggeredAtRaw: string;
+  /** When it ended, by the service's word; null while it has not said so. */
+  readonly resolvedAt: string | null;
+  /** `resolvedAt` as the service wrote it. */
+  readonly resolvedAtRaw: string | null;
+  /** The time up to which the service waits whether the trouble is over; null while it does not. */
+  readonly recoveringUntil: string | null;
+  /** Whether somebody acknowledged it at the service. */
+  readonly acknowledged: boolean;
+  /** Who, by name; null where it is not acknowledged or the service does not say. */
+  readonly acknowledgedBy: string | null;
+  /** What they wrote; null where they wrote nothing. */
+  readonly acknowledgedMessage: string | null;
+  /** When, UTC where the service stated an offset; null as for `acknowledgedBy`. */
+  readonly acknowledgedAt: string | null;
+  /** The latest event that kept it active; null where the record has none. */
+  readonly lastActiveEvent: AlarmActivity | null;
+}
+
+/** A data point. `unit` and `description` are null where the building's engineers left them out. */
+export interface Tag {
+  /** The service's number of the tag, as text: the key in every system. */
+  readonly id: string;
+  /** Its name, as the engineers wrote it; not always unique in a site. */
+  readonly displayName: string;
+  /** What it is; null where nobody wrote it. */
+  readonly description: string | null;
+  /** The unit as the service writes it, such as `°C`; null where there is none. */
+  readonly unit: string | null;
+}
+
+export type TagScalar = number | boolean;
+
+/** `null` means that the gateway could not read the device (interface, GET tags/read); it is never 0. */
+export type TagValue = TagScalar | null;
+
+/** A tag with the value that one read or write answered. */
+export interface TagReading extends Tag {
+  readonly value: TagValue;
+}
+
+/** Interval for grouping or sampling of history (interface, GET tags/history). */
+export const RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
+export type Resolution = (typeof RESOLUTIONS)[number];
+
+const HOUR_MS = 3_600_000;
+
+/** Usual length of a bucket, milliseconds; for expected numbers of values, never for boundaries. */
+export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
+  "5m": HOUR_MS / 12,
+  "1h": HOUR_MS,
+  "1d": 24 * HOUR_MS,
+  "1w": 7 * 24 * HOUR_MS,
+  "1mo": 30 * 24 * HOUR_MS,
+};
+
+/** One bucket of a logged series; `time` is the service's own stamp, UTC, and is the key of the bucket. */
+export interface Measurement {
+  /** Begin of the bucket, as the service stamps it, UTC. */
+  readonly time: string;
+  /** Number or boolean; null: the bucket has no value. */
+  readonly value: TagValue;
+}
+
+/** A list, or columns that hold the same (src/core/codec/points.ts), because a reply may have a quarter of a million. */
+export interface TagLog extends Tag {
+  readonly measurements: Iterable<Measurement>;
+  /** Absent where every measurement could be read. */
+  readonly unreadable?: UnreadableLog;
+}
+
+/** Measurements that were answered and could not be read: they are neither null nor absent. */
+export interface UnreadableLog {
+  /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
+  readonly timesMs: readonly number[] | null;
+  /** One sentence with the service's own words. */
+  readonly said: string;
+}
+
+/** Last minus first over a period (interface, `scalar=1`); negative after a meter was reset, null when unknown. */
+export interface TagTotal extends Tag {
+  readonly total: number | null;
+  /** One sentence with the service's own words where the total was answered and could not be read; it is null then. */
+  readonly unreadable?: string;
+}
+
+/** A device in the building through which the service reaches the others. */
+export interface Gateway {
+  /** The service's number of the gateway, as text. */
+  readonly id: string;
+  /** Its name. */
+  readonly displayName: string;
+  /** Null where the record does not say: then it is neither online nor offline. */
+  readonly online: boolean | null;
+  /** Version of its software. */
+  readonly version: string | null;
+  /** Its model. */
+  readonly hardware: string | null;
+  /** Its address in the building's network. */
+  readonly ipAddress: string | null;
+  /** Where it stands, in the engineers' words. */
+  readonly location: string | null;
+}
+
+/** A device behind a gateway: a controller, a meter … */
+export interface Host {
+  /** The service's number of the host, as text. */
+  readonly id: string;
+  /** Its name. */
+  readonly displayName: string;
+  /** What it is; null where nobody wrote it. */
+  readonly description: string | null;
+  /** How it is spoken to, such as `modbus`. */
+  readonly type: string | null;
+  /** Its model. */
+  readonly modelName: string | null;
+  /** Its address in the building's network. */
+  readonly ip: string | null;
+  /** Its hardware address. */
+  readonly macAddress: string | null;
+  /** The gateway that it hangs on; null where that is not known. */
+  readonly gateway: {
+    /** The service's number of it. */
+    readonly id: number;
+    /** Its name. */
+    readonly displayName: string;
+  } | null;
+}
+
+/** A technical system of the building (FDV documentation): heating, main distribution, room automation … */
+export interface System {
+  /** The service's number of the system, as text. */
+  readonly id: string;
+  /** Its code in the building's scheme, such as `360.001`. */
+  readonly code: string;
+  /** Its name. */
+  readonly displayName: string;
+  /** The trade, such as ventilation. */
+  readonly discipline: string | null;
+  /** What it is; null where nobody wrote it. */
+  readonly description: string | null;
+  /** Where it is, in the engineers' words. */
+  readonly location: string | null;
+  /** Who made it. */
+  readonly manufacturer: string | null;
+  /** Year in which it was put in. */
+  readonly installedYear: number | null;
+  /** Notes for maintenance, in the engineers' words. */
+  readonly maintenanceNotes: string | null;
+  /** How many tags it has, by the service's count. */
+  readonly datapointsCount: number | null;
+}
+
+/** What the service says about the token that asks (GET me). */
+export interface TokenInfo {
+  readonly user: { readonly id: number; readonly name: string; readonly email: string };
+  readonly name: string;
+  /** Such as `read:tags`; where the service says `*`, all that the interface names. */
+  readonly abilities: readonly string[];
+  /** UTC; null where the service states no expiry. */
+  readonly expiresAt: string | null;
+  readonly sites: readonly Site[];
+}
+
+export interface Health {
+  readonly status: string;
+  readonly time: string | null;
+}

@@ -1,0 +1,184 @@
+import { ConfigError, type Failure, meaningOf, Retryable } from "../errors/errors.ts";
+import { type FarEnd, failureOfConnection, noTls } from "../http/tls-trouble.ts";
+import { type Address, serverAt } from "./address.ts";
+import { Unanswered } from "./transact.ts";
+
+/** What the server says of an error; its `detail` may quote a whole row, and is not looked at. */
+export interface ServerError {
+  readonly code: string;
+  readonly message: string;
+  readonly detail?: string;
+  readonly constraint?: string;
+}
+
+/** Longest part of the server's words that is passed on, in characters. */
+const MOST_WORDS = 300;
+
+/** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
+export function isServerError(error: unknown): error is ServerError {
+  return (
+    error instanceof Error &&
+    "severity" in error &&
+    typeof (error as { code?: unknown }).code === "string" &&
+    /^[0-9A-Z]{5}$/.test((error as unknown as ServerError).code)
+  );
+}
+
+/**
+ * True for an error over what was to be stored, not over where: 22 a value that the server does not take, 23 a rule of
+ * the table that it breaks, 54 a text that is too long for an index. One event of the batch is the reason.
+ */
+export function isAboutData(error: unknown): boolean {
+  return isServerError(error) && /^(22|23|54)/.test(error.code);
+}
+
+/** True where a table, a column or an index is not there, or not as the statement wants it (42…, but for a missing right). */
+export function isAboutTables(error: unknown): boolean {
+  return isServerError(error) && error.code.startsWith("42") && error.code !== "42501";
+}
+
+/** The reason of a dead letter. */
+export function reasonOf(error: unknown): string {
+  if (!isServerError(error)) return wordsOf(error);
+  const rule = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
+  return `The database server does not take it: ${wordsOf(error)} (${error.code}${rule}).`;
+}
+
+function wordsOf(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, MOST_WORDS);
+}
+
+/**
+ * What an error means that is not about single events.
+ *
+ * | SQLSTATE           | Meaning     | Because                                                         |
+ * | ------------------ | ----------- | --------------------------------------------------------------- |
+ * | 28…, 42501         | ConfigError | password, role or its rights have to be set right               |
+ * | 3D000, 57P04       | ConfigError | there is no such database                                       |
+ * | 25006              | ConfigError | a read-only replica, or a database that is set so               |
+ * | 42…, 3F000, 0A000, | ConfigError | the tables are not as they were made, or a trigger of somebody  |
+ * | P0001, 22…, 23…, 54… |           | refuses everything                                              |
+ * | 53…                | Retryable   | disk, memory or connections of the server are used up           |
+ * | 57P0…              | Retryable   | it stops, starts or recovers                                    |
+ * | 57014, 55P03, 40…  | Retryable   | it took too long, or somebody else was in the way               |
+ * | all others         | Retryable   | may pass                                                        |
+ * | none               | as listed in src/core/http/tls-trouble.ts                                               |
+ */
+export function failureOf(error: unknown, address: Address, wording: Wording = FOR_TABLES): Failure {
+  if (error instanceof Unanswered && error.cause !== undefined) {
+    const { message, hint } = failureOf(error.cause, address, wording);
+    return new Unanswered(message, hint === undefined ? {} : { hint });
+  }
+  const known = meaningOf(error);
+  if (known === error) return known;
+  const end = { ...serverAt(address), addressOption: wording.addressOption };
+  if (!isServerError(error)) return failureWithoutAnswer(error, end, address);
+  const { code } = error;
+  const said = `${wordsOf(error)} (${code})`;
+  const settings = settingsOf(code, address, wording);
+  if (settings !== null) {
+    const [fault, field, hint] = settings;
+    return new ConfigError(`${end.name} ${fault}: ${said}.`, {
+      ...(code.startsWith("28") ? { reason: "unauthenticated" } : {}),
+      ...(code === "42501" ? { reason: "forbidden" } : {}),
+      field,
+      hint,
+    });
+  }
+  const words = { ...PASSES, "57014": ["took too long and was stopped", wording.tooLong] as const };
+  const [fault, hint] = words[code as keyof typeof words] ?? PASSES[code.slice(0, 2)] ?? ["could not do it"];
+  return new Retryable(`${end.name} ${fault}: ${said}.`, hint === undefined ? {} : { hint });
+}
+
+/** What is said differently by those who talk to a database for different ends. */
+export interface Wording {
+  readonly addressOption: "host" | "url";
+  /** What a role lacks, behind "Grant the role …". */
+  readonly rights: string;
+  /** Behind the server's name: that it takes nothing. */
+  readonly refused: string;
+  /** What to do when tables are not as they were made. */
+  readonly changed: string;
+  /** What to do when a statement takes too long. */
+  readonly tooLong: string;
+}
+
+/** Of the connector, which puts rows into tables for others. */
+const FOR_TABLES: Wording = {
+  addressOption: "host",
+  rights: "usage and create on the schema, and select, insert and update on its tables",
+  refused: "refuses every row",
+  changed: "Somebody has changed the tables: put them back as they were made, or let schema name another.",
+  tooLong: "If that stays so, raise timeout, and the sink's deadline.",
+};
+
+type Settings = readonly [fault: string, field: string, hint: string];
+
+/** What a person has to change; null for what may pass. */
+function settingsOf(code: string, { user, sslmode }: Address, wording: Wording): Settings | null {
+  if (code === "28P01") {
+    return ["does not accept the password", "password", `Check the password of the role ${user}.`];
+  }
+  if (code.startsWith("28")) {
+    const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
+    return [
+      "does not let us in",
+      "user",
+      `Check user and database, and allow both in its pg_hba.conf${tls}.`,
+    ];
+  }
+  if (code === "3D000" || code === "57P04") {
+    return ["has no such database", "database", "Create it, or write the name of one that is there."];
+  }
+  if (code === "42501") {
+    return ["does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`];
+  }
+  if (code === "25006") {
+    return [
+      "only lets us read",
+      wording.addressOption,
+      "Write the address of the primary; this may be a replica.",
+    ];
+  }
+  if (/^(42|3F|0A|P0001|22|23|54)/.test(code)) {
+    return [wording.refused, "schema", wording.changed];
+  }
+  return null;
+}
+
+/** By SQLSTATE, or its class. */
+const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
+  "53100": ["has no room on its disk", "Make room on it; the events wait."],
+  "53300": [
+    "has no connection left for us",
+    "One is enough; raise max_connections there, or end what holds them.",
+  ],
+  "53": ["has used up its resources", "Look into its log; the events wait."],
+  "57P03": ["is starting, stopping or recovering"],
+  "57": ["ends the connection"],
+  "55P03": ["waited too long for a lock", "Somebody holds the tables; look into pg_locks there."],
+  "40": ["had somebody else in the way"],
+};
+
+/** The client library has no codes, only sentences. */
+function failureWithoutAnswer(error: unknown, end: FarEnd, { user }: Address): Failure {
+  const text = error instanceof Error ? error.message : "";
+  if (text === "The server does not support SSL connections") return noTls(end, "it says so");
+  if (text === "There was an error establishing an SSL connection") {
+    return new ConfigError(`${end.name} does not answer as PostgreSQL does.`, {
+      field: "host",
+      hint: "Check host and port.",
+    });
+  }
+  if (text.startsWith("SASL: ")) {
+    return new ConfigError(`${end.name} does not prove that it knows the password (SCRAM).`, {
+      reason: "unauthenticated",
+      field: "password",
+      hint: `Check the password of the role ${user}, and that this is the right server.`,
+    });
+  }
+  if (/^Connection terminated|not queryable$/.test(text)) {
+    return failureOfConnection(Object.assign(new Error(text), { code: "ECONNRESET" }), end);
+  }
+  return failureOfConnection(error, end);
+}

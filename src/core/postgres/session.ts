@@ -1,0 +1,177 @@
+import { Socket } from "node:net";
+import { Client } from "pg";
+import { ConfigError } from "../errors/errors.ts";
+import { VERIFIED_TLS } from "../http/verified-tls.ts";
+import type { Secret } from "../runtime/log.ts";
+import { type Address, serverAt } from "./address.ts";
+
+/** One connection to the database. What goes wrong is thrown as the server or the library says it. */
+export interface Session {
+  readonly address: Address;
+  /** Rows as lists of cells; without values several statements may stand in one text, and the answer is the last one's. */
+  query(text: string, values?: Values): Promise<Answer>;
+  /** All of them are sent before the first is answered; the first error is thrown, when all are answered. */
+  queries(asked: readonly Asked[]): Promise<readonly Answer[]>;
+  /** The same, with what became of each. */
+  outcomes(asked: readonly Asked[]): Promise<readonly PromiseSettledResult<Answer>[]>;
+  /** Why it is of no use any more; null while it is. */
+  lost(): unknown;
+  /**
+   * Ends it at once, whatever is under way. The server takes back a transaction of which it has not got the commit; one
+   * that it has got whole may still be committed.
+   */
+  cut(reason: unknown): void;
+  end(): Promise<void>;
+}
+
+export type Values = readonly (Buffer | string | readonly string[] | null)[];
+
+export interface Asked {
+  readonly text: string;
+  readonly values?: Values;
+  /** What the server is to know the statement by, so that it reads and plans the text once for each connection. */
+  readonly name?: string;
+}
+
+/** What stands in one place of an answer. */
+export type Cell = string | number | boolean | null;
+
+export interface Answer {
+  /** Such as `COMMIT`. */
+  readonly command: string;
+  readonly rows: readonly (readonly Cell[])[];
+}
+
+/** That somebody has called `notify` on a channel that this connection listens to. */
+export interface Notification {
+  readonly channel: string;
+  readonly payload: string;
+}
+
+export interface SessionOptions {
+  readonly address: Address;
+  /** Null where there is none. */
+  readonly password: Secret | null;
+  /** PEM; undefined for the public authorities. */
+  readonly ca: string | undefined;
+  readonly connectTimeoutMs: number;
+  readonly onNotification?: (notification: Notification) => void;
+  /** The connection has ended, by itself or by us. */
+  readonly onLost?: () => void;
+}
+
+/** Silence after which the system asks whether the server is still there, in milliseconds. */
+const KEEP_ALIVE_MS = 10_000;
+
+/** How long the server has to close the connection when we leave, in milliseconds. */
+const GOODBYE_MS = 1_000;
+
+export async function openSession(options: SessionOptions, signal: AbortSignal): Promise<Session> {
+  const { address, password, ca } = options;
+  const socket = new Socket();
+  let lost: unknown = null;
+  const client = new Client({
+    host: address.host,
+    port: address.port,
+    database: address.database,
+    user: address.user,
+    // Never undefined, or the library looks for one in the environment and in ~/.pgpass.
+    password: () => {
+      if (password !== null) return password.reveal();
+      throw new ConfigError(`${serverAt(address).name} asks for a password.`, {
+        reason: "unauthenticated",
+        field: "password",
+        hint: `Give the password of the role ${address.user}.`,
+      });
+    },
+    ssl: address.sslmode === "disable" ? false : { ...VERIFIED_TLS, ...(ca === undefined ? {} : { ca }) },
+    sslnegotiation: "postgres",
+    application_name: "plenum",
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    stream: () => socket,
+    pipeline: true,
+  });
+  ignoreSurroundings(client);
+  client.on("error", (error) => {
+    lost ??= error;
+  });
+  client.on("end", () => {
+    lost ??= new Error("Connection terminated unexpectedly");
+    options.onLost?.();
+  });
+  client.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
+
+  /** The library says only that the connection was terminated. */
+  let cutBecause: unknown = null;
+  const cut = (reason: unknown) => {
+    cutBecause ??= reason;
+    lost ??= reason;
+    socket.destroy();
+  };
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(options.connectTimeoutMs)]);
+  const abort = () => cut(limit.reason);
+  limit.addEventListener("abort", abort, { once: true });
+  try {
+    limit.throwIfAborted();
+    await client.connect();
+  } catch (error) {
+    socket.destroy();
+    throw limit.aborted ? limit.reason : error;
+  } finally {
+    limit.removeEventListener("abort", abort);
+  }
+
+  async function ask({ text, values, name }: Asked): Promise<Answer> {
+    if (lost !== null) throw lost;
+    try {
+      const answer = await client.query({
+        text,
+        rowMode: "array",
+        ...(name && { name }),
+        ...(values && { values: [...values] }),
+      });
+      const last = Array.isArray(answer) ? answer.at(-1) : answer;
+      return { command: last.command, rows: last.rows as Cell[][] };
+    } catch (error) {
+      throw cutBecause ?? error;
+    }
+  }
+
+  async function outcomes(asked: readonly Asked[]): Promise<readonly PromiseSettledResult<Answer>[]> {
+    // As one packet, where they fit.
+    socket.cork();
+    const under = asked.map(ask);
+    socket.uncork();
+    return Promise.allSettled(under);
+  }
+
+  return {
+    address,
+    query: (text, values) => ask(values === undefined ? { text } : { text, values }),
+    outcomes,
+    async queries(asked) {
+      // An error is told when nothing of this is under way any more.
+      const became = await outcomes(asked);
+      return became.map((each) => {
+        if (each.status === "rejected") throw each.reason;
+        return each.value;
+      });
+    },
+    lost: () => lost,
+    cut,
+    async end() {
+      if (lost !== null) return cut(lost);
+      // A server that does not hang up in its turn is not waited for.
+      socket.setTimeout(GOODBYE_MS, () => socket.destroy());
+      await client.end();
+    },
+  };
+}
+
+/** PGOPTIONS could lower what a commit means, and PGREPLICATION asks for another protocol. */
+function ignoreSurroundings(client: Client): void {
+  const { connectionParameters } = client as unknown as { connectionParameters: Record<string, unknown> };
+  connectionParameters.options = undefined;
+  connectionParameters.replication = undefined;
+}

@@ -1,0 +1,175 @@
+import { inspect } from "node:util";
+import { type DestinationStream, type Logger, pino } from "pino";
+import { masked, neverShow } from "../values/masking.ts";
+import { printableJson } from "../values/printable.ts";
+import type { RecentLines } from "./recent-lines.ts";
+
+export type Log = Logger;
+
+/**
+ * A token, password or signing key. It prints as `[redacted]` wherever it may end up; only `reveal()` gives the
+ * text, so that a search for `reveal` shows every place that handles a secret. From then on `masked` knows it.
+ */
+export class Secret {
+  readonly #text: string;
+  constructor(text: string) {
+    this.#text = text;
+    neverShow(text);
+  }
+  reveal(): string {
+    return this.#text;
+  }
+  toString(): string {
+    return "[redacted]";
+  }
+  toJSON(): string {
+    return "[redacted]";
+  }
+  [inspect.custom](): string {
+    return "[redacted]";
+  }
+}
+
+/**
+ * What every text from outside passes before it is kept or shown. Takes out the secrets of this process in any spelling,
+ * user names and passwords in addresses, which libraries put into messages, and what looks like credentials.
+ */
+export function withoutCredentials(text: string): string {
+  // The scheme has a greatest length, so that a long text without one costs time in proportion to its length.
+  return masked(text)
+    .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
+    .replace(
+      /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
+      (whole, header: string | undefined, scheme: string, space: string, rest: string) =>
+        header === undefined && isOrdinary(scheme, rest)
+          ? whole
+          : `${header ?? ""}${scheme}${space}[redacted]`,
+    );
+}
+
+/** What may follow the words "basic" and "bearer" in a sentence; both are otherwise followed by a credential. */
+const AFTER_A_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
+/** Small letters alone, as of a word or of several with hyphens; what a machine made has digits or capitals in it. */
+const WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
+/** The longest that is believed to be words, in characters ("misconfiguration" has 16). */
+const LONGEST_WORD = 20;
+
+/** Whether what follows is part of a sentence and no secret: "the token information tells which". */
+function isOrdinary(scheme: string, rest: string): boolean {
+  if (scheme.toLowerCase() !== "token") return AFTER_A_SCHEME.test(rest);
+  return rest.length <= LONGEST_WORD && WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
+}
+
+export interface LogOptions {
+  readonly level: string;
+  /** Where the JSON lines go; standard error unless told otherwise, so that data can have standard output. */
+  readonly destination?: DestinationStream;
+  /** Gets every line as well, without secrets. */
+  readonly recent?: Pick<RecentLines, "add">;
+}
+
+/** Fields that hold a secret wherever they stand. */
+const SECRET_KEYS = ["token", "password", "secret", "authorization"];
+
+/**
+ * JSON lines by pino. Warnings and errors have a static message and fields, so that they can be counted.
+ *
+ * No key stands twice in a line: JSON does not say which one counts, and readers differ. pino itself only puts texts
+ * one after the other, so a field that is in every line already (`child({ source })` and then `{ source }`) would be
+ * repeated. Here it is left out when it says the same, and written as `line_source` when it does not.
+ */
+export function createLog(options: LogOptions): Log {
+  const threshold = { least: numberOf(options.level) };
+  const log: Log = pino(
+    {
+      // All that comes of this logger goes by one threshold, so that it can be moved for all of them.
+      level: "trace",
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      redact: {
+        paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]),
+        censor: "[redacted]",
+      },
+      serializers: { err: describe, error: describe },
+      hooks: {
+        // No secret, wherever a line got it from; and whoever looks on in a terminal is not steered by a name.
+        streamWrite(line) {
+          const shown = printableJson(masked(line));
+          options.recent?.add(shown);
+          return shown;
+        },
+        logMethod(args, method, level) {
+          if (level < threshold.least) return;
+          method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
+        },
+      },
+    },
+    options.destination ?? pino.destination({ dest: 2, sync: true }),
+  );
+  const child = log.child;
+  // Every logger that comes of this one inherits it.
+  log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
+    return child.call(this, distinct(bindings, this.bindings()), ...more);
+  } as typeof log.child;
+  thresholds.set(log, threshold);
+  return log;
+}
+
+const thresholds = new WeakMap<Log, { least: number }>();
+
+/** From now on lines of this level and above are written, by a logger of `createLog` and all that came of it. */
+export function setLevel(log: Log, level: string): void {
+  const threshold = thresholds.get(log);
+  if (threshold !== undefined) threshold.least = numberOf(level);
+}
+
+function numberOf(level: string): number {
+  return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
+}
+
+/** Keys that pino gives every line by itself. */
+const OWN_KEYS = ["level", "time", "msg"];
+
+/** The arguments of a log call, so that what they add to the line is there once: fields, and a message in the end. */
+function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
+  const [first, ...rest] = args;
+  if (typeof first !== "object" || first === null) return [...args];
+  const fields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
+  const said = rest.length > 0 ? rest : [fields.msg ?? messageOf(fields.err)];
+  if (fields.msg === said[0]) delete fields.msg;
+  return [distinct(fields, bound), ...said];
+}
+
+function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const line = new Map<string, unknown>();
+  const taken = (key: string) => OWN_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
+  for (const [key, value] of Object.entries(fields)) {
+    const known = Object.hasOwn(bound, key);
+    // Under another name a secret would not be one.
+    if (known && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key])))
+      continue;
+    let free = key;
+    while (taken(free)) free = `line_${free}`;
+    // Only under its usual names pino knows what to do with an error.
+    line.set(free, value instanceof Error && free !== "err" && free !== "error" ? describe(value) : value);
+  }
+  return Object.fromEntries(line);
+}
+
+function messageOf(error: unknown): string | undefined {
+  return error instanceof Error ? withoutCredentials(error.message) : undefined;
+}
+
+/** An error as log fields: no stack at the levels that people read, no credentials anywhere. */
+function describe(error: unknown): unknown {
+  if (!(error instanceof Error)) return withoutCredentials(String(error));
+  const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
+  return {
+    type: error.name,
+    message: withoutCredentials(error.message),
+    ...(kind === undefined ? {} : { kind }),
+    ...(hint === undefined ? {} : { hint }),
+    ...(code === undefined ? {} : { code }),
+    ...(error.cause === undefined ? {} : { cause: describe(error.cause) }),
+  };
+}

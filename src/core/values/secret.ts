@@ -1,0 +1,244 @@
+import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync, statSync } from "node:fs";
+import { resolve } from "node:path";
+import { z } from "zod";
+import { ConfigError, OwnTrouble } from "../errors/errors.ts";
+import { realFolder } from "../errors/folder-trouble.ts";
+import { ownTroubleOf, systemCodeOf } from "../errors/own-trouble.ts";
+import type { Clock } from "../runtime/clock.ts";
+import { Secret } from "../runtime/log.ts";
+import { neverShow, readAt } from "./masking.ts";
+
+/** Where a secret is found. The text itself never stands in the configuration. */
+export const SecretRef = z
+  .union(
+    [
+      z.strictObject({
+        file: z
+          .string()
+          .min(1)
+          .superRefine((file, context) => {
+            const message = kernelComplaint(file);
+            if (message !== null) context.addIssue({ code: "custom", message });
+          })
+          .meta({ description: "Path of a file that holds nothing but the secret." }),
+      }),
+      z.strictObject({
+        env: z
+          .string()
+          .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "Use the name of an environment variable, not its content.")
+          .meta({ description: "Name of the environment variable that holds the secret." }),
+      }),
+    ],
+    { error: "Say where the secret is: {file: path} or {env: NAME}." },
+  )
+  .meta({
+    description:
+      "Where the secret is: {file: path}, readable by its owner only, or by its group where the file is read-only; or {env: NAME}.",
+  });
+export type SecretRef = z.infer<typeof SecretRef>;
+
+/** Folders whose files the kernel makes up: the environment and the memory of the process, devices. */
+const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
+/** A disk in memory, with ordinary files. */
+const SHARED_MEMORY = "/dev/shm";
+
+/** Why a path can be no secret file, with links followed: a sentence, or null where it can be one. */
+function kernelComplaint(path: string): string | null {
+  // A missing file is looked at again when it is read; to follow its links now would cost each check much more.
+  const real = existsSync(path) ? realFolder(path) : resolve(path);
+  const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
+  const folder = KERNEL_FOLDERS.find(isIn);
+  if (folder === undefined || isIn(SHARED_MEMORY)) return null;
+  return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
+}
+
+/** Whether an address says who comes, or with which password: `https://:word@host` has no user name. */
+export function hasCredentials(address: string): boolean {
+  if (!URL.canParse(address)) return false;
+  const { username, password } = new URL(address);
+  return username !== "" || password !== "";
+}
+
+/** Largest secret file that is read, in bytes: keys and tokens are far smaller, a wrong path need not be. */
+const MAX_BYTES = 64 * 1024;
+
+/** There is no secret where it should be: nothing at all, or nothing in it. */
+class NoSecret extends ConfigError {}
+
+/** So long a secret that was there may be gone before a person has to look, in milliseconds: it may be exchanged now. */
+const EXCHANGED_WITHIN_MS = 60_000;
+
+/**
+ * Reads a secret now, so that calling it again after a change gives the new one. One line break at the end does
+ * not count. Throws ConfigError when it is missing, empty, or a file that others may read (`isOpenToOthers`), and
+ * OwnTrouble when this machine cannot read files at the moment.
+ */
+export function readSecret(
+  ref: SecretRef,
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): Secret {
+  const text = "file" in ref ? ownFile(ref.file) : environment[ref.env];
+  const name = nameOf(ref);
+  if (text === undefined) {
+    if ("env" in ref && seemsSecret(ref.env)) throw secretInPlaceOf("the variable's name", ref.env);
+    throw new NoSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
+  }
+  const secret = text.replace(/\r?\n$/, "");
+  if (secret === "") throw new NoSecret(`${name} is empty.`, { hint: "Put the secret into it." });
+  const read = new Secret(secret);
+  readAt(name, secret);
+  return read;
+}
+
+/**
+ * A secret that is read again each time it is asked for, so that a new one in the file works without a restart. What
+ * it was is remembered: while this machine cannot read files it is what it was, and while the file is gone or empty it
+ * is looked for again, because an exchange may take the old one away first. Only after a minute that is a mistake in
+ * the settings, as it is for one that was never there.
+ */
+export function keptSecret(
+  ref: SecretRef,
+  clock: Pick<Clock, "monotonic">,
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): () => Secret {
+  let last: Secret | null = null;
+  let goneSinceMs: number | null = null;
+  return () => {
+    try {
+      last = readSecret(ref, environment);
+      goneSinceMs = null;
+      return last;
+    } catch (error) {
+      if (last === null) throw error;
+      if (error instanceof OwnTrouble) return last;
+      if (!(error instanceof NoSecret)) throw error;
+      goneSinceMs ??= clock.monotonic();
+      if (clock.monotonic() - goneSinceMs >= EXCHANGED_WITHIN_MS) throw error;
+      throw new OwnTrouble(error.message, {
+        hint: "It was there before; if it is being exchanged, nothing else has to be done.",
+        cause: error,
+      });
+    }
+  };
+}
+
+/**
+ * Changes when the file does, or who may read it: whoever was told to run chmod need not wait for the next look. A file that
+ * is away for a moment is being replaced.
+ */
+export function secretStamp(file: string): string {
+  try {
+    const { mtimeMs, ctimeMs, ino, size } = statSync(file);
+    return `${mtimeMs} ${ctimeMs} ${ino} ${size}`;
+  } catch {
+    return "absent";
+  }
+}
+
+function nameOf(ref: SecretRef): string {
+  return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
+}
+
+/** What tokens are made of, at least 20 of it; a path of folders has a slash, and what is shorter is a name. */
+const TOKEN = /^[A-Za-z0-9._~+=:|-]{20,}$/;
+/** `api-token-2.txt`; what follows the last dot of a token (`eyJhbGciOi….eyJzdWIiOi….SflKxwRJSM`) is longer. */
+const EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
+/** `PLENUM_TOKEN_OF_HOUSE_12`, `plenum-token-of-house12`. */
+const NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
+
+/** Whether somebody seems to have written a secret (`17|Zk3…`) where the path of its file, or a variable's name, belongs. */
+function seemsSecret(text: string): boolean {
+  if (!TOKEN.test(text) || EXTENSION.test(text) || NAME.test(text)) return false;
+  return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
+}
+
+/** Without the text, and without a cause that repeats it. */
+function secretInPlaceOf(what: string, text: string): ConfigError {
+  neverShow(text);
+  return new NoSecret(`A secret itself seems to stand where ${what} belongs.`, {
+    hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
+  });
+}
+
+function ownFile(path: string): string {
+  const what = `The secret file ${path} cannot be`;
+  const complaint = kernelComplaint(path);
+  if (complaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: complaint });
+  let handle: number;
+  try {
+    // To open a pipe that nobody writes to would wait, and the whole worker with it. Windows has no such flag.
+    handle = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+  } catch (error) {
+    const code = systemCodeOf(error);
+    const own = ownTroubleOf(code, `${what} opened`, error);
+    if (own !== null) throw own;
+    if (seemsSecret(path)) throw secretInPlaceOf("the path of its file", path);
+    throw new (code === "ENOENT" ? NoSecret : ConfigError)(`${what} opened (${code}).`, {
+      hint: "Check the path, and that the user that runs Plenum may read it.",
+      cause: error,
+    });
+  }
+  try {
+    const marks = fstatSync(handle);
+    if (!marks.isFile() && !marks.isDirectory()) {
+      throw new ConfigError(`The secret file ${path} is a pipe or a device, and no file.`, {
+        hint: "It is read again whenever it is used, and a pipe gives it once: write the secret into a file.",
+      });
+    }
+    const { mode, uid, size } = marks;
+    if (isOpenToOthers(mode, uid)) {
+      const bits = (mode & 0o777).toString(8).padStart(3, "0");
+      throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${bits}).`, {
+        hint: `Run: chmod 600 ${path}`,
+      });
+    }
+    if (size > MAX_BYTES) {
+      throw new ConfigError(`The secret file ${path} is larger than ${MAX_BYTES} bytes.`, {
+        hint: "It has to hold nothing but the secret; check the path.",
+      });
+    }
+    return readFileSync(handle, "utf8");
+  } catch (error) {
+    if (error instanceof ConfigError) throw error;
+    throw unreadable(error, `${what} read`);
+  } finally {
+    closeSync(handle);
+  }
+}
+
+/**
+ * Whether others may read or change a file. A group may read where a platform hands secrets out by group: the file is
+ * not ours (root:plenum 0640), or its owner may not write it either (0440: `fsGroup` of Kubernetes, credentials of
+ * systemd). A file of our own that is 0640 is an accident of the umask, and the group may be everybody.
+ */
+function isOpenToOthers(mode: number, uid: number): boolean {
+  // Windows has no such bits; what it shows there says nothing about who may read.
+  if (process.platform === "win32") return false;
+  if ((mode & 0o037) !== 0) return true;
+  const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
+  return (mode & 0o040) !== 0 && !isHandedOut;
+}
+
+/** It was opened, so it is there and we may: all but a folder is a trouble of the disk or of the machine. */
+function unreadable(error: unknown, what: string): Error {
+  const code = systemCodeOf(error);
+  if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
+  return (
+    ownTroubleOf(code, what, error) ?? new OwnTrouble(`${what} at the moment (${code}).`, { cause: error })
+  );
+}
+
+/**
+ * Certificates (PEM) from a file of ours, read now. Throws ConfigError, naming the option `field`, when it cannot be
+ * read, and OwnTrouble when this machine cannot read files at the moment.
+ */
+export function readCertificates(path: string, field: string): string {
+  const what = `The certificate file ${path} cannot be read`;
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    throw (
+      ownTroubleOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error })
+    );
+  }
+}

@@ -1,0 +1,90 @@
+import { ConfigError, Rejected } from "../../../core/errors/errors.ts";
+import { isoUtc } from "../../../core/runtime/clock.ts";
+import type { ApprovalConfig } from "../config.ts";
+import {
+  type Approvals,
+  type Approvers,
+  checkApproval,
+  linesOf,
+  type Pinned,
+  type Rules,
+  signersOf,
+  textOf,
+} from "./approval.ts";
+import { readApprovals, writeApprovals } from "./files.ts";
+import { fileOf } from "./guard.ts";
+import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
+
+/** What an approver asks. It needs no worker: the configuration and the state folder know everything. */
+export interface ApprovalQuestion {
+  readonly config: ApprovalConfig | null;
+  readonly rules: Rules;
+  readonly pinned: Pinned | null;
+  readonly nowMs: number;
+}
+
+export interface ApprovalState {
+  readonly file: string;
+  /** Why writing is closed; null when it is approved. */
+  readonly refusing: string | null;
+  readonly approvedBy: readonly string[];
+  /** What differs from what was approved last: `+` is new, `-` is gone. */
+  readonly changes: readonly string[];
+}
+
+export function approvalState(question: ApprovalQuestion): ApprovalState {
+  const { config, nowMs, pinned, rules } = question;
+  const file = placeOf(question);
+  const approvals = readApprovals(file);
+  const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
+  const groups = [config, pinned].filter((group) => group !== null);
+  const approvedBy =
+    approvals === null
+      ? []
+      : groups.flatMap((group) => signersOf(textOf(rules, approvals.at), approvals, group));
+  return {
+    file,
+    refusing: refusing?.message ?? null,
+    approvedBy: [...new Set(approvedBy)],
+    changes: changesSince(approvals, groups, rules),
+  };
+}
+
+/** Signs what may be written as it stands now, beside those who have signed the same. */
+export function approve(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
+  const { config, pinned, rules } = question;
+  const key = privateKeyOf(pem, keyFile);
+  const known = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
+  if (known.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
+  if (!known.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
+  const file = placeOf(question);
+  const before = readApprovals(file);
+  const isSame = before !== null && textOf(before.rules, before.at) === textOf(rules, before.at);
+  const isNew = before !== null && (pinned === null || Date.parse(before.at) >= Date.parse(pinned.at));
+  const base = isSame && isNew ? before : { at: isoUtc(question.nowMs), rules, signatures: {} };
+  const signature = signatureOf(textOf(rules, base.at), key);
+  writeApprovals(file, { ...base, signatures: { ...base.signatures, [name]: signature } });
+}
+
+function placeOf({ config, pinned }: ApprovalQuestion): string {
+  const file = fileOf(config, pinned);
+  if (file !== null) return file;
+  throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
+}
+
+/** Everything is new when nobody who may approve has signed what the file holds. */
+function changesSince(
+  approvals: Approvals | null,
+  groups: readonly Approvers[],
+  rules: Rules,
+): readonly string[] {
+  const text = approvals === null ? "" : textOf(approvals.rules, approvals.at);
+  const isBelieved =
+    approvals !== null && groups.some((group) => signersOf(text, approvals, group).length >= group.needed);
+  const before = isBelieved ? linesOf(approvals.rules) : [];
+  const now = linesOf(rules);
+  return [
+    ...before.filter((line) => !now.includes(line)).map((line) => `- ${line}`),
+    ...now.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
+  ];
+}

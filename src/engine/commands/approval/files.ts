@@ -1,0 +1,65 @@
+import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { ConfigError } from "../../../core/errors/errors.ts";
+import type { Approvals, Pinned } from "./approval.ts";
+
+/** Name of the file inside the state folder that remembers who approved last. */
+const PIN_FILE = "approvers.json";
+
+const Time = z.iso.datetime();
+const ApprovalsFile = z.strictObject({
+  at: Time,
+  rules: z.record(z.string(), z.unknown()),
+  signatures: z.record(z.string(), z.string()),
+});
+const PinFile = z.strictObject({
+  approvers: z.record(z.string(), z.string()),
+  needed: z.int().min(1),
+  at: Time,
+  file: z.string(),
+});
+
+/** Null where there is none. Throws a `ConfigError` where it cannot be read or is no such file. */
+export function readApprovals(file: string): Approvals | null {
+  return read(file, ApprovalsFile);
+}
+
+export function writeApprovals(file: string, approvals: Approvals): void {
+  write(file, approvals, 0o644);
+}
+
+export function readPin(stateFolder: string): Pinned | null {
+  return read(join(stateFolder, PIN_FILE), PinFile);
+}
+
+/** Null forgets it. */
+export function writePin(stateFolder: string, pinned: Pinned | null): void {
+  const file = join(stateFolder, PIN_FILE);
+  if (pinned === null) rmSync(file, { force: true });
+  else write(file, pinned, 0o600);
+}
+
+function read<T>(file: string, schema: z.ZodType<T>): T | null {
+  try {
+    return schema.parse(JSON.parse(readFileSync(file, "utf8")));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw new ConfigError(`${file} cannot be read, or is damaged.`, { cause: error });
+  }
+}
+
+/** Whole or not at all, whatever happens in the middle. */
+function write(file: string, content: unknown, mode: number): void {
+  const beside = `${file}.new`;
+  rmSync(beside, { force: true });
+  // Not through a link that somebody laid there.
+  const descriptor = openSync(beside, "wx", mode);
+  try {
+    writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+  renameSync(beside, file);
+}

@@ -1,0 +1,48 @@
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
+import { ConfigError } from "../../../core/errors/errors.ts";
+
+/** The only kind of key that approves: short, and without choices that could be made wrongly. */
+const KIND = "ed25519";
+
+/** From the base64 of its SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
+export function publicKeyOf(text: string): KeyObject | null {
+  try {
+    const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
+    // Other spellings of one key (spaces, missing padding) would let one person count as two.
+    const plain = key.export({ format: "der", type: "spki" }).toString("base64");
+    return key.asymmetricKeyType === KIND && plain === text ? key : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The spelling in which a public key stands in the configuration. */
+export function publicKeyText(privateKey: KeyObject): string {
+  return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
+}
+
+export function privateKeyOf(pem: string, place: string): KeyObject {
+  try {
+    const key = createPrivateKey(pem);
+    if (key.asymmetricKeyType === KIND) return key;
+  } catch {
+    // Told below, like a key of another kind.
+  }
+  throw new ConfigError(`${place} holds no Ed25519 private key in PEM without a passphrase.`, {
+    hint: "Make one with `openssl genpkey -algorithm ed25519`.",
+  });
+}
+
+/** Base64. */
+export function signatureOf(text: string, key: KeyObject): string {
+  return sign(null, Buffer.from(text), key).toString("base64");
+}
+
+export function isSignedBy(text: string, signature: string | undefined, publicKey: string): boolean {
+  const key = publicKeyOf(publicKey);
+  return (
+    key !== null &&
+    signature !== undefined &&
+    verify(null, Buffer.from(text), key, Buffer.from(signature, "base64"))
+  );
+}

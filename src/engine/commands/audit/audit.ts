@@ -1,0 +1,94 @@
+import { createHash } from "node:crypto";
+import type { AuditHead } from "../../../core/model/command-facts.ts";
+import { type Event, makeEvent } from "../../../core/model/event.ts";
+import type { Store } from "../../store/store.ts";
+
+/**
+ * The audit log: one record for every step of every command, append-only, each holding the hash of the one
+ * before. Whoever edits, removes or reorders a record breaks the chain at that place.
+ *
+ * A record is committed in the same transaction as the step it tells of, and before any write leaves. When it
+ * cannot be written, the step does not happen.
+ */
+export const AUDIT_LOG = "audit";
+
+export interface AuditEntry {
+  readonly at: string;
+  readonly commandId: string;
+  /** `accepted`, `seconded`, `sending`, or a terminal outcome; of no command, what happened to writing as a whole. */
+  readonly step: string;
+  readonly detail: Readonly<Record<string, unknown>>;
+}
+
+export interface AuditRecord extends AuditEntry {
+  readonly previous: string;
+  readonly hash: string;
+}
+
+/** What the first record holds in place of a previous hash. */
+export const CHAIN_START = "0".repeat(64);
+
+export function chain(previous: string, entry: AuditEntry): AuditRecord {
+  const { at, commandId, step, detail } = entry;
+  const hash = createHash("sha256")
+    .update(JSON.stringify([previous, at, commandId, step, canonical(detail)]))
+    .digest("hex");
+  return { at, commandId, step, detail, previous, hash };
+}
+
+/** Keys in a fixed order at every depth, so that a record hashes alike however it was stored. */
+export function canonical(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(canonical);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.entries(value)
+    .filter(([, inner]) => inner !== undefined)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, inner]) => [key, canonical(inner)]);
+}
+
+/** The event that says how far the log reaches at this moment. */
+export function auditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
+  return makeEvent({
+    type: "audit-head",
+    source: "/plenum",
+    subject: "audit",
+    time,
+    facts: [records, head, time],
+    data: { records, head },
+  });
+}
+
+export interface AuditVerdict {
+  readonly records: number;
+  /** Hash of the last record that fits; 64 zeros without any. */
+  readonly head: string;
+  /** Whether the expected head is in the chain; null where none was expected. */
+  readonly hasExpected: boolean | null;
+  /** Sequence number of the first record that does not fit; null when the chain is whole. */
+  readonly brokenAt: number | null;
+}
+
+/**
+ * Walks the whole log. That its end is missing, or that all of it was written anew, cannot be seen from inside: only a
+ * head that was kept elsewhere tells.
+ */
+export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
+  let hasExpected = expected === null ? null : expected.records === 0;
+  let previous = CHAIN_START;
+  let records = 0;
+  let after = 0;
+  for (;;) {
+    const page = await store.records<AuditRecord>(AUDIT_LOG, after, 1000);
+    if (page.length === 0) return { records, head: previous, hasExpected, brokenAt: null };
+    for (const { sequence, body } of page) {
+      const made = chain(previous, body);
+      if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1) {
+        return { records, head: previous, hasExpected, brokenAt: sequence };
+      }
+      previous = body.hash;
+      after = sequence;
+      records += 1;
+      if (records === expected?.records) hasExpected = body.hash === expected.head;
+    }
+  }
+}

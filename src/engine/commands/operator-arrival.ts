@@ -1,0 +1,62 @@
+import type { Arrival } from "../../core/connector.ts";
+import type { TagScalar } from "../../core/model/building.ts";
+
+/** What every arrival from a person at the command line or the status page has. */
+interface FromOperator {
+  readonly id: string;
+  readonly source: string | null;
+  readonly value: TagScalar;
+  /** The name that the person has at the machine, as the command line says. */
+  readonly user: string | null;
+  readonly receivedAtMs: number;
+  /** Where they sit. */
+  readonly at?: "command line" | "status page";
+}
+
+/** A command as the operator gives it, in the form of an arrival. */
+export function operatorArrival(
+  fields: FromOperator & {
+    readonly tagId: string;
+    /** For this many seconds only; then the old value is restored. Null for good. */
+    readonly forSeconds: number | null;
+    /** Written only if the tag still holds this; null for whatever it holds. */
+    readonly expect?: TagScalar | null;
+    /** Given up after this many seconds; null for the configured time. */
+    readonly ttlSeconds: number | null;
+  },
+): Arrival {
+  const { expect = null, forSeconds, id, tagId, ttlSeconds, value } = fields;
+  const command = {
+    id,
+    value,
+    ...(expect === null ? {} : { expect }),
+    ...(forSeconds === null ? {} : { for_s: forSeconds }),
+    ...(ttlSeconds === null ? {} : { ttl_s: ttlSeconds }),
+  };
+  return { ...arrivalOf(fields, command), tagId };
+}
+
+/** The operator as the second person who agrees to a command that came over MQTT. */
+export function operatorSecond(fields: FromOperator): Arrival {
+  return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
+}
+
+function arrivalOf(
+  { at = "command line", receivedAtMs, source, user }: FromOperator,
+  content: object,
+): Arrival {
+  return {
+    via: "operator",
+    topic: at,
+    tagId: null,
+    source,
+    payload: new TextEncoder().encode(JSON.stringify(content)),
+    retained: false,
+    duplicate: false,
+    expirySeconds: null,
+    replyTo: null,
+    correlation: null,
+    properties: user === null ? {} : { user },
+    receivedAtMs,
+  };
+}

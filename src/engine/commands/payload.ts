@@ -1,0 +1,196 @@
+import { createHash } from "node:crypto";
+import { z } from "zod";
+import type { Arrival } from "../../core/connector.ts";
+import type { TagScalar } from "../../core/model/building.ts";
+import { KINDS } from "../../core/model/event.ts";
+import type { CommandRefusal } from "./command.ts";
+
+/**
+ * What a command message says. Three forms:
+ * - a bare value on a tag's own topic: `21.5`, `true`;
+ * - JSON: `{"id": "…", "value": 21.5}`, or for up to 20 tags at once `{"id": "…", "writes": [{"tag": "10001",
+ *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s`, `for_s` and `expect`;
+ * - the kill switch: `{"stop": true}`. It can be thrown this way and not released;
+ * - on a topic of its own, a second person's word: `{"second": "<id of the command>", "value": 21.5}`.
+ */
+export interface Request {
+  /** Unique per tag: the sender's id, followed by the tag id where one message holds several. */
+  readonly id: string;
+  readonly source: string | null;
+  readonly tagId: string;
+  readonly value: TagScalar;
+  readonly issuedAtMs: number | null;
+  readonly ttlMs: number | null;
+  /** Put the old value back after this time. */
+  readonly forMs: number | null;
+  /** Write only if the tag still holds this. */
+  readonly expect: TagScalar | null;
+}
+
+export interface RefusedPayload {
+  readonly reason: CommandRefusal;
+  readonly message: string;
+  /** The id that the message claims, where it could be read. */
+  readonly id: string | null;
+}
+
+/** A second person agrees to a command, and says what it is about. */
+export interface Second {
+  readonly id: string;
+  readonly value: TagScalar;
+}
+
+export type Parsed =
+  | { readonly requests: readonly Request[] }
+  | { readonly second: Second }
+  | { readonly stop: { readonly id: string } }
+  | { readonly refused: RefusedPayload };
+
+/** Ids become keys of the store, which holds Unicode text only; control characters have no place in a log. */
+const Name = z
+  .string()
+  .regex(/^\P{Cc}{1,128}$/u, "must have 1 to 128 characters and no control characters")
+  .refine((text) => text.isWellFormed(), "is no valid text");
+const Scalar = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
+const Shared = {
+  id: Name.optional(),
+  source: Name.optional(),
+  issued_at: z.iso
+    .datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" })
+    .optional(),
+  ttl_s: z.number().positive().optional(),
+  for_s: z.number().positive().optional(),
+};
+const Write = z.strictObject({ tag: Name, value: Scalar, expect: Scalar.optional() });
+const Single = z.strictObject({ ...Shared, ...Write.shape, tag: Name.optional() });
+const Group = z.strictObject({ ...Shared, writes: z.array(Write).min(1).max(20) });
+const SecondWord = z.strictObject({ second: z.string().min(1).max(300), value: Scalar });
+const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
+
+export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
+  } catch {
+    return refuse("unreadable", "The message is not UTF-8 text.");
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return refuse("unreadable", "The message is neither a bare value nor JSON.");
+  }
+  if (typeof value !== "object" || value === null) return bare(value, arrival, bareValues);
+  return fromJson(value, arrival);
+}
+
+function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
+  if (isMarked(arrival)) return refuse("loop", LOOP);
+  const scalar = Scalar.safeParse(value);
+  if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
+  if (!allowed)
+    return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
+  if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
+  const id = givenId(arrival);
+  if (id === null && arrival.duplicate) {
+    const message = "A repeated delivery of a bare value cannot be told from a new one; send an id.";
+    return refuse("duplicate", message);
+  }
+  const { source, tagId } = arrival;
+  const plain = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
+  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
+}
+
+const LOOP = "This is a message that Plenum itself published; it is not a command.";
+
+function fromJson(value: object, arrival: Arrival): Parsed {
+  const claimed = claimedId(value) ?? givenId(arrival);
+  if (isMarked(arrival) || looksLikeOurs(value, claimed)) return refuse("loop", LOOP, claimed);
+  if ("stop" in value) {
+    const stop = Stop.safeParse(value);
+    if (!stop.success) return refuse("invalid", 'To stop all writing, send {"stop": true}.', claimed);
+    return { stop: { id: claimed ?? arrivalId(arrival) } };
+  }
+  if (arrival.purpose === "second") {
+    const word = SecondWord.safeParse(value);
+    if (word.success) return { second: { id: word.data.second, value: word.data.value } };
+    return refuse("invalid", 'Here goes {"second": "<id of a command>", "value": …} only.', claimed);
+  }
+  const parsed = "writes" in value ? Group.safeParse(value) : Single.safeParse(value);
+  if (!parsed.success) return refuse("invalid", complaint(parsed.error), claimed);
+  const body = parsed.data;
+  const id = claimed;
+  if (id === null) return refuse("invalid", "A command needs an id.");
+  const shared = {
+    source: body.source ?? arrival.source,
+    issuedAtMs: body.issued_at === undefined ? null : Date.parse(body.issued_at),
+    ttlMs: body.ttl_s === undefined ? null : body.ttl_s * 1000,
+    forMs: body.for_s === undefined ? null : body.for_s * 1000,
+  };
+  if (arrival.source !== null && shared.source !== arrival.source) {
+    return refuse("invalid", "The command names another source than its topic.", id);
+  }
+  if (!("writes" in body)) {
+    const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
+    if (tagId === null) return refuse("invalid", "The command names no tag.", id);
+    if (arrival.tagId !== null && tagId !== arrival.tagId) {
+      return refuse("invalid", "The command names another tag than its topic.", id);
+    }
+    return { requests: [{ id, tagId, value: wanted, expect, ...shared }] };
+  }
+  if (arrival.tagId !== null) {
+    return refuse("invalid", "Send a command for several tags to the topic that names no tag.", id);
+  }
+  if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length) {
+    return refuse("invalid", "A tag is named twice in one command.", id);
+  }
+  return {
+    requests: body.writes.map(({ tag, value: wanted, expect = null }) => ({
+      id: `${id}/${tag}`,
+      tagId: tag,
+      value: wanted,
+      expect,
+      ...shared,
+    })),
+  };
+}
+
+function complaint(error: z.ZodError): string {
+  const [issue] = error.issues;
+  const where = issue?.path.length ? `${issue.path.join(".")}: ` : "";
+  return `${where}${issue?.message ?? "not a command"}.`.slice(0, 300);
+}
+
+function claimedId(value: object): string | null {
+  const id = "id" in value ? Name.safeParse(value.id) : null;
+  return id?.success === true ? id.data : null;
+}
+
+/** MQTT 5 carries an id beside the payload; with 3.1.1 it can only be inside. */
+function givenId(arrival: Arrival): string | null {
+  const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
+  return id.success ? id.data : null;
+}
+
+/** Every message that we publish over MQTT 5 says so. */
+function isMarked(arrival: Arrival): boolean {
+  return "plenum-event-id" in arrival.properties;
+}
+
+/** Our own events and states have members that no command has; a bridge or a flow may feed them back to us. */
+function looksLikeOurs(value: object, id: string | null): boolean {
+  if ("specversion" in value || "ts" in value || "quality" in value) return true;
+  return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));
+}
+
+function arrivalId(arrival: Arrival): string {
+  const digest = createHash("sha256")
+    .update(`${arrival.via}\n${arrival.topic}\n${arrival.receivedAtMs}\n`)
+    .update(arrival.payload)
+    .digest("base64url");
+  return `bare-${digest.slice(0, 22)}`;
+}
+
+function refuse(reason: CommandRefusal, message: string, id: string | null = null): Parsed {
+  return { refused: { reason, message, id } };
+}

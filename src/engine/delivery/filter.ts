@@ -1,0 +1,127 @@
+import { z } from "zod";
+import { type AnyEvent, type Event, KINDS, type Kind } from "../../core/model/event.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import { closest } from "../../core/values/suggest.ts";
+import type { Wanted } from "../store/store.ts";
+
+const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => matcher(pattern)(kind)), {
+  error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
+});
+
+function kindMeant(text: string): string {
+  const plain = text.toLowerCase().replaceAll(/[_. ]/g, "-");
+  const family = plain.replace(/s?-?\*?$/, "");
+  if (KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
+  const kind = closest(plain, KINDS);
+  if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
+  return `Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`;
+}
+
+/** Which events a sink gets. What is left out or empty lets everything through. */
+export const Filter = z
+  .strictObject({
+    kinds: z
+      .array(KindPattern)
+      .default([])
+      .meta({ description: "Event kinds, or patterns: alarm-raised, alarm-*, tag-*." }),
+    sites: z
+      .array(
+        z
+          .union([
+            z.int(),
+            z.string().regex(/^\d+$/, "Write the site's id, a number; `plenum sites` lists them."),
+          ])
+          .transform(String),
+      )
+      .prefault([])
+      .meta({ description: "Site ids. Events about no single site pass only without this." }),
+    priorities: z
+      .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+      .default([])
+      .meta({
+        description: "Alarm priorities: A, B, C. Only alarm events have one; others pass only without this.",
+      }),
+    sources: z
+      .array(z.string())
+      .default([])
+      .meta({ description: "Names of sources. The worker's own events pass only without this." }),
+  })
+  .meta({ description: "Which events a sink gets." });
+
+export type Filter = z.infer<typeof Filter>;
+
+/** True when an event passes: of every list that is not empty it has to be on one entry. */
+export function matches(filter: Filter, event: Event): boolean {
+  return (
+    passes(matchersOf(filter), (isMeant) => isMeant(event.type)) &&
+    passes(filter.sites, (site) => event.siteid === site) &&
+    passes(filter.priorities, (priority) => event.priority === priority) &&
+    passes(filter.sources, (name) => event.source === `/sources/${name}`)
+  );
+}
+
+/**
+ * True for a heartbeat that is older than its interval: it says nothing about now. A sink that was away for a day gets
+ * one heartbeat and not 1,440. A sink with `sequence` gets all of them: there a number belongs to one event for good.
+ */
+export function isOutdated(event: Event, nowMs: number): boolean {
+  const { type, data, time } = event as AnyEvent;
+  return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
+}
+
+/** True when nothing is ever taken out. */
+export function passesEverything(filter: Filter): boolean {
+  return Object.values(filter).every((list) => list.length === 0);
+}
+
+/** The same for counting what a sink has still to get; only sinks whose filter leaves something out are named. */
+export function wantedBy(
+  sinks: Iterable<readonly [name: string, filter: Filter]>,
+): ReadonlyMap<string, Wanted> {
+  return new Map(
+    [...sinks]
+      .filter(([, filter]) => !passesEverything(filter))
+      .map(([name, filter]) => [
+        name,
+        {
+          kinds: KINDS.filter(
+            (kind) =>
+              passes(matchersOf(filter), (isMeant) => isMeant(kind)) &&
+              // Only events about alarms have a priority.
+              (filter.priorities.length === 0 || kind.startsWith("alarm-")),
+          ),
+          byKind: passesEverything({ ...filter, kinds: [] }),
+          matches: (event) => matches(filter, event),
+        },
+      ]),
+  );
+}
+
+function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
+  return list.length === 0 || list.some(holds);
+}
+
+type Matcher = (kind: Kind) => boolean;
+
+/** A filter is asked about every event, and what its patterns mean is worked out once. */
+const matchers = new WeakMap<Filter["kinds"], readonly Matcher[]>();
+
+function matchersOf({ kinds }: Filter): readonly Matcher[] {
+  const known = matchers.get(kinds);
+  if (known !== undefined) return known;
+  const made = kinds.map(matcher);
+  matchers.set(kinds, made);
+  return made;
+}
+
+/** Only `*` is special in a pattern of kinds. Each kind is compared once: a filter is asked about every event. */
+function matcher(pattern: string): Matcher {
+  // A kind has small letters and hyphens only.
+  const isPossible = /^[a-z*-]+$/.test(pattern);
+  const known = new Map<Kind, boolean>();
+  return (kind) => {
+    const isMeant = known.get(kind) ?? (isPossible && globMatches(pattern, kind));
+    known.set(kind, isMeant);
+    return isMeant;
+  };
+}

@@ -1,0 +1,137 @@
+import type { Receipt, Remembered } from "../../core/connector.ts";
+import { Retryable } from "../../core/errors/errors.ts";
+import { type Event, isUrgent } from "../../core/model/event.ts";
+import type { Sequence } from "../../core/model/sequence.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
+import {
+  type DocumentChange,
+  type LoggedEvent,
+  memorySet,
+  type Offer,
+  type Settlement,
+} from "../store/store.ts";
+
+/** The part of an offer that goes into one write. */
+export interface Portion {
+  readonly again: boolean;
+  /** Passes over events that are not urgent; settling it leaves the cursor where it is. */
+  readonly urgent?: boolean | undefined;
+  readonly batch: readonly LoggedEvent[];
+  /** The last position that was looked at, whether it is in the batch or was filtered out. */
+  readonly through: number;
+  /** How many were looked at. */
+  readonly seen: number;
+  /** The number of the event before the first; undefined where they are not counted. */
+  readonly counted: Sequence | undefined;
+}
+
+/** Takes what passes the filter and is not settled yet, up to a number, in order. */
+export function portionOf(offer: Offer, passes: (event: Event) => boolean, most: number): Portion {
+  const batch: LoggedEvent[] = [];
+  let through = 0;
+  let seen = 0;
+  const isOpen = ({ event, position }: LoggedEvent) =>
+    offer.again || position > (offer.urgentThrough ?? 0) || !isUrgent(event.type);
+  for (const logged of offer.events) {
+    if (isOpen(logged) && passes(logged.event)) {
+      if (batch.length === most) break;
+      batch.push(logged);
+    }
+    through = logged.position;
+    seen += 1;
+  }
+  return { again: offer.again, urgent: offer.urgent, batch, through, seen, counted: offer.counted };
+}
+
+/** The number of an event of the batch: of one that comes again the one that it had, if any. */
+export function sequenceOf({ batch, counted }: Portion, index: number): Sequence | undefined {
+  return batch[index]?.sequence ?? countedAfter(counted, index + 1);
+}
+
+/** The number after so many events. */
+export function countedAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
+  return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
+}
+
+/** What a receipt says about a portion. */
+export interface Outcome {
+  /** Null when nothing of it is settled. */
+  readonly settlement: Settlement | null;
+  readonly accepted: number;
+  /** What was rejected of a batch that was only gathered, and is settled later; null where it was not gathered. */
+  readonly gathered: Settlement["rejected"] | null;
+  readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
+}
+
+/**
+ * Reads a receipt with suspicion: one that does not fit its batch keeps everything, because an event that may
+ * arrive twice can be told by its id, and one that is lost cannot.
+ */
+export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | undefined): Outcome {
+  const { batch, again, urgent } = portion;
+  const size = batch.length;
+  if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
+    return keptFrom(
+      portion,
+      0,
+      new Retryable("The connector answered with a receipt that does not fit its batch.", {
+        hint: "This is a fault of the connector; the whole batch is kept.",
+      }),
+    );
+  }
+  const from = receipt.kept?.from ?? size;
+  const documents = memoryChange(sink, receipt.remember);
+  const reasons = new Map(
+    receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
+  );
+  const rejected = batch.flatMap(({ position }, index) => {
+    const reason = reasons.get(index);
+    if (reason === undefined) return [];
+    return [{ position, reason: withoutCredentials(reason), sequence: sequenceOf(portion, index) }];
+  });
+  if (receipt.gathered === true) return { settlement: null, accepted: 0, gathered: rejected, kept: null };
+  const counted = countedAfter(portion.counted, from);
+  if (from === size) {
+    const settlement = { again, urgent, through: portion.through, rejected, counted, documents };
+    return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
+  }
+  const outcome = keptFrom(portion, from, receipt.kept?.error);
+  const lastSettled = batch[from - 1];
+  if (lastSettled === undefined) return outcome;
+  return {
+    ...outcome,
+    settlement: { again, urgent, through: lastSettled.position, rejected, counted, documents },
+    accepted: from - rejected.length,
+  };
+}
+
+/** What a sink wants to be remembered, as a change of documents. */
+export function memoryChange(sink: string, remembered: Remembered = new Map()): readonly DocumentChange[] {
+  if (remembered.size === 0) return [];
+  const all = [...remembered];
+  const put = all.filter(([, value]) => value !== null);
+  const remove = all.filter(([, value]) => value === null).map(([key]) => key);
+  return [{ set: memorySet(sink), put, remove }];
+}
+
+/** The outcome when everything from an index on is kept and nothing else is known. */
+export function keptFrom(portion: Portion, from: number, error: unknown): Outcome {
+  const head = portion.batch[from];
+  if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
+  const kept = { head, count: portion.batch.length - from, error };
+  return { settlement: null, accepted: 0, gathered: null, kept };
+}
+
+/** Only what has a place in the log is offered again by itself when what was gathered is lost. */
+function mayBeGathered({ batch, again, urgent }: Portion): boolean {
+  return !again && urgent !== true && batch.every(({ position }) => position > 0);
+}
+
+function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {
+  if (receipt === undefined || receipt === null || !Array.isArray(receipt.rejected)) return false;
+  const isIndex = (value: unknown, end: number) =>
+    Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
+  if (receipt.kept !== undefined && !isIndex(receipt.kept.from, size + 1)) return false;
+  if (receipt.kept !== undefined && receipt.gathered === true) return false;
+  return receipt.rejected.every((each) => isIndex(each?.index, size));
+}

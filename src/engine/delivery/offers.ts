@@ -1,0 +1,78 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Offer, Outbox } from "../store/store.ts";
+import type { Portion } from "./offer.ts";
+
+/** How many events are looked through at once when a filter takes most of them out. */
+const LOOK_THROUGH = 500;
+/** Batches of urgent events in a row while other events wait; after them the others get one batch. */
+const URGENT_BATCHES = 4;
+
+export const NOTHING: Offer = { again: false, events: [], counted: undefined };
+
+/**
+ * Chooses what a sink is offered next. Urgent events (alarms, gateways, results of commands) come before values, unless
+ * the sink needs one order:
+ *
+ *   marked to be sent again and urgent → urgent → marked to be sent again → all others
+ *
+ * So an alarm overtakes a replay and any number of values that wait, but no earlier event about the same alarm.
+ */
+export function createOffers(options: {
+  readonly sink: string;
+  readonly outbox: Pick<Outbox, "next" | "nextUrgent">;
+  readonly clock: Pick<Clock, "monotonic">;
+  /** Events in one batch. */
+  readonly most: number;
+  readonly takesAll: boolean;
+  readonly urgentFirst: boolean;
+}) {
+  const { sink, outbox, clock, most, takesAll, urgentFirst } = options;
+  /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
+  let limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
+  /** Urgent events up to here were looked at and not wanted. */
+  let looked = 0;
+  let urgentBatches = 0;
+  let isTurn = false;
+  /** Until when other events wait after one of them was refused, on the monotonic clock. */
+  let othersWaitMs = Number.NEGATIVE_INFINITY;
+  // Less than a millisecond counts as over: a sum of fractions may never be reached exactly.
+  const othersWait = () => othersWaitMs - clock.monotonic() >= 1;
+
+  return {
+    /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
+    async urgent(after: number): Promise<Offer> {
+      isTurn = urgentBatches >= URGENT_BATCHES && !othersWait();
+      const offer = urgentFirst && !isTurn ? await outbox.nextUrgent(sink, most, { after, looked }) : NOTHING;
+      urgentBatches = offer.events.length > 0 ? urgentBatches + 1 : 0;
+      return offer;
+    },
+
+    /** True when others are offered although urgent events may wait. */
+    isTurn: () => isTurn,
+
+    /** Events that are not urgent, after a position; empty while they wait. */
+    others: async (after: number): Promise<Offer> =>
+      othersWait() ? NOTHING : outbox.next(sink, limit, after),
+
+    /** Takes note how many of the others it took to fill a batch. */
+    seen({ batch, seen }: Portion): void {
+      if (takesAll || seen === 0) return;
+      limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
+    },
+
+    /** Urgent events up to a position are not wanted. */
+    unwanted(through: number): void {
+      looked = through;
+    },
+
+    /** Lets only urgent events through for a time. Returns false where nothing may overtake. */
+    holdOthers(forMs: number): boolean {
+      if (urgentFirst) othersWaitMs = clock.monotonic() + forMs;
+      return urgentFirst;
+    },
+
+    othersWait,
+    /** After how many milliseconds the others go on; infinite where they do not wait. */
+    othersDueInMs: () => (othersWait() ? othersWaitMs - clock.monotonic() : Number.POSITIVE_INFINITY),
+  };
+}

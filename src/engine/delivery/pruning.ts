@@ -1,0 +1,101 @@
+import type { Event } from "../../core/model/event.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
+import { loop, within } from "../../core/runtime/waiting.ts";
+import type { Outbox, RetentionBounds } from "../store/store.ts";
+import type { DeliveryConfig } from "./config.ts";
+import { isOutdated, matches } from "./filter.ts";
+import type { LogSpace } from "./log-space.ts";
+
+const PRUNE_EVERY_MS = 60_000;
+/** A process that stood still for days was not running, whatever its clocks say: more than this is never counted. */
+const MOST_RAN_MS = 2 * PRUNE_EVERY_MS;
+
+export interface PruningOptions {
+  readonly outbox: Outbox;
+  readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
+  readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
+  readonly clock: Clock;
+  /** While the clock is in doubt, nothing becomes older. */
+  readonly clockDoubt: Pick<ClockDoubt, "anywhere">;
+  /** Looks every minute how full the log is. */
+  readonly space?: Pick<LogSpace, "look">;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+export interface Pruning extends Service {
+  /** From the next turn on. */
+  change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
+}
+
+/** Keeps the log inside its bounds, every minute; says so when a sink loses something by it. */
+export function createPruning(options: PruningOptions): Pruning {
+  const { outbox, clock, log, metrics } = options;
+  const stopping = new AbortController();
+  let { bounds } = options;
+  let deliveries = deliveriesOf(options.sinks);
+  let countedMs = clock.monotonic();
+  let running: Promise<void> | null = null;
+
+  function wanted(sink: string, event: Event): boolean {
+    const delivery = deliveries.get(sink);
+    if (delivery === undefined) return true;
+    return matches(delivery.filter, event) && (delivery.sequence || !isOutdated(event, clock.now()));
+  }
+
+  async function prune(): Promise<number> {
+    const nowMs = clock.monotonic();
+    const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;
+    const { gaps } = await outbox.prune({ ...bounds, wanted, ranMs });
+    countedMs = nowMs;
+    for (const { sink, reason, count, firstTime, lastTime } of gaps) {
+      metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
+      log.warn(
+        { sink, reason, count, firstTime, lastTime },
+        "Events were lost to a sink that did not take them.",
+      );
+    }
+    await options.space?.look(bounds.maxBytes);
+    return PRUNE_EVERY_MS;
+  }
+
+  function run(): Promise<void> {
+    return loop({
+      clock,
+      signal: stopping.signal,
+      looks: true,
+      turn: prune,
+      backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
+      fault(error) {
+        log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again.");
+      },
+    });
+  }
+
+  return {
+    name: "pruning",
+    async start(signal) {
+      if (running !== null || stopping.signal.aborted) return;
+      const onAbort = () => stopping.abort(new Stopping());
+      signal.addEventListener("abort", onAbort, { once: true, signal: stopping.signal });
+      if (signal.aborted) onAbort();
+      running = run();
+    },
+    async stop(deadlineMs) {
+      stopping.abort(new Stopping());
+      await within(clock, deadlineMs, running ?? Promise.resolve());
+    },
+    change(next) {
+      bounds = next.bounds;
+      deliveries = deliveriesOf(next.sinks);
+    },
+  };
+}
+
+function deliveriesOf(sinks: PruningOptions["sinks"]): ReadonlyMap<string, DeliveryConfig> {
+  return new Map(sinks.map(({ name, delivery }) => [name, delivery]));
+}

@@ -1,0 +1,220 @@
+import type { Sink } from "../../core/connector.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { abortable, rest, WOKEN } from "../../core/runtime/waiting.ts";
+import type { Outbox, Store } from "../store/store.ts";
+
+/**
+ * Notices that a far end was restarted, and sends again what it may have lost by that: VictoriaMetrics writes what it
+ * has acknowledged to the disk some 10 s later, and Mosquitto by default never.
+ *
+ *   delivered:  ──●────●────●────●────●──┊ restart ┊──✗ noticed
+ *   alive:      ─────────────────────seen┊
+ *   sent again:      ◄── window ────────►●●●           what was delivered since `seen - window`
+ *
+ * What counts is when an event was delivered, not when it was committed: a sink that catches up after a night takes
+ * events of hours ago now. Times are of our own runs: the time in which no worker ran does not count, since nothing was
+ * delivered in it, and the wall clock has no part in it.
+ */
+export interface RestartWatch {
+  /** Asks the far end, when it was opened just now or was not asked for a while, and marks what it may have lost. */
+  look(sink: "opened" | "open", signal: AbortSignal): Promise<void>;
+  /** After how many milliseconds an open far end is to be asked again; infinite when it is never asked. */
+  dueInMs(): number;
+  /** Events that are sent again were delivered once more; before they are settled. */
+  deliveredAgain(positions: readonly number[]): Promise<void>;
+}
+
+export interface Restarted {
+  /** How many events are sent again. */
+  readonly again: number;
+}
+
+export interface RestartWatchOptions {
+  readonly name: string;
+  readonly sink: Pick<Sink, "look">;
+  /** What was delivered within this time before is sent again, in milliseconds; 0: nothing, and nobody is asked. */
+  readonly windowMs: number;
+  readonly outbox: Pick<Outbox, "register" | "replayBetween">;
+  readonly store: Pick<Store, "document" | "commit">;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly onRestart: (restarted: Restarted) => void;
+}
+
+/** Between two questions, in milliseconds. */
+const LOOK_EVERY_MS = 30_000;
+/** After no word of one that has spoken before: it may have only just come back. Twice as long each time, in milliseconds. */
+const LOOK_SOON_MS = 5_000;
+/** A far end that does not answer this question is not waited for, in milliseconds. */
+const LOOK_WITHIN_MS = 5_000;
+/** Points of the cursor in a window. */
+const POINTS = 60;
+/** Points, and stretches, that are kept where a far end has stopped saying anything. */
+const MOST = 500;
+/** Positions sent again in one window that lie so close together count as one stretch. */
+const CLOSE = 1_000;
+const LIVES = "sink-life";
+
+/** Where the cursors of a sink were; `urgent` is absent in states of before. */
+interface Point {
+  readonly atMs: number;
+  readonly position: number;
+  readonly urgent?: number;
+}
+
+/** What is kept in the state. `atMs` is milliseconds of our runs. */
+interface HeldLife {
+  readonly nowMs: number;
+  /** What the far end said last; null before it said anything. */
+  readonly life: string | null;
+  /** When it was alive last with that life. */
+  readonly seenMs: number;
+  /** Where the cursor was, ascending. */
+  readonly points: readonly Point[];
+  /** Stretches that were delivered again. */
+  readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
+}
+
+export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
+  const { name, sink, windowMs, outbox, store, clock, log } = options;
+  const pointEveryMs = Math.max(LOOK_EVERY_MS, windowMs / POINTS);
+  const beganMs = clock.monotonic();
+  let held: HeldLife | null = null;
+  let ranBeforeMs = 0;
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  /** How often in a row it said nothing since it was opened, though it has spoken before. */
+  let silences = 0;
+
+  const lookEveryMs = () =>
+    silences === 0 ? LOOK_EVERY_MS : Math.min(LOOK_EVERY_MS, LOOK_SOON_MS * 2 ** (silences - 1));
+  const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
+
+  async function load(): Promise<HeldLife> {
+    if (held !== null) return held;
+    const kept = await store.document<HeldLife>(LIVES, name);
+    ranBeforeMs = kept?.nowMs ?? 0;
+    const first = { atMs: 0, ...(await cursor()) };
+    held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
+    return held;
+  }
+
+  async function save(life: HeldLife): Promise<void> {
+    const sinceMs = life.seenMs - windowMs;
+    // The last point before the window stays: from there on it is not known what was delivered when.
+    const from = life.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
+    const kept: HeldLife = {
+      ...life,
+      nowMs: nowMs(),
+      points: thinned(life.points.slice(Math.max(0, from))),
+      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MOST),
+    };
+    await store.commit({ documents: [{ set: LIVES, put: [[name, kept]] }] });
+    held = kept;
+  }
+
+  async function cursor(): Promise<{ readonly position: number; readonly urgent: number }> {
+    const { position, urgent } = await outbox.register(name, "now");
+    return { position, urgent };
+  }
+
+  /** The far end's word; null when it says nothing now, which is no news. */
+  async function ask(before: string | null, signal: AbortSignal) {
+    const limit = new AbortController();
+    const answered = new AbortController();
+    const limited = AbortSignal.any([signal, limit.signal]);
+    const timer = rest(clock, LOOK_WITHIN_MS, answered.signal, signal).then((whole) => {
+      if (whole) limit.abort(new Error("no answer in time"));
+    });
+    try {
+      return (await abortable(sink.look?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
+    } catch (error) {
+      log.debug({ sink: name, err: error }, "the far end does not say whether it was restarted");
+      return null;
+    } finally {
+      answered.abort(WOKEN);
+      await timer;
+    }
+  }
+
+  /** Marks what was delivered since a moment; answers how many. */
+  async function sendAgain({ points, again }: HeldLife, sinceMs: number): Promise<number> {
+    const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
+    let marked = 0;
+    if (from !== undefined) {
+      const now = await cursor();
+      const through = Math.max(now.position, now.urgent);
+      marked += await outbox.replayBetween(name, from.position, through, from.urgent);
+    }
+    for (const { atMs, first, last } of again) {
+      if (atMs > sinceMs) marked += await outbox.replayBetween(name, first - 1, last);
+    }
+    return marked;
+  }
+
+  async function lookNow(signal: AbortSignal): Promise<void> {
+    const life = await load();
+    const said = await ask(life.life, signal);
+    if (signal.aborted) return;
+    silences = said === null && life.life !== null ? silences + 1 : 0;
+    const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
+    // Of one that never says anything nothing has to be remembered.
+    if (said === null) return life.life === null ? undefined : save({ ...life, points });
+    if (said.isNew) {
+      const again = await sendAgain(life, life.seenMs - windowMs);
+      log.warn(
+        { sink: name, again, windowMs },
+        "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
+      );
+      options.onRestart({ again });
+    }
+    return save({ ...life, points, life: said.life, seenMs: nowMs() });
+  }
+
+  const isAsked = sink.look !== undefined && windowMs > 0;
+  const dueInMs = () => (isAsked ? lookedAtMs + lookEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
+
+  return {
+    dueInMs,
+    async look(is, signal) {
+      if (!isAsked || (is === "open" && dueInMs() > 0)) return;
+      if (is === "opened") silences = 0;
+      lookedAtMs = clock.monotonic();
+      try {
+        await lookNow(signal);
+      } catch (error) {
+        // The state is out of order; the life that is remembered is the old one still, so nothing is forgotten.
+        log.warn({ sink: name, err: error }, "whether the far end was restarted could not be looked after");
+      }
+    },
+
+    async deliveredAgain(positions) {
+      const [first, last] = [positions[0], positions.at(-1)];
+      if (!isAsked || first === undefined || last === undefined) return;
+      const life = await load();
+      const before = life.again.at(-1);
+      const atMs = nowMs();
+      const isNext =
+        before !== undefined &&
+        atMs - before.atMs < LOOK_EVERY_MS &&
+        first > before.last &&
+        first - before.last <= CLOSE;
+      const again = isNext
+        ? [...life.again.slice(0, -1), { ...before, last }]
+        : [...life.again, { atMs, first, last }];
+      await save({ ...life, again });
+    },
+  };
+}
+
+/** Every second one goes where there are too many, and never the first: what is sent again only becomes more. */
+function thinned(points: HeldLife["points"]): HeldLife["points"] {
+  return points.length <= MOST ? points : points.filter((_, index) => index % 2 === 0);
+}
+
+function withPoint(points: HeldLife["points"], point: Point, everyMs: number): HeldLife["points"] {
+  const last = points.at(-1);
+  const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
+  if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;
+  return [...points, point];
+}

@@ -1,0 +1,99 @@
+import { type Failure, meaningOf, OwnTrouble, sentence } from "../../core/errors/errors.ts";
+import { OWN_TROUBLE_MS } from "../../core/errors/own-trouble.ts";
+import { backoffMs } from "../../core/runtime/backoff.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
+import type { DeliveryConfig } from "./config.ts";
+
+/** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
+const RECHECK_MS = 5 * 60_000;
+/** The longest wait that a far end can order, in milliseconds; a wrong header must not stop a sink for years. */
+const LONGEST_HOLD_MS = 24 * 60 * 60_000;
+
+/** How a sink goes on after a failure. */
+export type Consequence =
+  /** Its far end wants no more, ever. */
+  | { readonly go: "end"; readonly reason: string }
+  /** What was offered has used up its schedule. */
+  | { readonly go: "give-up" }
+  /** It is offered again after `waitMs`; `reopen` where what is open may be of no use any more. */
+  | {
+      readonly go: "wait";
+      readonly as: "retrying" | "throttled" | "stopped";
+      readonly failure: Failure;
+      readonly attempts: number;
+      readonly waitMs: number;
+      readonly reopen: boolean;
+    };
+
+/** Counts what goes wrong at one sink, and says what follows. */
+export interface Setbacks {
+  /** How often in a row what is offered now has failed. */
+  attempts(): number;
+  /**
+   * `what` names what failed, so that the same thing is counted on; only what `mayGiveUp` is measured against the
+   * schedule of the configuration.
+   */
+  judge(error: unknown, what: string, mayGiveUp: boolean): Consequence;
+  /** Something was taken: whatever failed before counts no more. */
+  over(): void;
+}
+
+export function createSetbacks(
+  { retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">,
+  random: () => number,
+): Setbacks {
+  const backoff = { firstMs: retry.first, maxMs: retry.max };
+  /** What failed last, and how often it did in a row. */
+  let head: string | null = null;
+  let attempts = 0;
+  /** Answers of the far end to it that did not take it; what `schedule` counts. */
+  let refusals = 0;
+  /** Failures and ordered waits since anything was taken. */
+  let failures = 0;
+  let holds = 0;
+
+  function forgetHead(): void {
+    head = null;
+    attempts = 0;
+    refusals = 0;
+  }
+
+  return {
+    attempts: () => attempts,
+    judge(error, what, mayGiveUp) {
+      const failure = meaningOf(error);
+      const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
+        ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
+
+      if (failure.kind === "config") {
+        if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(sentence(failure)) };
+        return wait("stopped", RECHECK_MS);
+      }
+      if (failure.kind === "throttled") {
+        holds += 1;
+        const told = failure.retryAfterMs ?? backoffMs(backoff, holds, random);
+        return wait("throttled", Math.min(Math.max(told, 0), LONGEST_HOLD_MS), false);
+      }
+      // Nobody's attempt, and no reason to leave the far end alone for long.
+      if (failure instanceof OwnTrouble) return wait("retrying", OWN_TROUBLE_MS);
+
+      failures += 1;
+      if (head !== what) forgetHead();
+      head = what;
+      attempts += 1;
+      const isRefusal = failure.kind === "rejected" && mayGiveUp;
+      if (isRefusal) refusals += 1;
+      if (isRefusal && schedule !== undefined && refusals > schedule.length) {
+        forgetHead();
+        return { go: "give-up" };
+      }
+      const scheduledMs = isRefusal ? schedule?.[refusals - 1] : undefined;
+      return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
+    },
+    over() {
+      forgetHead();
+      failures = 0;
+      holds = 0;
+    },
+  };
+}

@@ -1,0 +1,151 @@
+import { sentence } from "../../core/errors/errors.ts";
+import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
+import { counted } from "../../core/values/plural.ts";
+import type { SinkLag } from "../store/store.ts";
+
+/**
+ *   starting ──► idle ◄──► delivering
+ *                  ▲          │
+ *                  │   ┌──────┼───────────┐
+ *                  │   ▼      ▼           ▼
+ *                  └ retrying throttled stopped ──► ended (410 Gone: for good, or until a person lets it go on)
+ *
+ * `stopped`: a person has to change something; looked at again every few minutes.
+ */
+export type SinkStateName =
+  | "starting"
+  | "idle"
+  | "delivering"
+  | "retrying"
+  | "throttled"
+  | "stopped"
+  | "ended";
+
+export interface SinkStatus {
+  readonly name: string;
+  readonly connector: string;
+  readonly state: SinkStateName;
+  /** Since when it is well, in trouble, stopped or ended; ISO 8601 UTC. */
+  readonly since: string;
+  /** A sentence without secrets; null while all is well. */
+  readonly lastError: string | null;
+  /** Attempts that failed in a row for the event whose turn it is. */
+  readonly attempts: number;
+  readonly nextAttemptAt: string | null;
+  /** Number of things that follow from settled events and that the far end has still to get; see `Sink.waiting`. */
+  readonly waiting: number;
+  /** As of a few seconds ago; null before the first look. */
+  readonly lag: SinkLag | null;
+}
+
+type Trouble = "retrying" | "throttled" | "stopped";
+
+export interface SinkState {
+  /** A write begins; while there is trouble that alone changes nothing. */
+  writing(): void;
+  well(state: "idle" | "delivering"): void;
+  /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
+  trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
+  end(reason: string): void;
+  /** Its far end was restarted, and so many events are sent again. */
+  onRestart(restarted: { readonly again: number }): void;
+  /** For a person; empty while its far end was not restarted lately. */
+  notices(): readonly string[];
+  /** Is in use, or again after its end. */
+  goOn(): void;
+  status(): Omit<SinkStatus, "lag" | "waiting">;
+}
+
+/** How long the status says that a far end was restarted, in milliseconds. */
+const RESTART_TOLD_MS = 60 * 60_000;
+
+/** The only place that changes what a sink's state is said to be, with its log lines and its gauge. */
+export function createSinkState(options: {
+  readonly name: string;
+  readonly connector: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}): SinkState {
+  const { name, connector, clock, log, metrics } = options;
+  let state: SinkStateName = "starting";
+  let sinceMs = clock.now();
+  let lastError: string | null = null;
+  let attempts = 0;
+  let nextAttemptMs: number | null = null;
+  let restarted: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
+
+  function enter(next: SinkStateName): void {
+    if (group(next) !== group(state)) sinceMs = clock.now();
+    state = next;
+    metrics.sinkUp.set({ sink: name }, group(next) === "well" ? 1 : 0);
+  }
+
+  return {
+    writing() {
+      if (state === "starting" || state === "idle") enter("delivering");
+    },
+    well(next) {
+      if (group(state) === "trouble" || state === "stopped") {
+        log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
+      }
+      enter(next);
+      lastError = null;
+      attempts = 0;
+      nextAttemptMs = null;
+    },
+    trouble(next, error, failed, waitMs) {
+      lastError = withoutCredentials(sentence(error));
+      attempts = failed;
+      nextAttemptMs = clock.now() + waitMs;
+      const isNew = group(next) !== group(state);
+      enter(next);
+      if (!isNew) return;
+      const message =
+        next === "stopped"
+          ? "The sink has stopped: a person has to change something. Its events are kept."
+          : "The sink does not accept events. They are kept and tried again.";
+      log.warn({ sink: name, problem: lastError, waitMs }, message);
+    },
+    end(reason) {
+      if (state === "ended") return;
+      enter("ended");
+      lastError = withoutCredentials(reason);
+      nextAttemptMs = null;
+      log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
+    },
+    onRestart({ again }) {
+      restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
+    },
+    notices() {
+      if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
+      const { time, again } = restarted;
+      return [
+        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
+      ];
+    },
+    goOn() {
+      if (state !== "ended") return;
+      enter("starting");
+      lastError = null;
+      log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
+    },
+    status: () => ({
+      name,
+      connector,
+      state,
+      since: isoUtc(sinceMs),
+      lastError,
+      attempts,
+      nextAttemptAt: nextAttemptMs === null ? null : isoUtc(nextAttemptMs),
+    }),
+  };
+}
+
+function group(state: SinkStateName): string {
+  if (state === "idle" || state === "delivering") return "well";
+  if (state === "retrying" || state === "throttled") return "trouble";
+  return state;
+}

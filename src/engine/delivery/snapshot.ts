@@ -1,0 +1,116 @@
+import type { Picture } from "../../core/connector.ts";
+import type { Event } from "../../core/model/event.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import type { DocumentChange, Store } from "../store/store.ts";
+import { STATE_PARTS, type StateEvent, type StatePart, stateEvents } from "./state-events.ts";
+
+/** That a sink is to get what is believed, and how far it has got it (set `snapshot`, keyed by sink). */
+interface HeldSnapshot {
+  /** When it was asked for, UTC. */
+  readonly askedAt: string;
+  readonly part: StatePart;
+  /** The last key of that part that the sink has; empty before the first. */
+  readonly after: string;
+  readonly sent: number;
+}
+
+const SET = "snapshot";
+/** For so long after it was asked for a picture that is not whole is waited for, in milliseconds. */
+const WAIT_MS = 10 * 60_000;
+
+/** Asks for one, by `from: state` or by hand; one that is under way begins anew. */
+export function snapshotWish(sink: string, askedAt: string): DocumentChange {
+  const held: HeldSnapshot = { askedAt, part: "site", after: "", sent: 0 };
+  return { set: SET, put: [[sink, held]] };
+}
+
+/** What is believed now, told to one sink, in its order and by its filter; goes on after a restart where it was. */
+export interface Snapshot {
+  /** The next events; empty when none is under way, nothing is left of it, or it waits for a picture that is whole. */
+  next(limit: number): Promise<readonly Event[]>;
+  /** Whether it waits for that: then it is to be asked again. */
+  waits(): boolean;
+  /** Whether urgent events may overtake what is told now: they are about other things than these. */
+  letsUrgentPass(): boolean;
+  /** So many of the last `next` are with the sink; what it remembers of them is written with that. */
+  settle(count: number, documents: readonly DocumentChange[]): Promise<void>;
+}
+
+export function createSnapshot(options: {
+  readonly sink: string;
+  readonly store: Pick<Store, "document" | "changes" | "commit">;
+  readonly picture: Picture;
+  readonly passes: (event: Event) => boolean;
+  readonly clock: Pick<Clock, "now">;
+  readonly log: Log;
+}): Snapshot {
+  const { sink, store, picture, passes, clock, log } = options;
+  /** The rest of a part, read once: a page of 100 tags must not read 50,000. */
+  let rest: { readonly of: string; readonly events: readonly StateEvent[] } | null = null;
+  let waits = false;
+  /** What had been changed in the state when nobody wanted one: a busy sink asks before each batch. */
+  let unwantedAt: number | null = null;
+  let offered: { readonly held: HeldSnapshot; readonly page: readonly StateEvent[] } | null = null;
+
+  async function restOf(held: HeldSnapshot): Promise<readonly StateEvent[]> {
+    const of = `${held.askedAt} ${held.part}`;
+    if (rest?.of !== of) {
+      const events = await stateEvents(picture, held.part, held.askedAt);
+      rest = { of, events: events.filter(({ event }) => passes(event)) };
+    }
+    return rest.events.filter(({ key }) => key > held.after);
+  }
+
+  /** At the very first start nothing is believed yet: what a sink begins with is waited for, for a while. */
+  async function mayBegin({ after, askedAt, part }: HeldSnapshot): Promise<boolean> {
+    if (part !== STATE_PARTS[0] || after !== "") return true;
+    return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());
+  }
+
+  const remember = (held: HeldSnapshot): DocumentChange => ({ set: SET, put: [[sink, held]] });
+
+  return {
+    async next(limit) {
+      offered = null;
+      waits = false;
+      const changes = await store.changes();
+      if (changes === unwantedAt) return [];
+      for (;;) {
+        const held = await store.document<HeldSnapshot>(SET, sink);
+        if (held === undefined) {
+          unwantedAt = changes;
+          rest = null;
+          return [];
+        }
+        waits = !(await mayBegin(held));
+        if (waits) return [];
+        const page = (await restOf(held)).slice(0, limit);
+        if (page.length > 0) {
+          offered = { held, page };
+          return page.map(({ event }) => event);
+        }
+        const following = STATE_PARTS[STATE_PARTS.indexOf(held.part) + 1];
+        if (following === undefined) {
+          log.info({ sink, events: held.sent }, "the sink has what is believed now");
+          await store.commit({ documents: [{ set: SET, remove: [sink] }] });
+        } else await store.commit({ documents: [remember({ ...held, part: following, after: "" })] });
+      }
+    },
+
+    waits: () => waits,
+    letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.held.part ?? ""),
+
+    async settle(count, documents) {
+      const last = offered?.page[count - 1];
+      // What the sink remembers where nothing is settled is written by itself (`sink-loop`).
+      if (offered === null || last === undefined) return;
+      const { held } = offered;
+      const now = await store.document<HeldSnapshot>(SET, sink);
+      // Somebody asked for a new one meanwhile: that one begins at its beginning.
+      const isSame = now?.askedAt === held.askedAt;
+      const progress = isSame ? [remember({ ...held, after: last.key, sent: held.sent + count })] : [];
+      await store.commit({ documents: [...progress, ...documents] });
+    },
+  };
+}

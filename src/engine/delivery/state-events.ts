@@ -1,0 +1,127 @@
+import type {
+  Picture,
+  Pictured,
+  PicturedAlarm,
+  PicturedTagSystems,
+  PicturedValue,
+} from "../../core/connector.ts";
+import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../../core/model/event.ts";
+
+/** The parts of what is believed, in the order in which they are told: what something belongs to comes before it. */
+export const STATE_PARTS = [
+  "site",
+  "gateway",
+  "host",
+  "system",
+  "tag",
+  "tag-systems",
+  "alarm",
+  "value",
+] as const;
+export type StatePart = (typeof STATE_PARTS)[number];
+
+/** An event and the key by which a part is ordered. */
+export interface StateEvent {
+  readonly key: string;
+  readonly event: Event;
+}
+
+/**
+ * What is believed of one part now, as events that are marked `snapshot`, ordered by key. `askedAt` is when the snapshot
+ * was asked for (UTC): with it the ids are the same on every try, and others at the next snapshot.
+ */
+export async function stateEvents(
+  picture: Picture,
+  part: StatePart,
+  askedAt: string,
+): Promise<readonly StateEvent[]> {
+  const events = await eventsOf(picture, part, askedAt);
+  return events
+    .map((event) => ({ key: `${event.source} ${event.subject}`, event }))
+    .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+}
+
+async function eventsOf(picture: Picture, part: StatePart, askedAt: string): Promise<readonly Event[]> {
+  if (part === "alarm") return (await picture.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
+  if (part === "tag-systems") return (await picture.tagSystems()).map((each) => systemsEvent(each, askedAt));
+  if (part === "value") return (await picture.values()).map((value) => valueEvent(value, askedAt));
+  const there = (await picture.inventory(part)).filter(({ isThere }) => isThere);
+  return there.map((each) => inventoryEvent(part, each, askedAt));
+}
+
+type InventoryPart = Exclude<StatePart, "tag-systems" | "alarm" | "value">;
+
+function inventoryEvent(
+  noun: InventoryPart & Noun,
+  { source, siteId, value }: Pictured<{ readonly id: string | number }>,
+  askedAt: string,
+): Event {
+  const type: Kind = `${noun}-added`;
+  return marked({
+    type,
+    source,
+    subject: subjectOf(noun, siteId, String(value.id)),
+    siteId: noun === "site" ? value.id : siteId,
+    time: askedAt,
+    data: { [noun]: value },
+    askedAt,
+  });
+}
+
+function systemsEvent({ source, siteId, tag, systems }: PicturedTagSystems, askedAt: string): Event {
+  return marked({
+    type: "tag-systems-changed",
+    source,
+    subject: subjectOf("tag", siteId, tag.id),
+    siteId,
+    time: askedAt,
+    data: { tag, systems, before: [] },
+    askedAt,
+  });
+}
+
+function alarmEvent({ source, alarm, episode }: PicturedAlarm, askedAt: string): Event {
+  return marked({
+    type: "alarm-raised",
+    source,
+    subject: subjectOf("alarm", alarm.site.id, alarm.id),
+    siteId: alarm.site.id,
+    priority: alarm.trigger.priority,
+    time: alarm.triggeredAt,
+    data: { alarm, episode, late: false, behindGateway: null, initial: true },
+    askedAt,
+  });
+}
+
+function valueEvent({ source, siteId, ...read }: PicturedValue, askedAt: string): Event {
+  const { lastGood, quality, tag, time, value } = read;
+  return marked({
+    type: "tag-value",
+    source,
+    subject: subjectOf("tag", siteId, tag.id),
+    siteId,
+    time,
+    data: { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null },
+    askedAt,
+  });
+}
+
+function marked(fields: {
+  readonly type: Kind;
+  readonly source: string;
+  readonly subject: string;
+  readonly siteId: number | string | null;
+  readonly priority?: string;
+  readonly time: string;
+  readonly data: unknown;
+  readonly askedAt: string;
+}): Event {
+  const { askedAt, source, data, ...rest } = fields;
+  const event = makeEvent({
+    ...rest,
+    source: sourceUri(source),
+    data: data as never,
+    facts: ["snapshot", askedAt],
+  });
+  return { ...event, snapshot: true };
+}

@@ -1,0 +1,129 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Alarm } from "../../core/model/building.ts";
+import { type Event, makeEvent } from "../../core/model/event.ts";
+import type { AgreedSilence } from "../../core/model/silence-facts.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import type { Store } from "../store/store.ts";
+
+/**
+ * An agreed time in which alarms are not told to people: a lift is repaired, a boiler is exchanged. What is selected has
+ * to fit in every part that is given. An alarm that is active at the end is told then; who was told of a beginning is
+ * told of the end, silence or not.
+ */
+export interface Silence extends AgreedSilence {
+  /** Whether its beginning was told as an event. */
+  readonly isTold: boolean;
+  /** Who had it end before its time, by then `to`, and leaves it to the worker to tell so. */
+  readonly endedBy?: string | null;
+}
+
+/** The set of documents that they are. */
+export const SILENCES = "silence";
+
+/** Every alarm is held against every silence, and the page shows them all. */
+const MOST_SILENCES = 1_000;
+
+export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
+  const all = [...(await store.documents<Silence>(SILENCES)).values()];
+  return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
+}
+
+/** Throws `ConfigError` where there are as many as there can be. */
+export async function addSilence(
+  store: Pick<Store, "commit" | "documents">,
+  silence: Silence,
+): Promise<void> {
+  if ((await store.documents(SILENCES)).size >= MOST_SILENCES)
+    throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
+  await store.commit({ documents: [{ set: SILENCES, insert: [[silence.id, silence]] }] });
+}
+
+/** Ends a silence, at its time or before; tells it where the beginning was told. False when there is none. */
+export async function endSilence(
+  store: Pick<Store, "commit" | "document">,
+  id: string,
+  at: string,
+  by: string | null,
+): Promise<boolean> {
+  const silence = await store.document<Silence>(SILENCES, id);
+  if (silence === undefined) return false;
+  await store.commit({
+    documents: [{ set: SILENCES, remove: [id] }],
+    events: silence.isTold ? [silenceEvent("silence-ended", silence, at, by)] : [],
+  });
+  return true;
+}
+
+/**
+ * The same for somebody who may tell nothing, such as a command beside a fleet: one that was told is over from now on,
+ * and whoever keeps the silences of this state ends it. False when there is none that goes on.
+ */
+export async function cutSilence(
+  store: Pick<Store, "commit" | "document">,
+  id: string,
+  at: string,
+  by: string | null,
+): Promise<boolean> {
+  const silence = await store.document<Silence>(SILENCES, id);
+  if (silence === undefined || silence.to <= at) return false;
+  const cut: Silence = { ...silence, to: at, endedBy: by };
+  await store.commit({
+    documents: [silence.isTold ? { set: SILENCES, put: [[id, cut]] } : { set: SILENCES, remove: [id] }],
+  });
+  return true;
+}
+
+/** Tells that a silence has begun. */
+export async function beginSilence(
+  store: Pick<Store, "commit">,
+  silence: Silence,
+  at: string,
+): Promise<void> {
+  await store.commit({
+    documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
+    events: [silenceEvent("silence-started", silence, at, silence.madeBy)],
+  });
+}
+
+/** Whether it concerns an alarm, at whatever time. */
+export function covers(silence: Silence, source: string, alarm: Alarm): boolean {
+  return (
+    (silence.source === null || silence.source === source) &&
+    (silence.site === null || silence.site === alarm.site.id) &&
+    (silence.priorities === null || silence.priorities.includes(alarm.trigger.priority)) &&
+    (silence.alarm === null || silence.alarm === alarm.id) &&
+    (silence.name === null || globMatches(silence.name, alarm.trigger.displayName))
+  );
+}
+
+/** Which alarms it is about, in words; ids where no names are given. */
+export function whom(
+  { alarm, name, priorities, site, source }: Silence,
+  names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
+): string {
+  const parts = [
+    alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
+    name === null ? null : `named ${name}`,
+    priorities === null ? null : `of priority ${priorities.join(", ")}`,
+    site === null ? null : `of site ${names.site ?? site}`,
+    source === null ? null : `of source ${source}`,
+  ].filter((part) => part !== null);
+  return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
+}
+
+function silenceEvent(
+  type: "silence-started" | "silence-ended",
+  { isTold: _, endedBy: __, ...silence }: Silence,
+  time: string,
+  by: string | null,
+): Event {
+  return makeEvent({
+    type,
+    source: "/plenum",
+    subject: `silence/${silence.id}`,
+    time,
+    siteId: silence.site,
+    data: { silence, by },
+    facts: [silence.id],
+  });
+}

@@ -1,0 +1,166 @@
+import type { Alarm, AlarmActivity, Site, Tag } from "../../core/model/building.ts";
+import { secretsKnown } from "../../core/values/masking.ts";
+import { wireTime } from "./iso-time.ts";
+import { isRecord } from "./reply.ts";
+import { PRIORITIES, STATUSES, timeText, wellFormed } from "./wire.ts";
+
+/**
+ * Records that are as the interface says in every place, read without a schema: a list of 5,000 alarms holds 115,000
+ * values, and zod takes ten times as long. Null for any other record; src/engine/source/schema.ts says what is made of it, and
+ * counts what is unusual. test/source/at-sight.test.ts compares the two.
+ */
+export function tagAtSight(record: unknown): Tag | null {
+  if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
+  const { display_name, description, unit } = record.attributes;
+  if (typeof display_name !== "string" || !isTextOrNull(description) || !isTextOrNull(unit)) return null;
+  return {
+    id: wellFormed(record.id),
+    displayName: wellFormed(display_name),
+    description: textOrNull(description),
+    unit: textOrNull(unit),
+  };
+}
+
+/** What is remembered of so many tags, at 300 bytes each. */
+const RECALLED_MAX = 1_000;
+
+/**
+ * The same reader, which recalls the tags that it has read: in a reply of values 20 records say again what they said three
+ * seconds ago, and each text would be searched for secrets anew. A text in which something was masked is never the same.
+ */
+export function recallingTags(read: (record: unknown) => Tag | null): (record: unknown) => Tag | null {
+  const known = new Map<string, Tag>();
+  let secrets = secretsKnown();
+  return (record) => {
+    if (secrets !== secretsKnown()) {
+      secrets = secretsKnown();
+      known.clear();
+    }
+    const tag = isRecord(record) && typeof record.id === "string" ? known.get(record.id) : undefined;
+    if (tag !== undefined && isRecord(record) && says(record.attributes, tag)) return tag;
+    const anew = read(record);
+    if (anew !== null) {
+      if (known.size >= RECALLED_MAX) known.clear();
+      known.set(anew.id, anew);
+    }
+    return anew;
+  };
+}
+
+function says(attributes: unknown, { displayName, description, unit }: Tag): boolean {
+  return (
+    isRecord(attributes) &&
+    attributes.display_name === displayName &&
+    attributes.description === description &&
+    attributes.unit === unit
+  );
+}
+
+export function alarmAtSight(record: unknown, askedSiteId: number | undefined): Alarm | null {
+  if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
+  const told = record.attributes;
+  const site = siteAtSight(told.site);
+  const trigger = triggerAtSight(told.trigger);
+  const lastActiveEvent = activityAtSight(told.last_active_event);
+  if (site === null || trigger === null || lastActiveEvent === undefined) return null;
+  const { status, source, description, acknowledged, acknowledged_by, acknowledged_message } = told;
+  if (typeof status !== "string" || !STATUSES.includes(status) || typeof acknowledged !== "boolean")
+    return null;
+  if (typeof source !== "string" || typeof description !== "string") return null;
+  if (!isTextOrNull(acknowledged_by) || !isTextOrNull(acknowledged_message)) return null;
+  const triggeredAt = timeAtSight(told.triggered_at);
+  const resolvedAt = timeOrNullAtSight(told.resolved_at);
+  const recoveringUntil = timeOrNullAtSight(told.recovering_until);
+  const acknowledgedAt = timeOrNullAtSight(told.acknowledged_at);
+  if (!triggeredAt || !resolvedAt || !recoveringUntil || !acknowledgedAt) return null;
+  return {
+    id: wellFormed(record.id),
+    site: site.id === 0 && askedSiteId !== undefined ? { ...site, id: askedSiteId } : site,
+    trigger,
+    status,
+    source: wellFormed(source),
+    description: wellFormed(description),
+    triggeredAt: triggeredAt.text,
+    triggeredAtRaw: triggeredAt.raw,
+    resolvedAt: resolvedAt.text,
+    resolvedAtRaw: resolvedAt.raw,
+    recoveringUntil: recoveringUntil.text,
+    acknowledged,
+    acknowledgedBy: textOrNull(acknowledged_by),
+    acknowledgedMessage: textOrNull(acknowledged_message),
+    acknowledgedAt: acknowledgedAt.text,
+    lastActiveEvent,
+  };
+}
+
+function siteAtSight(site: unknown): Site | null {
+  if (!isRecord(site) || !isWhole(site.id) || typeof site.display_name !== "string") return null;
+  return { id: site.id, displayName: wellFormed(site.display_name) };
+}
+
+function triggerAtSight(trigger: unknown): Alarm["trigger"] | null {
+  if (!isRecord(trigger) || !isWhole(trigger.id)) return null;
+  const { id, display_name, description, priority, enabled } = trigger;
+  if (typeof display_name !== "string" || !isTextOrNull(description) || typeof enabled !== "boolean")
+    return null;
+  if (typeof priority !== "string" || !PRIORITIES.includes(priority)) return null;
+  return {
+    id,
+    displayName: wellFormed(display_name),
+    description: textOrNull(description),
+    priority,
+    enabled,
+  };
+}
+
+/** Undefined where it takes the schema to say what it is. */
+function activityAtSight(activity: unknown): AlarmActivity | null | undefined {
+  if (activity === null) return null;
+  if (!isRecord(activity) || !isWhole(activity.id)) return undefined;
+  const { id, source, type, triggered_on, value, textlist_value } = activity;
+  if (typeof source !== "string" || typeof type !== "string" || typeof triggered_on !== "string")
+    return undefined;
+  if (value !== null && !(typeof value === "number" && Number.isFinite(value))) return undefined;
+  if (!isTextOrNull(textlist_value)) return undefined;
+  const triggeredAt = timeAtSight(activity.triggered_at);
+  if (triggeredAt === null) return undefined;
+  return {
+    id,
+    source: wellFormed(source),
+    type: wellFormed(type),
+    triggeredOn: wellFormed(triggered_on),
+    value,
+    textlistValue: textOrNull(textlist_value),
+    triggeredAt: triggeredAt.text,
+  };
+}
+
+function isId(id: unknown): id is string {
+  return typeof id === "string" && id.length > 0 && id.length <= 255;
+}
+
+function isWhole(value: unknown): value is number {
+  return typeof value === "number" && Number.isSafeInteger(value);
+}
+
+function isTextOrNull(value: unknown): value is string | null {
+  return value === null || typeof value === "string";
+}
+
+function textOrNull(text: string | null): string | null {
+  return text === null ? null : wellFormed(text);
+}
+
+/** A time and its raw text; null for what is no time at all. */
+function timeAtSight(value: unknown): { readonly text: string; readonly raw: string } | null {
+  if (typeof value !== "string") return null;
+  const raw = timeText(value);
+  const { text, known } = wireTime(raw);
+  return known ? { text, raw } : null;
+}
+
+const NO_TIME = { text: null, raw: null } as const;
+
+function timeOrNullAtSight(value: unknown) {
+  return value === null ? NO_TIME : timeAtSight(value);
+}

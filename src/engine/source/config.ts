@@ -1,0 +1,150 @@
+import { z } from "zod";
+import { isLoopback } from "../../core/http/loopback.ts";
+import { ProxyConfig } from "../../core/http/proxy.ts";
+import { byteSize } from "../../core/values/byte-size.ts";
+import { SecretRef } from "../../core/values/secret.ts";
+import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { TAGS_PER_REQUEST } from "./source.ts";
+
+/** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
+const REQUESTS_PER_MINUTE = 20;
+
+const BaseUrl = z.string().superRefine((text, context) => {
+  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    complain(addressComplaint(text));
+  } else if (url.username !== "" || url.password !== "") {
+    complain("Take the user name and password out of the address; the token goes under `token`.");
+  } else if (url.search !== "" || url.hash !== "") {
+    complain("The address must end with its path: no `?` and no `#`.");
+  } else if (/\/api\/v1\/[^/]/.test(url.pathname)) {
+    complain(`Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`);
+  }
+});
+
+function addressComplaint(text: string): string {
+  const host = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
+  return host
+    ? `Write the address with its scheme: https://${text}.`
+    : "Write the address of the service as https://host or https://host/path.";
+}
+
+/** As people copy it from the interface's documents: with /api/v1 behind it, or a slash. */
+function bare(address: string): string {
+  return address
+    .replace(/\/+$/, "")
+    .replace(/\/api\/v1$/, "")
+    .replace(/\/+$/, "");
+}
+
+const TimeZone = z.string().superRefine((zone, context) => {
+  const message = zoneComplaint(zone);
+  if (message !== null) context.addIssue({ code: "custom", message });
+});
+
+const Deadlines = z.strictObject({
+  connect_ms: z
+    .int()
+    .min(100)
+    .max(60_000)
+    .default(5_000)
+    .meta({ description: "Longest wait for a connection." }),
+  headers_ms: z
+    .int()
+    .min(100)
+    .max(300_000)
+    .default(30_000)
+    .meta({ description: "Longest wait for the first line of an answer; a slow gateway takes its time." }),
+  total_ms: z
+    .int()
+    .min(100)
+    .max(600_000)
+    .default(60_000)
+    .meta({ description: "Longest time of one request, from the connection to the last byte." }),
+});
+
+const PageSize = z.strictObject({
+  alarms: z
+    .int()
+    .min(1)
+    .max(500)
+    .default(500)
+    .meta({ description: "Alarms in one page; the interface allows 1 to 500." }),
+  others: z.int().min(1).max(1000).default(100).meta({
+    description: "Records in one page of the other lists. The interface states only the default, 100.",
+  }),
+});
+
+const Quota = z.strictObject({
+  requests_per_minute: z
+    .int()
+    .min(1)
+    .max(REQUESTS_PER_MINUTE)
+    .default(REQUESTS_PER_MINUTE)
+    .meta({
+      description: `Requests per minute to tags read, write and history, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; less leaves room for other programs of the same user.`,
+    }),
+  separate_endpoints: z.boolean().default(false).meta({
+    description:
+      "True when read, write and history are known to be counted separately. The interface does not say; false cannot be refused.",
+  }),
+  reserve_for_writes: z.int().min(0).max(10).default(0).meta({
+    description: "Requests per minute that only writes may use, so that a command never waits for a poll.",
+  }),
+  polite: z.number().min(0.05).max(1).default(1).meta({
+    description:
+      "Share of the requests that is used at most; 0.8 leaves a fifth of the quota to other programs of the same user.",
+  }),
+  list_requests_per_minute: z.int().min(1).max(600).default(30).meta({
+    description:
+      "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",
+  }),
+});
+
+/** One monitored service: where it is, how to log in, and how much to ask of it. */
+export const SourceConfig = z
+  .strictObject({
+    base_url: BaseUrl.transform(bare).meta({
+      description: "Address of the service; /api/v1 behind it may be left out.",
+      examples: ["https://monitoring.example.com"],
+    }),
+    allow_plain_http: z.boolean().default(false).meta({
+      description:
+        "Allow http:// to another machine. The token then travels readable; for test networks only.",
+    }),
+    token: SecretRef.meta({
+      description:
+        "Where the access token is: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
+    }),
+    time_zone: TimeZone.meta({
+      description: "Time zone of the buildings, for days, weeks and months of history.",
+      examples: ["Europe/Stockholm"],
+    }),
+    ca_file: z.string().min(1).optional().meta({
+      description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
+    }),
+    proxy: ProxyConfig.optional(),
+    deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
+    max_body_bytes: byteSize({ min: 65_536, max: 256 * 1024 * 1024 })
+      .prefault("16MiB")
+      .meta({
+        description:
+          "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",
+      }),
+    page_size: PageSize.prefault({}).meta({ description: "Records in one page of a list." }),
+    quota: Quota.prefault({}).meta({ description: "How many requests the service gets." }),
+  })
+  .superRefine((config, context) => {
+    const url = URL.parse(config.base_url);
+    if (url?.protocol !== "http:" || config.allow_plain_http) return;
+    // On the way to a proxy even what is meant for loopback leaves this machine.
+    if (config.proxy === undefined && isLoopback(url.hostname)) return;
+    context.addIssue({
+      code: "custom",
+      path: ["base_url"],
+      message:
+        "Use https://, because the token would travel readable. For a test network set allow_plain_http: true.",
+    });
+  });
+export type SourceConfig = z.infer<typeof SourceConfig>;

@@ -1,0 +1,59 @@
+import { DateTime } from "luxon";
+import { isoUtc } from "../../core/runtime/clock.ts";
+
+/** A time of the service: what we hold of it (see src/core/model/building.ts), and whether it was one at all. */
+export interface WireTime {
+  readonly text: string;
+  readonly known: boolean;
+}
+
+/**
+ * The form of history stamps, of which one reply can hold a quarter of a million: right at sight. The last days of
+ * a month take the long way, because it depends on the month whether they exist.
+ */
+const PLAIN_UTC = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
+const COMMON_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+/** How the interface writes the times of alarms. What `Date.parse` takes here, it takes as ISO 8601 means it. */
+const COMMON_OFFSET =
+  /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
+const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
+/** Characters of a time. The expressions below take quadratic time: a text of 200,000 characters would take a minute. */
+const LONGEST = 200;
+const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
+
+/**
+ * ISO 8601 as services write it, into UTC with milliseconds and a trailing `Z`.
+ * Without an offset it stays exactly as given: nobody guesses which zone was meant. What is no time stays as given
+ * too, and is not `known`. A leap second `:60` is the first instant of the next minute, as in POSIX time.
+ */
+export function wireTime(raw: string): WireTime {
+  if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
+  if (COMMON_UTC.test(raw)) {
+    const ms = Date.parse(raw);
+    const text = `${raw.slice(0, 19)}.000Z`;
+    if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
+  }
+  if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
+  if (raw.length > LONGEST) return { text: raw, known: false };
+  const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
+  const spelled = upper
+    .replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T")
+    .replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
+  const leap = LEAP_SECOND.test(spelled);
+  const time = DateTime.fromISO(leap ? spelled.replace(LEAP_SECOND, "$159") : spelled, { zone: "utc" });
+  if (!time.isValid) return { text: raw, known: false };
+  if (!OFFSET.test(spelled)) return { text: raw, known: true };
+  const ms = leap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
+  return { text: isoUtc(ms), known: true };
+}
+
+/**
+ * A time of ours as a history request spells it: whole seconds and a trailing `Z` (interface, GET tags/history).
+ * Null when it is not an ISO 8601 time in UTC.
+ */
+export function requestTime(iso: string): string | null {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
+  const ms = Date.parse(iso);
+  const seconds = iso.slice(0, 19);
+  return !Number.isNaN(ms) && isoUtc(ms).startsWith(seconds) ? `${seconds}Z` : null;
+}

@@ -1,0 +1,140 @@
+import type { Health } from "../../core/model/building.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import type { ListPace } from "./list-pace.ts";
+import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./quota/limiter.ts";
+
+/** Requests that a pause holds back: all, the lists, all tag endpoints, or one endpoint with a quota of its own. */
+export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
+
+/**
+ * Shortens pauses of more than a minute that the service ordered (503, 429), because such an order may be a mistake: 30
+ * days, say. Meanwhile the health check, which costs no quota, is asked every minute. When it says twice in a row that the
+ * service is healthy, one request may leave as a trial, never a write. An answer to it ends the pause; where it is refused
+ * too, the pause goes on, and the next trial comes after 5 minutes, then 10, 20 and 40, then every hour.
+ */
+export interface LongWaits {
+  /** The service ordered a pause. */
+  ordered(scope: PauseScope, forMs: number): void;
+  /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
+  answered(scope: PauseScope, startedMs: number): void;
+  /** Looks for pauses that the quota has stored before a restart. */
+  look(): void;
+  isOn(): boolean;
+  close(): void;
+}
+
+export interface LongWaitsOptions {
+  readonly clock: Clock;
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly lists: Pick<ListPace, "permitTrial" | "release">;
+  readonly limiter: Pick<Limiter, "permitTrial" | "release" | "status">;
+  readonly health: (signal: AbortSignal) => Promise<Health>;
+}
+
+/** Longest pause that a limit per minute explains, in milliseconds: 60 s, rounded up, and a second (throttle.ts). */
+const USUAL_MS = 62_000;
+/** How often the health check is asked meanwhile, in milliseconds. */
+const HEALTH_EVERY_MS = 60_000;
+const HEALTHY_IN_A_ROW = 2;
+/** From one trial to the next, in milliseconds; doubled with each. */
+const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
+
+export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions): LongWaits {
+  const waits = new Map<PauseScope, { readonly sinceMs: number; readonly untilMs: number }>();
+  const trials = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
+  const end = new AbortController();
+  let isWatching = false;
+
+  function permit(scope: PauseScope, isPermitted: boolean): void {
+    if (scope === "everything" || scope === "lists") lists.permitTrial(isPermitted);
+    else limiter.permitTrial(scope === "tags" ? "read" : scope, isPermitted);
+  }
+
+  function release(scope: PauseScope): void {
+    if (scope === "everything") limiter.release("everything");
+    if (scope === "everything" || scope === "lists") lists.release();
+    else limiter.release(scope === "tags" ? "read" : scope);
+  }
+
+  function spaced(count: number) {
+    const everyMs = Math.min(TRIAL_EVERY.maxMs, TRIAL_EVERY.firstMs * 2 ** Math.max(0, count - 1));
+    return { count, notBeforeMs: clock.monotonic() + everyMs };
+  }
+
+  function forgetOver(): void {
+    for (const [scope, { untilMs }] of waits) if (clock.monotonic() >= untilMs) waits.delete(scope);
+  }
+
+  async function watch(): Promise<void> {
+    let healthy = 0;
+    for (forgetOver(); waits.size > 0; forgetOver()) {
+      await clock.sleep(HEALTH_EVERY_MS, end.signal);
+      healthy = (await health(end.signal)).status === "healthy" ? healthy + 1 : 0;
+      forgetOver();
+      for (const scope of waits.keys()) {
+        const { count, notBeforeMs } = trials.get(scope) ?? { count: 0, notBeforeMs: 0 };
+        if (healthy === 0) permit(scope, false);
+        if (healthy < HEALTHY_IN_A_ROW || clock.monotonic() < notBeforeMs) continue;
+        trials.set(scope, spaced(count + 1));
+        log.info(
+          { scope, trial: count + 1 },
+          "the service is healthy and asks to wait: one trial request may leave",
+        );
+        permit(scope, true);
+      }
+    }
+  }
+
+  function start(): void {
+    if (isWatching || end.signal.aborted) return;
+    isWatching = true;
+    watch()
+      .catch((error: unknown) => {
+        if (!end.signal.aborted) log.warn({ err: error }, "the health check was not asked during a pause");
+      })
+      .finally(() => {
+        isWatching = false;
+      });
+  }
+
+  function ordered(scope: PauseScope, forMs: number): void {
+    const tried = trials.get(scope);
+    if (tried !== undefined) trials.set(scope, spaced(tried.count));
+    if (forMs <= USUAL_MS) return;
+    const nowMs = clock.monotonic();
+    const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
+    waits.set(scope, { sinceMs: nowMs, untilMs });
+    start();
+  }
+
+  return {
+    ordered,
+    answered(scope, startedMs) {
+      for (const each of new Set<PauseScope>(["everything", scope])) {
+        const wait = waits.get(each);
+        // The reply to a request that left before the order proves nothing about it.
+        if (wait !== undefined && startedMs < wait.sinceMs) continue;
+        trials.delete(each);
+        if (!waits.delete(each)) continue;
+        permit(each, false);
+        release(each);
+        log.info({ scope: each }, "the service answers again before the end of the pause that it ordered");
+      }
+    },
+    look() {
+      const { heldUntilMs, buckets } = limiter.status();
+      const nowMs = clock.now();
+      if (heldUntilMs !== null) {
+        if (!waits.has("everything")) ordered("everything", heldUntilMs - nowMs);
+        return;
+      }
+      for (const { name, heldUntilMs: untilMs } of buckets) {
+        const scope = QUOTA_ENDPOINTS.find((endpoint) => endpoint === name) ?? "tags";
+        if (untilMs !== null && !waits.has(scope)) ordered(scope, untilMs - nowMs);
+      }
+    },
+    isOn: () => waits.size > 0,
+    close: () => end.abort(),
+  };
+}

@@ -1,0 +1,221 @@
+import type { Clock } from "../../../core/runtime/clock.ts";
+import type { Mark, Moment } from "../../../core/runtime/moment.ts";
+import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
+import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
+import type { Slot } from "./spent-slots.ts";
+
+/**
+ * Keeps the spent slots over restarts. A slot is durable before its request leaves, with the latest moment at which
+ * the service can count it, so that a kill at any moment leaves a record that says at least as much as the service
+ * knows. Stored stamps are wall time, the only time that survives a process; where the wall clock has jumped they
+ * are put right before anybody reads them.
+ */
+export interface QuotaRecord {
+  /** Slots of the time before this process, and whether there was any record at all. */
+  load(): Promise<{ readonly slots: readonly Slot[]; readonly found: boolean }>;
+  /** The id of the next slot; where one was recorded ahead, of that one. */
+  idFor(endpoint: QuotaEndpoint): number;
+  /**
+   * Durable once it returns; sets the slot's times as if the request left at that moment. Answers since when the record
+   * says so: a request that leaves much later than that may be counted after the record's bound.
+   */
+  beforeSend(slot: Slot): Promise<Moment>;
+  /**
+   * Notes what the reply taught about the slot's time, with the transaction that follows anyway: until then its row says
+   * more than the service knows. Where requests follow each other, the next slot is recorded ahead in the same
+   * transaction, as if its request had left within 10 s; so that what is asked every 3 s takes one transaction and not
+   * two. A kill before it was used has the next start wait for it in vain, for a minute and one slot of the 20.
+   * Resolves once it is durable, up to seconds later.
+   */
+  afterReply(slot: Slot): Promise<void>;
+  /** Pauses of the time before this process that are not over: of each endpoint and of `everything`, monotonic time. */
+  loadHolds(): Promise<ReadonlyMap<HoldScope, number>>;
+  saveHold(scope: HoldScope, untilMs: number): Promise<void>;
+}
+
+export type HoldScope = QuotaEndpoint | "everything";
+
+export interface QuotaRecordOptions {
+  readonly store: QuotaMemory;
+  readonly source: string;
+  readonly clock: Clock;
+  /** How long a slot is occupied after the service counted it, in milliseconds. */
+  readonly occupiedMs: number;
+  /** The longest believable way of a request to the service, in milliseconds. */
+  readonly longestWayMs: number;
+  readonly mark: Mark;
+}
+
+/** A save that takes longer than this is repeated with a later bound. */
+const SAVE_WITHIN_MS = 250;
+/** A change of the wall clock against measured time that is a jump, not the slewing of a time server. */
+const JUMP_MS = 100;
+/** What is older is of no use; the newest records stay as the proof that there is a record. */
+const KEEP_MS = 3_600_000;
+const FORGET_EVERY_REPLIES = 500;
+/** A slot that was recorded ahead may be used for so long, in milliseconds. */
+const AHEAD_MS = 10_000;
+
+export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
+  const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
+  const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
+  let live: Slot[] = [];
+  let lastId = 0;
+  let replies = 0;
+  let wallOffset = clock.now() - clock.monotonic();
+  /** By how much the wall clock was set between the last process and this one, as far as that is known. */
+  let setByMs = 0;
+  /** How often it was set since. */
+  let jumps = 0;
+  /** The slot that is recorded ahead, and when the last request left, by endpoint; until when a slot may be used, by id. */
+  const ahead = new Map<QuotaEndpoint, number>();
+  const leftAtMs = new Map<QuotaEndpoint, number>();
+  const usableUntilMs = new Map<number, number>();
+
+  const stored = (slot: Slot): QuotaSlot => ({
+    id: slot.id,
+    sentAtMs: Math.floor(slot.sentAt + wallOffset),
+    countedByMs: Math.ceil(slot.countedBy + wallOffset),
+  });
+
+  const save = (slot: Slot) => store.save(keyOf(slot.endpoint), stored(slot));
+
+  const followWallClock = async () => {
+    const offset = clock.now() - clock.monotonic();
+    const byMs = offset - wallOffset;
+    wallOffset = offset;
+    if (Math.abs(byMs) <= JUMP_MS) return;
+    jumps += 1;
+    // Their rows say a time that has another meaning now.
+    usableUntilMs.clear();
+    await rewrite(byMs);
+  };
+
+  /** Writes the slots by a wall clock that was set by so much, and how it stands now. */
+  async function rewrite(byMs: number): Promise<void> {
+    // A kill between the two has the next start take the slots for later than they were, never for earlier.
+    if (byMs < 0) await markClock();
+    for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
+    if (byMs > 0) await markClock();
+  }
+
+  async function markClock(): Promise<void> {
+    const since = clock.sinceBoot?.() ?? null;
+    if (since === null) return;
+    await store.saveClock(source, since.boot, { wallMs: clock.now(), sinceBootMs: since.ms });
+  }
+
+  /**
+   * By how much the wall clock was set since its stamps were written, milliseconds: also while no process was there to
+   * notice it, or too short to. Null where the machine does not say, or was started anew.
+   */
+  async function setMeanwhileMs(): Promise<number | null> {
+    const since = clock.sinceBoot?.() ?? null;
+    const before = since === null ? undefined : await store.loadClock(source, since.boot);
+    if (since === null || before === undefined || before.sinceBootMs > since.ms) return null;
+    return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
+  }
+
+  /** Whether a request of this endpoint follows another within the time for which one can be recorded ahead. */
+  function isFollowed({ endpoint, sentAt }: Slot): boolean {
+    const before = leftAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
+    leftAtMs.set(endpoint, Math.max(before, sentAt));
+    return sentAt - before <= AHEAD_MS;
+  }
+
+  async function recordAhead(endpoint: QuotaEndpoint): Promise<void> {
+    lastId += 1;
+    const id = lastId;
+    const untilMs = clock.monotonic() + AHEAD_MS;
+    ahead.set(endpoint, id);
+    const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
+    const jumpsBefore = jumps;
+    await store.saveSoon(keyOf(endpoint), stored(slot));
+    if (jumps === jumpsBefore && ahead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
+  }
+
+  return {
+    async loadHolds() {
+      const holds = new Map<HoldScope, number>();
+      for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
+        const hold = await store.loadHold(`${source}/${scope}`);
+        if (hold === undefined) continue;
+        // Where the clock was set back, and the machine does not say by how much, the whole pause counts again.
+        const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.saidAtMs);
+        if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
+      }
+      return holds;
+    },
+    async saveHold(scope, untilMs) {
+      const saidAtMs = Math.floor(clock.now());
+      const leftMs = untilMs - clock.monotonic();
+      await store.saveHold(`${source}/${scope}`, { saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
+    },
+    async load() {
+      const now = clock.monotonic();
+      wallOffset = clock.now() - now;
+      const byMs = await setMeanwhileMs();
+      setByMs = byMs !== null && Math.abs(byMs) > JUMP_MS ? byMs : 0;
+      let found = false;
+      for (const endpoint of QUOTA_ENDPOINTS) {
+        for (const stored of await store.load(keyOf(endpoint))) {
+          found = true;
+          lastId = Math.max(lastId, stored.id);
+          // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
+          const latest = now + longestWayMs + SAVE_WITHIN_MS;
+          const told = stored.countedByMs + setByMs - wallOffset;
+          const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
+          if (slot.countedBy + occupiedMs <= now) continue;
+          live.push(slot);
+          if (told > latest) await save(slot);
+        }
+      }
+      if (setByMs !== 0) await rewrite(setByMs);
+      else if (byMs === null) await markClock();
+      return { slots: [...live], found };
+    },
+    idFor(endpoint) {
+      const id = ahead.get(endpoint);
+      ahead.delete(endpoint);
+      if (id !== undefined && usableUntilMs.has(id)) return id;
+      lastId += 1;
+      return lastId;
+    },
+    async beforeSend(slot) {
+      await followWallClock();
+      live = live.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
+      live.push(slot);
+      const untilMs = usableUntilMs.get(slot.id) ?? Number.NEGATIVE_INFINITY;
+      usableUntilMs.delete(slot.id);
+      if (clock.monotonic() <= untilMs) {
+        slot.sentAt = clock.monotonic();
+        slot.countedBy = slot.sentAt + longestWayMs;
+        return mark();
+      }
+      for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
+        const since = mark();
+        const began = since.monotonicMs;
+        const bound = began + withinMs + longestWayMs;
+        try {
+          await save({ ...slot, sentAt: began, countedBy: bound });
+        } catch (error) {
+          live = live.filter((each) => each !== slot);
+          throw error;
+        }
+        slot.sentAt = clock.monotonic();
+        slot.countedBy = slot.sentAt + longestWayMs;
+        if (slot.countedBy <= bound) return since;
+      }
+    },
+    async afterReply(slot) {
+      await followWallClock();
+      const noted = store.saveSoon(keyOf(slot.endpoint), stored(slot));
+      if (isFollowed(slot) && !ahead.has(slot.endpoint)) await recordAhead(slot.endpoint);
+      await noted;
+      replies += 1;
+      if (replies % FORGET_EVERY_REPLIES === 0) {
+        await store.forget(keyOf(slot.endpoint), clock.now() - KEEP_MS);
+      }
+    },
+  };
+}

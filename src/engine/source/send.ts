@@ -1,0 +1,351 @@
+import { ConfigError, type Failure, meaningOf, Retryable } from "../../core/errors/errors.ts";
+import type { Health } from "../../core/model/building.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log, Secret } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
+import { type Moment, momentOf } from "../../core/runtime/moment.ts";
+import { USER_AGENT } from "../../core/runtime/version.ts";
+import type { ClockSkew } from "./clock-skew.ts";
+import { StaleSocket } from "./connection-failure.ts";
+import { parseJson } from "./json.ts";
+import type { ListLane, ListPace } from "./list-pace.ts";
+import { parseLogged } from "./logged-series.ts";
+import { createLongWaits, type PauseScope } from "./long-waits.ts";
+import { createMaintenance } from "./maintenance.ts";
+import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
+import type { TransportReply } from "./reception.ts";
+import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
+import { healthIn } from "./schema.ts";
+import type { Lane, SlotOffer } from "./source.ts";
+import type { Transport, TransportRequest } from "./transport.ts";
+import type { Note } from "./wire.ts";
+
+/**
+ * The one way of a request: limit, token, headers, transport, decoder, measurement. What the service asks for in
+ * its reply (wait, come back with another token) reaches the limits before the request gives up its place in
+ * them, so that nothing leaves in between.
+ */
+export interface Send {
+  /** One of the three tag endpoints, under the quota. */
+  tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent>;
+  /** Everything else that needs the token, at the gentle pace of lists. */
+  list(call: ListCall, signal: AbortSignal): Promise<Sent>;
+  /** Without token and limit, and without consequences: whatever goes wrong is `unhealthy`. */
+  health(signal: AbortSignal): Promise<Health>;
+  close(): void;
+}
+
+export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
+
+export interface TagCall {
+  readonly endpoint: QuotaEndpoint;
+  /** As it stands in the address; called when the slot is there. */
+  readonly query?: () => string;
+  /** Asked whenever a slot is free, as `Limiter.run` says; without it the first free slot is taken. */
+  readonly choose?: (offer: SlotOffer) => number | null;
+  /**
+   * Makes it a POST. Called at the last moment, in the request's slot and with a token at hand; when it rejects,
+   * nothing is sent, and the error goes to the caller as it is.
+   */
+  readonly body?: () => Promise<unknown>;
+  /** The answer is logged series, which may be long and are read in parts. */
+  readonly isLogged?: boolean;
+}
+
+export interface ListCall {
+  readonly endpoint: ListEndpoint | "me";
+  /** Only the list of active alarms is not of its endpoint's usual lane. */
+  readonly lane?: ListLane;
+  /** As it stands in the address. */
+  readonly query?: string;
+  /** An answer that needs no decoding, because it is known from before; null for any other. */
+  readonly recall?: (reply: TransportReply) => DecodedReply | null;
+}
+
+/** What alarms and the trust in them hang on. */
+const URGENT_LISTS: ReadonlySet<ListCall["endpoint"]> = new Set(["alarms", "sites", "me"]);
+
+export interface Sent {
+  readonly answer: DecodedReply;
+  /** From the send to the whole reply. */
+  readonly latencyMs: number;
+  /** From the wish to the send. */
+  readonly queuedMs: number;
+}
+
+export interface SendOptions {
+  readonly name: string;
+  readonly baseUrl: string;
+  readonly transport: Transport;
+  /** The token as it is now; throws `ConfigError` when there is none. */
+  readonly token: () => Secret;
+  readonly limiter: Limiter;
+  readonly lists: ListPace;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly note: Note;
+  readonly random: () => number;
+  readonly skew: ClockSkew;
+  readonly leaving?: Leaving;
+}
+
+/**
+ * Asked at the last moment whether a request may leave whose slot was taken since then; throws `OwnTrouble` where it must
+ * not any more. Its slot stays spent.
+ */
+export type Leaving = (since: Moment) => void;
+
+const PATHS = {
+  sites: "/api/v1/sites",
+  alarms: "/api/v1/alarms",
+  tags: "/api/v1/tags",
+  read: "/api/v1/tags/read",
+  write: "/api/v1/tags/write",
+  history: "/api/v1/tags/history",
+  me: "/api/v1/me",
+  gateways: "/api/v1/gateways",
+  hosts: "/api/v1/hosts",
+  systems: "/api/v1/systems",
+  healthcheck: "/api/v1/healthcheck",
+} as const;
+
+/** Both media types on every request (interface, What the service does); without Accept it may answer in HTML. */
+const HEADERS = {
+  accept: "application/json",
+  "content-type": "application/json",
+  "accept-encoding": "identity",
+  "user-agent": USER_AGENT,
+};
+
+/** What each endpoint's limit is told about a reply. */
+interface Limit {
+  /** What a refusal of this limit keeps back. */
+  readonly scope: () => PauseScope;
+  observe(
+    headers: { readonly limit: number | null; readonly remaining: number | null },
+    sentMs: number,
+  ): void;
+  refused(startedMs: number, forMs: number, saysNow: boolean): void;
+}
+
+/** A result of the health check is returned again for so long while a long pause is watched, in milliseconds. */
+const HEALTH_VALID_MS = 59_000;
+
+export function createSend(options: SendOptions): Send {
+  const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
+  const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
+  const maintenance = createMaintenance({ clock, random: options.random });
+  const longWaits = createLongWaits({ clock, log, lists, limiter, health });
+  let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
+
+  /** What asks before a request leaves whose slot was taken since then. */
+  function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
+    return leaving === undefined ? {} : { mayLeave: () => leaving(since) };
+  }
+
+  async function requestFor(
+    call: TagCall | ListCall,
+    secret: Secret,
+    since: Moment,
+  ): Promise<TransportRequest> {
+    const told = typeof call.query === "function" ? call.query() : call.query;
+    const query = told === undefined ? "" : `?${told}`;
+    const body = isPost(call) ? JSON.stringify(await call.body()) : null;
+    return {
+      method: body === null ? "GET" : "POST",
+      path: `${prefix}${PATHS[call.endpoint]}${query}`,
+      headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
+      body,
+      ...asking(since),
+    };
+  }
+
+  async function attempt(call: TagCall | ListCall, limit: Limit, since: Moment, signal: AbortSignal) {
+    const { endpoint } = call;
+    const secret = token();
+    const request = await requestFor(call, secret, since);
+    const startedMs = clock.monotonic();
+    try {
+      request.mayLeave?.();
+      const reply = await transport(request, signal);
+      limit.observe(rateLimitIn(reply), startedMs);
+      // What a proxy kept has an age, and the time of another day.
+      if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
+      const recalled = "recall" in call ? call.recall?.(reply) : null;
+      const parsed = isLogged(call) ? await parseLogged(reply.body) : undefined;
+      const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock), parsed);
+      maintenance.over();
+      longWaits.answered(limit.scope(), startedMs);
+      const latencyMs = measure(endpoint, "ok", startedMs);
+      return { answer, latencyMs, startedMs };
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      const failure = meaningOf(error);
+      measure(endpoint, failure.kind, startedMs);
+      const answered = answeredBy(failure, limit.scope);
+      if (answered !== null) longWaits.answered(answered, startedMs);
+      obey(failure, endpoint, limit, startedMs);
+      if (!isPost(call) && wasExchanged(failure, secret)) throw new OldToken(failure.message);
+      throw failure;
+    }
+  }
+
+  /** Whether a refusal is of a token that has been exchanged since its request left. */
+  function wasExchanged(failure: Failure, sent: Secret): boolean {
+    if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
+    try {
+      return token().reveal() !== sent.reveal();
+    } catch {
+      return false;
+    }
+  }
+
+  function obey(failure: Failure, endpoint: string, limit: Limit, startedMs: number) {
+    if (failure.kind !== "throttled") return;
+    let waitMs = failure.retryAfterMs ?? 0;
+    if (failure.scope === "everything") {
+      waitMs = maintenance.seen(failure.retryAfterMs);
+      limiter.hold(waitMs, "everything");
+      lists.hold(waitMs);
+      longWaits.ordered("everything", waitMs);
+    } else {
+      limit.refused(startedMs, waitMs, failure.saysNow);
+      longWaits.ordered(limit.scope(), waitMs);
+    }
+    log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
+  }
+
+  function measure(endpoint: string, outcome: string, startedMs: number): number {
+    const latencyMs = clock.monotonic() - startedMs;
+    metrics.apiRequests.inc({ source, endpoint, outcome });
+    metrics.apiSeconds.observe({ source, endpoint }, latencyMs / 1000);
+    return latencyMs;
+  }
+
+  /** `turn` runs a task when the limit allows it. Each try takes a place of its own, as the service counts it. */
+  async function sent(
+    call: TagCall | ListCall,
+    limit: Limit,
+    turn: <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
+    signal: AbortSignal,
+  ): Promise<Sent> {
+    const wishedMs = clock.monotonic();
+    const once = async (isFirst: boolean) => {
+      const { answer, latencyMs, startedMs } = await turn(
+        (since) => attempt(call, limit, since, signal),
+        isFirst,
+      );
+      return { answer, latencyMs, queuedMs: startedMs - wishedMs };
+    };
+    try {
+      return await once(true);
+    } catch (error) {
+      const mayGoAgain = error instanceof StaleSocket || error instanceof OldToken;
+      if (!mayGoAgain || isPost(call)) throw error;
+      return once(false);
+    }
+  }
+
+  const listLimit: Limit = {
+    scope: () => "lists",
+    observe: (headers) => lists.observe(headers),
+    refused: lists.refused,
+  };
+
+  /** During a long pause two ask: what watches the pause, and what notes the health for the status. */
+  async function health(signal: AbortSignal): Promise<Health> {
+    if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
+      const known = await lastHealth.health.catch(() => null);
+      signal.throwIfAborted();
+      if (known !== null) return known;
+    }
+    lastHealth = { atMs: clock.monotonic(), health: askHealth(signal) };
+    return lastHealth.health;
+  }
+
+  async function askHealth(signal: AbortSignal): Promise<Health> {
+    const endpoint = "healthcheck";
+    const startedMs = clock.monotonic();
+    const path = `${prefix}${PATHS[endpoint]}`;
+    try {
+      const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
+      const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
+      const body = parseJson(reply.body);
+      measure(endpoint, "ok", startedMs);
+      const told = healthIn(body.ok ? body.value : null, note);
+      // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
+      return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      measure(endpoint, meaningOf(error).kind, startedMs);
+      return { status: "unhealthy", time: null };
+    }
+  }
+
+  return {
+    tags(call, lane, signal) {
+      const { endpoint } = call;
+      longWaits.look();
+      const limit: Limit = {
+        scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
+        observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
+        refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
+      };
+      // What was chosen once is asked for again as it is.
+      const turn = <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) =>
+        limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
+      return sent(call, limit, turn, signal);
+    },
+
+    list(call, signal) {
+      longWaits.look();
+      const lane = call.lane ?? (URGENT_LISTS.has(call.endpoint) ? "urgent" : "other");
+      return sent(call, listLimit, (task) => lists.run(task, signal, lane), signal);
+    },
+
+    health,
+    close: longWaits.close,
+  };
+}
+
+/**
+ * The service refused a token in whose place there is another by now. What is revoked first and exchanged a second later
+ * would else pass for a refused token that nobody has renewed, and nothing would be asked for a minute.
+ */
+class OldToken extends Retryable {}
+
+/** Which pause a failure shows to be over, because the service itself answered; null for none. */
+function answeredBy(failure: Failure, own: () => PauseScope): PauseScope | null {
+  if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
+  return failure.kind === "retryable" || failure.kind === "malformed" ? null : own();
+}
+
+function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
+  return "body" in call && call.body !== undefined;
+}
+
+function isLogged(call: TagCall | ListCall): boolean {
+  return "isLogged" in call && call.isLogged === true;
+}
+
+function contextOf(endpoint: keyof typeof PATHS, clock: Clock): ReplyContext {
+  const missing =
+    endpoint === "history" ? "no-log" : endpoint === "read" || endpoint === "write" ? "rejected" : "settings";
+  return {
+    endpoint: PATHS[endpoint].replace("/api/v1/", ""),
+    missing,
+    nowMs: clock.now(),
+  };
+}
+
+function rateLimitIn(reply: TransportReply) {
+  return {
+    limit: wholeNumber(reply.headers["x-ratelimit-limit"]),
+    remaining: wholeNumber(reply.headers["x-ratelimit-remaining"]),
+  };
+}
+
+function wholeNumber(text: string | undefined): number | null {
+  return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
+}

@@ -1,0 +1,199 @@
+import { Points } from "../../core/codec/points.ts";
+import { Malformed } from "../../core/errors/errors.ts";
+import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
+import { LoggedSeries } from "./measurement-list.ts";
+import { type DecodedReply, isRecord } from "./reply.ts";
+import type { Reader } from "./schema.ts";
+import type { LeftOut } from "./source.ts";
+import { kindOf, numberIn, tagValueIn } from "./values.ts";
+import { listIn, type Note } from "./wire.ts";
+
+/**
+ * Values of tags out of read, write and history replies.
+ *
+ * A value is a number, a boolean or null (interface, Tag); null says that the gateway could not read the device, so
+ * nothing else may become null. A text that is exactly a JSON number is that number. Everything else was answered and is
+ * unreadable, for its tag or bucket alone, and so is a tag that one reply lists twice with different values. A record
+ * that was not asked for is left out, and counted, as is a tag that was not answered.
+ */
+export interface ValueReader {
+  readings(answer: DecodedReply, askedIds: readonly string[]): Readings;
+  logs(answer: DecodedReply, askedIds: readonly string[]): TagLog[];
+  totals(answer: DecodedReply, askedIds: readonly string[]): TagTotal[];
+}
+
+export interface Readings {
+  readonly readings: readonly TagReading[];
+  readonly leftOut?: readonly LeftOut[];
+}
+
+type WireRecord = Readonly<Record<string, unknown>>;
+
+/** The records of one tag in a reply: one, or several where the service repeats itself. */
+interface Found {
+  readonly tag: Tag;
+  readonly records: [WireRecord, ...WireRecord[]];
+}
+
+/** Tags that are remembered as having sent numbers as texts. */
+const TEXTS_MAX = 100_000;
+
+/** `onTexts` receives the tags whose numbers came as texts, each once. */
+export function valueReader(
+  tagIn: Reader<Tag>,
+  note: Note,
+  onTexts: (tagIds: readonly string[]) => void = () => undefined,
+): ValueReader {
+  const withTexts = new Set<string>();
+
+  function found(answer: DecodedReply, askedIds: readonly string[]): readonly Found[] {
+    const data = listIn(answer.envelope.data);
+    if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+    const asked = new Set(askedIds);
+    const byId = new Map<string, Found>();
+    for (const record of data) {
+      const tag = tagIn(record);
+      if (tag === null || !isRecord(record)) {
+        throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
+      }
+      const before = byId.get(tag.id);
+      if (before !== undefined || !asked.has(tag.id)) note("tag.id");
+      if (before !== undefined) before.records.push(record);
+      else if (asked.has(tag.id)) byId.set(tag.id, { tag, records: [record] });
+    }
+    for (const id of asked) if (!byId.has(id)) note("tag.unanswered");
+    return [...byId.values()];
+  }
+
+  function tellTexts(tagIds: readonly string[]): void {
+    const fresh = tagIds.filter((id) => !withTexts.has(id));
+    if (fresh.length === 0) return;
+    if (withTexts.size >= TEXTS_MAX) withTexts.clear();
+    for (const id of fresh) withTexts.add(id);
+    note("value.text", fresh.length);
+    onTexts(fresh);
+  }
+
+  return {
+    readings(answer, askedIds) {
+      const readings: TagReading[] = [];
+      const texts: string[] = [];
+      const unreadable = new Map<string, string>();
+      for (const { tag, records } of found(answer, askedIds)) {
+        const { id, displayName, description, unit } = tag;
+        const raw = records.map((record) => record.value);
+        const [value, ...others] = raw.map(tagValueIn);
+        if (others.some((other) => other !== value)) unreadable.set(id, listedTwice("values", raw));
+        else if (value === undefined)
+          unreadable.set(id, `Its value is ${kindOf(raw[0])}, and no number, boolean or null.`);
+        else {
+          readings.push({ id, displayName, description, unit, value });
+          if (raw.some(hasText)) texts.push(id);
+        }
+      }
+      if (unreadable.size > 0) note("tag.value", unreadable.size);
+      tellTexts(texts);
+      if (readings.length === askedIds.length) return { readings };
+      const read = new Set(readings.map(({ id }) => id));
+      const leftOut = askedIds
+        .filter((id) => !read.has(id))
+        .map((id): LeftOut => {
+          const reason = unreadable.get(id);
+          return reason === undefined
+            ? { id, kind: "unanswered", reason: "The reply does not list it." }
+            : { id, kind: "unreadable", reason };
+        });
+      return { readings, leftOut };
+    },
+
+    logs(answer, askedIds) {
+      const texts: string[] = [];
+      const logs = found(answer, askedIds).map(({ tag, records: [first, ...others] }): TagLog => {
+        const series = seriesIn(first.measurements);
+        if (series === null || series.isBroken || !others.every((other) => saysTheSame(series, other))) {
+          note("log.measurements");
+          const said = brokenBecause(series, first.measurements);
+          return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
+        }
+        if (series.texts > 0) texts.push(tag.id);
+        if (series.said === null) return { ...tag, measurements: series.points };
+        note("measurement.value", series.unreadableMs.length);
+        const { points, unreadableMs, said } = series;
+        return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
+      });
+      tellTexts(texts);
+      return logs;
+    },
+
+    totals(answer, askedIds) {
+      const texts: string[] = [];
+      const totals = found(answer, askedIds).map(({ tag, records }): TagTotal => {
+        const [total, ...others] = records.map(totalIn);
+        const raw = records.map(({ value, measurements }) => value ?? measurements);
+        if (total !== undefined && others.every((other) => other === total)) {
+          if (raw.some(hasText)) texts.push(tag.id);
+          return { ...tag, total };
+        }
+        note("total.value");
+        const isOne = others.every((other) => other === total);
+        const unreadable = isOne
+          ? `The total is ${kindOf(raw[0])}, and not one number.`
+          : listedTwice("totals", raw);
+        return { ...tag, total: null, unreadable };
+      });
+      tellTexts(texts);
+      return totals;
+    },
+  };
+}
+
+function listedTwice(what: string, raw: readonly unknown[]): string {
+  const words = [...new Set(raw.map(kindOf))].slice(0, 3).join(" and ");
+  return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
+}
+
+/** Whether a value, or the value inside a total, is written as a text. */
+function hasText(raw: unknown): boolean {
+  if (Array.isArray(raw)) return raw.some(hasText);
+  return isRecord(raw) ? hasText(raw.value) : typeof raw === "string";
+}
+
+/** A list of measurements, whether it was read in parts already or not; null for what is no list. */
+function seriesIn(measurements: unknown): LoggedSeries | null {
+  if (measurements instanceof LoggedSeries) return measurements;
+  return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
+}
+
+function saysTheSame(series: LoggedSeries, { measurements }: WireRecord): boolean {
+  return seriesIn(measurements)?.isSameAs(series) === true;
+}
+
+/** Why a complete log is unreadable. An empty log is booked as having no values, so only an empty list may say so. */
+function brokenBecause(series: LoggedSeries | null, measurements: unknown): string {
+  if (series === null) return `The measurements of the log are ${kindOf(measurements)}, and no list.`;
+  return series.isBroken && series.said !== null
+    ? series.said
+    : "The reply lists the log more than once with different measurements.";
+}
+
+/**
+ * The one number of a scalar reply. The prose of the interface puts it under `value`, its sample into
+ * `measurements`; seen are a number, a list of one number, an object with `value`, and a list of one such object.
+ * Null when the service says that there is none; undefined when this is something else, such as a whole series.
+ */
+function totalIn(record: WireRecord): number | null | undefined {
+  const places = [record.value, record.measurements].filter((place) => place !== undefined);
+  const found = places.map(oneNumberIn);
+  if (found.length === 0 || found.includes(undefined)) return undefined;
+  return found.find((total) => total !== null) ?? null;
+}
+
+function oneNumberIn(raw: unknown): number | null | undefined {
+  if (raw === null) return null;
+  if (Array.isArray(raw)) {
+    if (raw.length === 0) return null;
+    return raw.length === 1 && !Array.isArray(raw[0]) ? oneNumberIn(raw[0]) : undefined;
+  }
+  if (!isRecord(raw)) return numberIn(raw);
+  return isRecord(raw.value) || Array.isArray(raw.value) ? undefined : oneNumberIn(raw.value);
+}

@@ -1,0 +1,99 @@
+import { existsSync, readdirSync } from "node:fs";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { CHECKED_NAMES, unsound } from "./checksum.ts";
+import { summaryOf } from "./damage.ts";
+import { isStateSetAside, sizeOf, stateFile } from "./folder.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
+import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+import type { DamagedRows } from "./store.ts";
+
+/** What a look at everything in the state shows. */
+export interface StateReport {
+  readonly file: string;
+  readonly bytes: number;
+  readonly schemaVersion: number;
+  /** What is wrong with the file as a whole, in SQLite's words or ours; empty when nothing is. */
+  readonly trouble: readonly string[];
+  readonly tables: readonly CheckedRows[];
+  /** Rows that were found damaged before, and are kept apart. */
+  readonly setAside: readonly DamagedRows[];
+  /** Names of the files in the state folder that were set aside. */
+  readonly filesSetAside: readonly string[];
+}
+
+export interface CheckedRows {
+  readonly table: string;
+  readonly rows: number;
+  /** Rows that are not what was written, and nobody knows it yet. */
+  readonly damaged: number;
+}
+
+/** No more complaints of SQLite than this: a torn page makes thousands. */
+const COMPLAINTS = 20;
+
+export function isWhole({ trouble, tables }: StateReport): boolean {
+  return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
+}
+
+/** Reads everything and changes nothing; a worker may run. Throws `ConfigError` where there is no state of ours. */
+export function checkState(folder: string): StateReport {
+  const file = stateFile(folder);
+  const wal = sizeOf(`${file}-wal`);
+  if (!existsSync(file) && wal === 0) {
+    throw new ConfigError(`There is no state in ${folder} yet.`, {
+      hint: "Start the worker first, or name the folder that it uses.",
+    });
+  }
+  const common = {
+    file,
+    bytes: sizeOf(file) + wal,
+    schemaVersion: SCHEMA_VERSION,
+    filesSetAside: readdirSync(folder).filter(isStateSetAside).toSorted(),
+  };
+  const nothing = { ...common, tables: [], setAside: [] };
+  if (sizeOf(file) === 0) {
+    return {
+      ...nothing,
+      trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`],
+    };
+  }
+  try {
+    const database = openDatabase(file, { readOnly: true });
+    try {
+      return { ...common, ...lookThrough(database) };
+    } finally {
+      database.close();
+    }
+  } catch (error) {
+    if (!(error instanceof Damaged)) throw error;
+    return { ...nothing, trouble: [error.message] };
+  }
+}
+
+function lookThrough(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
+  prepareSchema(database, false);
+  const complaints = database
+    .prepare(`pragma integrity_check(${COMPLAINTS})`)
+    .all<{ readonly integrity_check: string }>()
+    .map((row) => row.integrity_check)
+    .filter((complaint) => complaint !== "ok");
+  const shape = schemaTrouble(database);
+  const trouble = shape === null ? complaints : [...complaints, shape];
+  if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
+  return {
+    trouble,
+    tables: CHECKED_NAMES.map((table) => rowsOf(database, table)),
+    setAside: summaryOf(database),
+  };
+}
+
+function rowsOf(database: Database, table: (typeof CHECKED_NAMES)[number]): CheckedRows {
+  // These stay in their place when they are found, without a checksum.
+  const isKnown = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
+  const counted = database
+    .prepare(
+      `select count(*) as rows, coalesce(sum(not (${isKnown}) and ${unsound(table)}), 0) as damaged from ${table}`,
+    )
+    .get<Omit<CheckedRows, "table">>();
+  return { table, rows: counted?.rows ?? 0, damaged: counted?.damaged ?? 0 };
+}

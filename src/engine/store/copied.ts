@@ -1,0 +1,123 @@
+import { randomBytes } from "node:crypto";
+import { readFileSync, realpathSync, statSync } from "node:fs";
+import { hostname } from "node:os";
+import { dirname } from "node:path";
+import { isoUtc } from "../../core/runtime/clock.ts";
+import type { createDocuments } from "./documents.ts";
+import { beginEpoch } from "./epoch.ts";
+import { sizeOf, stateFile } from "./folder.ts";
+import type { Database } from "./sqlite.ts";
+import type { SeenCopy, StateCopy } from "./store.ts";
+
+/** Where a state was when it was opened last. */
+interface Place {
+  /** The file's number in the file system and its birth: what it is told from its copies by. */
+  readonly file: string;
+  readonly folder: string;
+  /** The system's own name for the machine; null where it has none. */
+  readonly machine: string | null;
+  readonly host: string;
+}
+
+const SET = "state-file";
+const PLACE = "plenum.db";
+const COPY = "copy";
+/** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
+const MACHINE_ID = "/etc/machine-id";
+
+type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
+
+/**
+ * Looks whether the file is another one than at the last start.
+ *
+ * Then every sink counts anew: a backup that was put in the place of the state stands at numbers that the receivers have
+ * seen already, for other events. And where the one that it was copied from is still there, or was on another machine,
+ * it is a copy that may run beside its original: it gets an identity of its own. A machine that was set back with its
+ * disk, or doubled as a whole, cannot be told so. Belongs inside a transaction.
+ */
+export function noticeCopy(
+  database: Database,
+  documents: Documents,
+  nowMs: number,
+  machine: () => string | null = machineName,
+): void {
+  const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
+  const folder = realpathSync(dirname(database.path));
+  const now: Place = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
+  const before = documents.document<Place>(SET, PLACE);
+  if (before !== undefined && JSON.stringify(before) === JSON.stringify(now)) return;
+  documents.change({ set: SET, put: [[PLACE, now]] });
+  if (before === undefined || before.file === now.file) return;
+  beginEpoch(database, "true");
+  const isHere = before.machine === now.machine;
+  if (isHere && !isAt(before)) return;
+  const identity = randomBytes(4).toString("hex");
+  const from = { folder: before.folder, host: before.host };
+  const copy: StateCopy & { readonly file: string } = {
+    identity,
+    at: isoUtc(nowMs),
+    from,
+    isHere,
+    file: before.file,
+  };
+  documents.change({ set: SET, put: [[COPY, copy]] });
+}
+
+const SESSION = "session";
+
+export const LOST_LOG =
+  "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
+
+/**
+ * Notices a write-ahead log that was deleted, or not restored with its file. A worker notes in the file that it is open,
+ * and takes the note back when it closes; SQLite has the log for as long as the file is open, and after a kill. Answers
+ * when it was noticed. Belongs inside a transaction.
+ */
+export function noticeLostLog(
+  database: Database,
+  documents: Documents,
+  nowMs: number,
+  hasLog: boolean,
+): string | undefined {
+  const isLost = !hasLog && documents.document<string>(SET, SESSION) === "open";
+  documents.change({ set: SET, put: [[SESSION, "open"]] });
+  if (!isLost) return undefined;
+  beginEpoch(database, "true");
+  return isoUtc(nowMs);
+}
+
+/** The worker has closed the file: all of it is in plenum.db. */
+export function noteClosed(database: Database, documents: Documents): void {
+  try {
+    database.transaction(() => documents.change({ set: SET, put: [[SESSION, "closed"]] }));
+  } catch {
+    // A full disk or a damaged file: the next start has the write-ahead log, and looks at it.
+  }
+}
+
+/** What this state is a copy of; undefined where it is none, as far as anybody knows. */
+export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
+  const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
+  if (copy === undefined) return undefined;
+  const { file, ...told } = copy;
+  return { ...told, isOriginalThere: told.isHere && isAt({ file, folder: told.from.folder }) };
+}
+
+/** Whether a state is still where it was. */
+function isAt({ file, folder }: Pick<Place, "file" | "folder">): boolean {
+  try {
+    const path = stateFile(folder);
+    const { ino, birthtimeNs } = statSync(path, { bigint: true });
+    return `${ino} ${birthtimeNs}` === file && sizeOf(path) > 0;
+  } catch {
+    return false;
+  }
+}
+
+function machineName(): string | null {
+  try {
+    return readFileSync(MACHINE_ID, "utf8").trim() || null;
+  } catch {
+    return null;
+  }
+}

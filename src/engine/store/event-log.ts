@@ -1,0 +1,377 @@
+import { eventIn, eventText } from "../../core/codec/stored-event.ts";
+import { type Event, isTelemetry, isUrgent, KINDS, type Kind } from "../../core/model/event.ts";
+import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
+import type { Damage } from "./damage.ts";
+import { beginEpoch } from "./epoch.ts";
+import { Damaged, type Database } from "./sqlite.ts";
+import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
+import type { Tail } from "./tail.ts";
+
+/**
+ * Bytes that a row takes besides its body and its id (twice: row and index). With it the log counted 35 MB where the file
+ * had 41 MB, for 100,000 good values, and 57 where it had 75 for as many that are not packed: what pages leave free comes
+ * on top.
+ */
+const ROW_BYTES = 60;
+
+/** No offer holds more than this, unless a single event does, in bytes: 60 events of history, 18,000 points. */
+export const OFFER_BYTES = 1024 ** 2;
+
+/** An event of history is so many times as long when it is sent, because its points are packed: 288 of them are 1.8 to 3.7 kB, and 14. */
+const UNPACKED = 6;
+
+/** Bytes or characters that an event will be in the hands of a sink, from those that it has in the log. */
+export function offeredSize(kind: Kind | string, stored: number): number {
+  return kind === "tag-history" ? stored * UNPACKED : stored;
+}
+
+/** The same in SQL. */
+export function offeredSql(stored: string): string {
+  return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
+}
+
+/** SQL condition for urgent events; the index on the class finds them without reading the values between. */
+export const URGENT_KIND = `kind in (${KINDS.filter(isUrgent)
+  .map((kind) => `'${kind}'`)
+  .join(", ")})`;
+/** The same for the whole row. */
+export const URGENT = `event.telemetry = 0 and event.${URGENT_KIND}`;
+
+/** Bytes that an event counts for. */
+export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
+  return Buffer.byteLength(body) + 2 * id.length + ROW_BYTES;
+}
+
+export interface EventRow {
+  readonly position: number;
+  readonly id: string;
+  readonly kind: string;
+  readonly telemetry: number;
+  readonly committed_ms: number;
+  readonly bytes: number;
+  readonly body: string;
+  readonly checksum: number | null;
+}
+
+/** Larger events are not looked at by `recent`, in bytes: a bucket has some 60, so one of them is a backfill of days. */
+export const RECENT_BYTES = 32 * 1024;
+
+/**
+ * By so much the clock may have been ahead and still be followed: what is committed after it was set right goes on from
+ * the last time of the log, a millisecond later each time. Whoever keeps what was said last goes by these times, because
+ * the places of a log begin anew where a state was lost; and with an end that seems older than the beginning an alarm
+ * would be active there for ever. A clock that was further ahead is not followed: for as long as it was, nobody would
+ * see how long a sink has been behind.
+ */
+export const FOLLOWED_MS = 86_400_000;
+
+/** What it takes to tell whether an event is what was committed. */
+export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
+
+/** Whether an event is what was committed. */
+export function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
+  return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
+}
+
+/** Why a damaged event is a dead letter. */
+export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
+
+/** The append-only log of events. Changes belong inside a transaction. `tail` is kept up to date for who reads it. */
+export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage, tail?: Tail) {
+  /**
+   * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
+   * that were still to get it: what their filters say of it nobody can know, and so not whether it has a number.
+   */
+  function quarantine(where: string, ...values: readonly number[]): number {
+    const nowMs = clock.now();
+    tail?.clear();
+    return database.transaction(() => {
+      beginEpoch(
+        database,
+        `sink.ended is null and exists (select 1 from event
+           where (${where}) and ${unsound("event")} and event.position > sink.position)`,
+        ...values,
+      );
+      database
+        .prepare(
+          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
+           select sink.name, event.position, ?, ?, ?, coalesce(cast(event.body as text), '') from event join sink on sink.ended is null
+             and (event.position > sink.position or exists (select 1 from again
+               where again.sink = sink.name and again.position = event.position))
+           where (${where}) and ${unsound("event")} on conflict do nothing`,
+        )
+        .run(DAMAGED, nowMs, nowMs, ...values);
+      const removed = damage.setAside("event", where, ...values);
+      if (removed > 0) database.exec(RECOUNT);
+      return removed;
+    });
+  }
+
+  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  let lastUrgent = Number.POSITIVE_INFINITY;
+
+  /** Reads events between two positions; damaged ones are taken out of the log on the way. */
+  function between(after: number, through: number, which = "true"): readonly EventRow[] {
+    const range = `event.position > ? and event.position <= ? and ${which}`;
+    const rows = () =>
+      database
+        .prepare(`select ${EVENT_COLUMNS} from event where ${range} order by position`)
+        .all<EventRow>(after, through);
+    try {
+      const found = rows();
+      if (found.every(isSound)) return found;
+    } catch (error) {
+      // A damaged number can be larger than JavaScript reads.
+      if (!isOutOfRange(error)) throw error;
+    }
+    if (database.readOnly) return rows().filter(isSound);
+    if (quarantine(range, after, through) > 0) return rows().filter(isSound);
+    return refuseUnless(after, () => {
+      const found = rows();
+      return found.every(isSound) ? found : null;
+    });
+  }
+
+  /** A search finds rows that are not there: the pages above them are damaged, and no row is. */
+  function refuseUnless<T>(after: number, read: () => T | null): T {
+    return database.transaction(() => {
+      const found = read();
+      if (found !== null) return found;
+      throw new Damaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
+    });
+  }
+
+  /** The first events after a position that a condition picks, from the disk; `gone` is the first that was removed. */
+  function readAfter(position: number, limit: number, which = "true", gone = 0): readonly LoggedEvent[] {
+    const read = () =>
+      database
+        .prepare(
+          `select position, ${offeredSql("bytes")} as bytes from event where position > ? and ${which}
+           order by position limit ?`,
+        )
+        .all<{ readonly position: number; readonly bytes: number }>(position, limit);
+    const sizes =
+      gone === 0
+        ? read()
+        : refuseUnless(position, () => {
+            const left = read();
+            return left[0]?.position === gone ? null : left;
+          });
+    const last = lastWithin(sizes, OFFER_BYTES);
+    if (last === undefined) return [];
+    const events = between(position, last, which).map(toLoggedEvent);
+    // All of them were damaged and are gone: what follows takes their place.
+    return events.length > 0 || database.readOnly
+      ? events
+      : readAfter(position, limit, which, sizes[0]?.position);
+  }
+
+  const self = {
+    quarantine,
+
+    /** Events were removed up to a position. */
+    removed: (position: number): void => tail?.removed(position),
+
+    /** Another process has changed the log. */
+    forgetKnown(): void {
+      tail?.clear();
+      lastUrgent = Number.POSITIVE_INFINITY;
+    },
+
+    /** Nobody who follows the log asks for events up to a position any more. */
+    passed: (position: number): void => tail?.passed(position),
+
+    /** Reads every event between two positions; damaged ones are taken out of the log on the way. */
+    readThrough: (after: number, through: number) => between(after, through),
+
+    /**
+     * Corrects what is counted along where it cannot be true, at a start. `log-check` compares it with every row later,
+     * which takes seconds in a large log.
+     */
+    recount(): void {
+      const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
+      const bytes = self.bytes();
+      if (bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
+      else database.exec(RAISE_WRITTEN);
+    },
+
+    /** The time of what is committed next, milliseconds since 1970: by the clock, and never before what the log ends with. */
+    nextTime(clockMs: number): number {
+      const ahead = database
+        .prepare(
+          `select committed_ms from event where position = (select max(position) from event)
+             and committed_ms > ? and committed_ms <= ?`,
+        )
+        .get<{ readonly committed_ms: number }>(clockMs, clockMs + FOLLOWED_MS);
+      return ahead === undefined ? clockMs : ahead.committed_ms + 1;
+    },
+
+    /** Belongs inside a transaction. Answers the ids that were in the log already; of those nothing is changed. */
+    append(events: readonly Event[], clockMs: number): readonly string[] {
+      if (events.length === 0) return [];
+      const nowMs = self.nextTime(clockMs);
+      const insertion = database.prepare(
+        `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
+         values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
+      );
+      const committedAt = isoUtc(nowMs);
+      const before = database.number("select written from log_size");
+      let written = before;
+      const repeated: string[] = [];
+      for (const event of events) {
+        const body = eventText(event);
+        const bytes = bytesOf(event, body);
+        const { id, type } = event;
+        const telemetry = isTelemetry(type) ? 1 : 0;
+        const checksum = checksumOfEvent(id, type, telemetry, nowMs, bytes, body);
+        const position = insertion.insert(id, type, telemetry, nowMs, bytes, body, checksum, written + bytes);
+        if (position === null) {
+          repeated.push(event.id);
+          continue;
+        }
+        written += bytes;
+        if (isUrgent(type)) lastUrgent = Math.max(lastUrgent, position);
+        // A value is plain data and most of all there is: to read its text again would give the same.
+        const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
+        tail?.add(type === "tag-value" ? { ...row, event } : row);
+      }
+      const added = written - before;
+      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
+      return repeated;
+    },
+
+    bytes: (): number => database.number("select bytes from log_size"),
+
+    oldestTelemetry(): string | null {
+      const row = database
+        .prepare("select committed_ms from event where telemetry = 1 order by position limit 1")
+        .get<{ readonly committed_ms: number }>();
+      return row === undefined ? null : isoUtc(row.committed_ms);
+    },
+
+    /** Bytes of the events after a position. */
+    bytesAfter(position: number): number {
+      const row = database
+        .prepare(
+          `select log_size.written - event.written + event.bytes as bytes from event, log_size
+           where event.position > ? order by event.position limit 1`,
+        )
+        .get<{ readonly bytes: number }>(position);
+      return row?.bytes ?? 0;
+    },
+
+    /** The position of the last event that was ever committed; 0 before the first. */
+    end(): number {
+      return (
+        database
+          .prepare("select seq from sqlite_sequence where name = 'event'")
+          .get<{ readonly seq: number }>()?.seq ?? 0
+      );
+    },
+
+    after(position: number, limit: number): readonly LoggedEvent[] {
+      return tail?.after(position, limit, OFFER_BYTES) ?? readAfter(position, limit);
+    },
+
+    /** The urgent ones among them. */
+    urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
+      if (position >= lastUrgent) return [];
+      const events = readAfter(position, limit, URGENT);
+      if (events.length === 0) lastUrgent = position;
+      return events;
+    },
+
+    latest(
+      limit: number,
+      kinds: readonly Kind[] | undefined,
+      about: EventsAbout | undefined,
+    ): readonly LoggedEvent[] {
+      // Facts are rare among telemetry: the index on the class finds them without reading the values between.
+      const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
+      const wanted =
+        about === undefined ? [] : [about.subjects.flatMap(textsOfSubject), [textOf("source", about.source)]];
+      const conditions = [
+        ...(facts ? ["telemetry = 0"] : []),
+        ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
+        // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
+        ...wanted.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
+      ];
+      const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
+      return database
+        .prepare(`select ${EVENT_COLUMNS} from event ${where} order by position desc limit ?`)
+        .all<EventRow>(...(kinds ?? []), ...wanted.flat(), limit)
+        .filter(isSound)
+        .map(toLoggedEvent);
+    },
+
+    recent(
+      { source, subjects }: EventsAbout,
+      kinds: readonly Kind[],
+      { sinceMs, within, limit }: RecentBounds,
+    ): readonly LoggedEvent[] {
+      const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
+      // To read the subject out of the JSON takes a twentieth of looking for 20 of them in the text. A damaged text would
+      // stop the whole search, so it is not taken for JSON unasked.
+      return database
+        .prepare(
+          `select ${EVENT_COLUMNS} from event
+           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and ${offeredSql("bytes")} <= ${RECENT_BYTES}
+             and case when json_valid(body) then
+               body ->> '$.source' = ? and body ->> '$.subject' ${oneOf(subjects)} end
+           order by position desc limit ?`,
+        )
+        .all<EventRow>(self.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
+        .filter(isSound)
+        .map(toLoggedEvent);
+    },
+  };
+  return self;
+}
+
+const RECOUNT = `update log_size set bytes = counted.bytes, written = max(log_size.written, counted.written)
+  from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted
+  where log_size.bytes <> counted.bytes or log_size.written < counted.written`;
+
+/** What was written is never less than the newest event says. */
+const RAISE_WRITTEN = `update log_size set written = newest.written
+  from (select written from event order by position desc limit 1) as newest where log_size.written < newest.written`;
+
+function isOutOfRange(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";
+}
+
+export type EventLog = ReturnType<typeof createEventLog>;
+
+/** The last position of a prefix that stays within a number of bytes; of at least one row. */
+export function lastWithin(
+  rows: readonly { readonly position: number; readonly bytes: number }[],
+  bytes: number,
+): number | undefined {
+  let last = rows[0]?.position;
+  let sum = 0;
+  for (const row of rows) {
+    sum += row.bytes;
+    if (sum > bytes) break;
+    last = row.position;
+  }
+  return last;
+}
+
+/** How a field of an event stands in its row; inside a text of the event the quotes would be escaped. */
+export function textOf(field: "source" | "subject", value: string): string {
+  return JSON.stringify({ [field]: value }).slice(1, -1);
+}
+
+/** The subject itself and what lies below it. */
+export function textsOfSubject(subject: string): readonly string[] {
+  return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
+}
+
+export function toLoggedEvent(row: Pick<EventRow, "position" | "committed_ms" | "body">): LoggedEvent {
+  return {
+    position: row.position,
+    committedAt: new Date(row.committed_ms).toISOString(),
+    event: eventIn(row.body),
+  };
+}

@@ -1,0 +1,33 @@
+import { Stopping } from "../../core/runtime/lifecycle.ts";
+import { Fenced } from "./fenced.ts";
+import type { Store } from "./store.ts";
+
+/**
+ * The same store, which says when somebody else holds the source. Whoever asked it then is told that we are stopping, as at
+ * any other stop: it is nobody's fault, so nothing is blamed, tried again or counted.
+ */
+export function fencedStore(store: Store, fenced: () => void): Store {
+  function watched<T extends object>(part: T): T {
+    const entries = Object.entries(part).map(([name, member]) => {
+      if (typeof member !== "function") return [name, member] as const;
+      const ask = async (...asked: unknown[]) => {
+        try {
+          return await member.apply(part, asked);
+        } catch (error) {
+          if (!(error instanceof Fenced)) throw error;
+          fenced();
+          throw new Stopping();
+        }
+      };
+      return [name, ask] as const;
+    });
+    return Object.fromEntries(entries) as T;
+  }
+
+  return {
+    ...watched(store),
+    outbox: watched(store.outbox),
+    quotaMemory: watched(store.quotaMemory),
+    close: store.close,
+  };
+}

@@ -1,0 +1,267 @@
+import {
+  accessSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  fchmodSync,
+  fstatSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statfsSync,
+  statSync,
+  truncateSync,
+} from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { danglingLink } from "../../core/errors/folder-trouble.ts";
+import { isoUtc } from "../../core/runtime/clock.ts";
+
+/** The file system's type number, as statfs(2) tells it. */
+export type FileSystemType = (folder: string) => number;
+
+export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
+
+/** Type numbers from Linux's statfs(2) and include/uapi/linux/magic.h. Locks over a network cannot be trusted. */
+const NETWORK: ReadonlyMap<number, string> = new Map([
+  [0x6969, "NFS"],
+  [0x517b, "SMB"],
+  [0xff534d42, "CIFS"],
+  [0xfe534d42, "SMB 2"],
+  [0x564c, "NCP"],
+  [0x5346414f, "AFS"],
+  [0x73757245, "Coda"],
+  [0x00c36400, "Ceph"],
+  [0x0bd00bd0, "Lustre"],
+  [0x47504653, "GPFS"],
+  [0x7461636f, "OCFS2"],
+  [0x01021997, "9P"],
+]);
+
+/** Creates the folder for its owner only; an existing one keeps its rights, because it may hold other things. */
+export function prepareFolder(folder: string, typeOf: FileSystemType): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    refuseDanglingLink(folder);
+    throw new ConfigError(`The state folder ${folder} cannot be created (${codeOf(error)}).`, {
+      cause: error,
+      hint: "Set state.folder to a folder that the worker may write.",
+    });
+  }
+  refuseUnfitFolder(folder, typeOf);
+}
+
+/**
+ * What `prepareFolder` would say, with nothing created: the folder, or the nearest one above it that is there, has to be
+ * one that this user may write. Throws ConfigError.
+ */
+export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
+  refuseDanglingLink(folder);
+  const there = nearest(resolve(folder));
+  const isThere = there === resolve(folder);
+  const hint = "Set state.folder to a folder that the worker may write.";
+  if (!statSync(there).isDirectory()) {
+    const what = isThere ? "is a file" : `cannot be created: ${there} is a file`;
+    throw new ConfigError(`The state folder ${folder} ${what}.`, { hint });
+  }
+  try {
+    accessSync(there, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const what = isThere ? "cannot be written" : `cannot be created in ${there}`;
+    throw new ConfigError(`The state folder ${folder} ${what} (${codeOf(error)}).`, { hint, cause: error });
+  }
+  if (isThere) refuseUnfitFolder(folder, typeOf);
+}
+
+function refuseDanglingLink(folder: string): void {
+  const link = danglingLink(folder);
+  if (link === null) return;
+  throw new ConfigError(`The state folder ${folder} cannot be used: ${link} is a link that leads nowhere.`, {
+    hint: "Make the folder that it leads to, or set state.folder to another.",
+  });
+}
+
+/** Bytes that this user may still write where a folder is, or would be. */
+export function freeBytes(folder: string): number {
+  const { bavail, bsize } = statfsSync(nearest(resolve(folder)));
+  return bavail * bsize;
+}
+
+/** The folder itself, or the first above it that exists; a file in the way counts as there. */
+function nearest(path: string): string {
+  const parent = dirname(path);
+  try {
+    if (parent === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
+  } catch {
+    // Below a file (ENOTDIR), or in a folder that may not be looked into.
+  }
+  return nearest(parent);
+}
+
+function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
+  refuseSharedFolder(folder);
+  if (process.platform !== "linux") return;
+  const network = NETWORK.get(typeOf(folder) >>> 0);
+  if (network !== undefined) {
+    throw new ConfigError(`The state folder ${folder} is on a network file system (${network}).`, {
+      hint: "Set state.folder to a folder on a local disk: locks over a network do not protect the state.",
+    });
+  }
+}
+
+/**
+ * Throws ConfigError for a folder in which somebody else could put what we then read, write or speak to: one that
+ * others may write, or that belongs to another user.
+ */
+function refuseSharedFolder(folder: string): void {
+  refuseWritableByOthers(folder);
+  const { uid } = statSync(folder);
+  const own = process.geteuid?.() ?? uid;
+  if (uid === own) return;
+  throw new ConfigError(
+    `The state folder ${folder} belongs to another user (${uid}; the worker is ${own}).`,
+    {
+      hint: `Run: chown ${own} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+    },
+  );
+}
+
+/** The part of it that counts for whoever only looks on or speaks to the worker. A folder that is not there is fine. */
+export function refuseWritableByOthers(folder: string): void {
+  // Windows has no such bits.
+  if (process.platform === "win32") return;
+  const found = seen(folder);
+  if (found === undefined || (found.mode & 0o022) === 0) return;
+  const bits = (found.mode & 0o7777).toString(8).padStart(3, "0");
+  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${bits}).`, {
+    hint: `Run: chmod go-w ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+  });
+}
+
+function seen(folder: string): Stats | undefined {
+  try {
+    return statSync(folder, { throwIfNoEntry: false });
+  } catch {
+    // Whoever opens something in there learns why it cannot be looked at.
+    return undefined;
+  }
+}
+
+/** Not there on Windows, which has no such links by default. */
+const NO_LINK = constants.O_NOFOLLOW ?? 0;
+
+/**
+ * Makes sure that a file exists and only its owner can read it; SQLite gives its side files the same rights. Throws
+ * ConfigError for a symbolic link or anything else that is no file: what it points to is not ours to change.
+ */
+export function preparePrivateFile(path: string): void {
+  try {
+    const descriptor = openSync(
+      path,
+      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_LINK,
+      0o600,
+    );
+    try {
+      const found = fstatSync(descriptor);
+      if (!found.isFile()) throw new Error("it is no file");
+      // Not without need: under the permission model of Node.js nobody may (docs/operations.md).
+      if ((found.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
+    } finally {
+      closeSync(descriptor);
+    }
+  } catch (error) {
+    throw new ConfigError(`${path} cannot be written (${codeOf(error)}).`, {
+      cause: error,
+      hint: "Run the worker as the owner of the state folder, and check that the disk has space.",
+    });
+  }
+}
+
+/**
+ * What SQLite keeps beside a database. A write-ahead log that is left behind belongs to no file that comes after: SQLite
+ * would delete it, or, where the salt happens to fit, play it into the fresh one.
+ */
+const SIDES = ["-wal", "-shm", "-journal"];
+
+/** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
+export function setAside(path: string, nowMs: number): string {
+  const aside = asideName(path, nowMs);
+  // Where only side files are left, the name that is told has to be there all the same.
+  if (!existsSync(path)) preparePrivateFile(aside);
+  for (const side of ["", ...SIDES]) {
+    if (existsSync(path + side)) renameSync(path + side, aside + side);
+  }
+  if (existsSync(path + SPARE)) renameSync(path + SPARE, `${aside}-wal`);
+  return aside;
+}
+
+/** Removes a state file with its side files. */
+export function removeState(path: string): void {
+  for (const side of ["", ...SIDES, SPARE]) rmSync(path + side, { force: true });
+}
+
+/** Where a write-ahead log is copied to before SQLite looks at it. */
+const SPARE = "-wal-spare";
+
+/**
+ * Keeps what the last run left in the write-ahead log until the file is known to be sound: SQLite deletes the log of a
+ * file that it finds damaged, and with it the latest commits. At most 16 MiB, and only after a kill.
+ */
+export function spareLog(path: string): void {
+  if (sizeOf(`${path}-wal`) === 0) return;
+  try {
+    copyFileSync(`${path}-wal`, path + SPARE);
+  } catch {
+    // A full disk must not keep a sound state from being opened.
+    dropSpareLog(path);
+  }
+}
+
+export function dropSpareLog(path: string): void {
+  rmSync(path + SPARE, { force: true });
+}
+
+/** Copies what is in a file and empties it in its place; answers the copy's name. */
+export function emptyOut(path: string, nowMs: number): string {
+  const aside = asideName(path, nowMs);
+  copyFileSync(path, aside);
+  truncateSync(path, 0);
+  return aside;
+}
+
+function asideName(path: string, nowMs: number): string {
+  const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
+  const aside = `${path}.damaged-${stamp}`;
+  const isTaken = (name: string) => ["", ...SIDES].some((side) => existsSync(name + side));
+  let free = aside;
+  for (let n = 2; isTaken(free); n += 1) free = `${aside}-${n}`;
+  return free;
+}
+
+/** Whether a file of the folder is a state that was set aside; its side files do not count. */
+export function isStateSetAside(name: string): boolean {
+  return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
+}
+
+/** Bytes of a file; 0 where there is none. */
+export function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+export function stateFile(folder: string): string {
+  return join(folder, "plenum.db");
+}
+
+export function lockFile(folder: string): string {
+  return join(folder, "worker.lock");
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return "code" in error ? String(error.code) : error.message;
+}

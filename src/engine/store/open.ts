@@ -1,0 +1,340 @@
+import { existsSync, statSync } from "node:fs";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { createBell } from "../../core/runtime/waiting.ts";
+import { LOST_LOG, noteClosed, noticeCopy, noticeLostLog, seenCopy } from "./copied.ts";
+import { createDamage } from "./damage.ts";
+import { createDocuments } from "./documents.ts";
+import { createEventLog } from "./event-log.ts";
+import {
+  dropSpareLog,
+  type FileSystemType,
+  fileSystemType,
+  prepareFolder,
+  preparePrivateFile,
+  removeState,
+  setAside,
+  sizeOf,
+  spareLog,
+  stateFile,
+} from "./folder.ts";
+import { condemn, condemnation, createIndexRepair, pardon } from "./index-repair.ts";
+import { createLogCheck, type LogCheck } from "./log-check.ts";
+import { refuseMoved } from "./moved.ts";
+import { createOutbox } from "./outbox.ts";
+import { freePagesTrouble, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
+import { createQuotaMemory } from "./quota-memory.ts";
+import { type Salvaged, takenOverText, takeOver } from "./salvage.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
+import { createSinks } from "./sinks.ts";
+import { createSoon } from "./soon.ts";
+import { Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
+import type { Store } from "./store.ts";
+import { createTail } from "./tail.ts";
+import { lockFolder, type WorkerLock } from "./worker-lock.ts";
+
+export interface StoreOptions {
+  readonly folder: string;
+  readonly clock: Clock;
+  readonly log?: Log;
+  /** For looking on beside a running worker. Nothing is created, and nothing can be changed. */
+  readonly readOnly?: boolean;
+  /** False for an operator's change beside a running worker; the file has to exist. A worker takes the lock. */
+  readonly lock?: boolean;
+  /** True for whoever moves the state away; anybody else is refused by a folder whose state is a fleet's now. */
+  readonly evenIfMoved?: boolean;
+  /** The type number of a folder's file system; tests pass another one in. */
+  readonly fileSystemType?: FileSystemType;
+  /** The system's own name for the machine; tests pass another one in. */
+  readonly machine?: () => string | null;
+}
+
+/** The write-ahead log is cut back to this after a checkpoint, in bytes. */
+const WAL_BYTES = 16 * 1024 ** 2;
+
+/** When so much is in the write-ahead log its pages are copied into the file, in bytes: as SQLite does by itself with pages of 4 kB. */
+const CHECKPOINT_BYTES = 4 * 1024 ** 2;
+
+/**
+ * Opens the state. Throws `ConfigError` with one sentence when it must not be used: a network file system,
+ * another worker, a foreign file, a newer schema. A damaged file is set aside and a fresh one opened.
+ */
+export async function openStore(options: StoreOptions): Promise<Store> {
+  const { folder, readOnly = false } = options;
+  if (!readOnly && options.evenIfMoved !== true) refuseMoved(folder);
+  if (readOnly || options.lock === false) return openBeside(options, readOnly);
+
+  prepareFolder(folder, options.fileSystemType ?? fileSystemType);
+  const lock = lockFolder(folder, options);
+  try {
+    return await openOwn(stateFile(folder), options, lock);
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+function openBeside(options: StoreOptions, readOnly: boolean): Store {
+  const file = stateFile(options.folder);
+  if (!existsSync(file)) {
+    throw new ConfigError(`There is no state in ${options.folder} yet.`, {
+      hint: "Start the worker first, or name the folder that it uses.",
+    });
+  }
+  const database = openDatabase(file, { readOnly });
+  try {
+    prepareSchema(database, false);
+    if (!readOnly) database.exec("pragma synchronous = full");
+    return createStore(database, options.clock, {});
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+async function openOwn(file: string, options: StoreOptions, lock: WorkerLock): Promise<Store> {
+  const { clock, log, machine } = options;
+  const opened: Opened = { lock, ...(log && { log }), ...(machine && { machine }) };
+  let database: Database | null = null;
+  try {
+    refuseLostFile(file);
+    if (condemnation(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
+    refuseDamagedFreePages(file);
+    spareLog(file);
+    const hasLog = hasReadableLog(file);
+    database = openForWriting(file);
+    const store = createStore(database, clock, { ...opened, hasLog });
+    dropSpareLog(file);
+    return store;
+  } catch (error) {
+    database?.close();
+    // Our own SQL is understood by every file of ours that is whole.
+    if (!(error instanceof Damaged) && !isSqlError(error)) throw error;
+    return await replaceDamaged(file, error, options, opened);
+  }
+}
+
+/**
+ * Sets a damaged file aside and takes what was not delivered over into a fresh one. Until that is done, the folder says
+ * so: after a crash in the middle the next start begins again with the file that was set aside.
+ */
+async function replaceDamaged(
+  file: string,
+  error: unknown,
+  { clock, log }: StoreOptions,
+  opened: Opened,
+): Promise<Store> {
+  const begun = condemnation(file) ?? "";
+  const aside = begun !== "" && existsSync(begun) ? begun : setAside(file, clock.now());
+  if (aside === begun) removeState(file);
+  condemn(file, aside);
+  const database = openForWriting(file);
+  try {
+    const salvaged = await takeOver(aside, database, clock);
+    pardon(file);
+    log?.error(
+      { file, aside, err: error, ...salvaged },
+      `The state file was damaged. ${takenOverText(aside, salvaged)}`,
+    );
+    return createStore(database, clock, { ...opened, hasLog: true, setAside: { aside, salvaged } });
+  } catch (failure) {
+    database.close();
+    throw failure;
+  }
+}
+
+function refuseDamagedFreePages(file: string): void {
+  if (sizeOf(file) === 0) return;
+  const pages = openPages(file);
+  try {
+    const trouble = freePagesTrouble(pages);
+    if (trouble !== null) throw new Damaged(`${file} is damaged (${trouble}).`);
+  } finally {
+    pages.close();
+  }
+}
+
+/** SQLite takes an empty file beside a write-ahead log for a new one, and deletes the log without a word. */
+function refuseLostFile(file: string): void {
+  const wal = sizeOf(`${file}-wal`);
+  if (sizeOf(file) > 0 || wal === 0) return;
+  throw new Damaged(
+    `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
+  );
+}
+
+function openForWriting(file: string): Database {
+  preparePrivateFile(file);
+  const database = openDatabase(file);
+  try {
+    // Before the first page is written: its size, and that pages which retention frees can be given back.
+    if (database.number("pragma page_count") === 0) {
+      database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
+    }
+    refuseDamage(database);
+    prepareSchema(database, true);
+    refuseForeignShape(database);
+    database.exec(`
+      pragma journal_mode = wal;
+      pragma synchronous = full;
+      pragma journal_size_limit = ${WAL_BYTES};
+      pragma wal_autocheckpoint = ${CHECKPOINT_BYTES / PAGE_BYTES};
+    `);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/**
+ * Has SQLite check everything but the log of events, which may have gigabytes. What it finds in indexes only is repaired.
+ * The log is compared with itself in small steps after the start (`log-check`), and a row whenever it is read.
+ */
+function refuseDamage(database: Database): void {
+  if (complaint(database) === null) return;
+  database.exec("reindex");
+  const left = complaint(database);
+  if (left !== null) throw new Damaged(`${database.path} is damaged (${left}).`);
+}
+
+function complaint(database: Database): string | null {
+  const tables = database
+    .prepare("select name from sqlite_master where type = 'table' and name <> 'event'")
+    .all<{ readonly name: string }>();
+  for (const name of ["sqlite_schema", ...tables.map((table) => table.name)]) {
+    const found = database
+      .prepare(`pragma integrity_check('${name.replaceAll("'", "''")}')`)
+      .get<{ readonly integrity_check: string }>();
+    if (found !== undefined && found.integrity_check !== "ok") return found.integrity_check;
+  }
+  return null;
+}
+
+/** The schema is text too: a damaged byte in it can make another table of it. */
+function refuseForeignShape(database: Database): void {
+  const trouble = schemaTrouble(database);
+  if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
+}
+
+export interface Opened {
+  /** Who holds it looks through the state and puts right what is damaged. */
+  readonly lock?: WorkerLock;
+  readonly log?: Log;
+  readonly setAside?: { readonly aside: string; readonly salvaged: Salvaged };
+  readonly machine?: () => string | null;
+  /** Whether there was a write-ahead log when the file was opened. */
+  readonly hasLog?: boolean;
+}
+
+export function createStore(database: Database, clock: Clock, opened: Opened): Store {
+  const { lock, setAside: aside } = opened;
+  const tail = createTail();
+  database.watch(tail);
+  const soon = createSoon(database, clock);
+  const damage = createDamage(database, clock, opened.log);
+  const documents = createDocuments(database, damage);
+  const log = createEventLog(database, clock, damage, tail);
+  const sinks = createSinks(database, log, damage);
+  const changes = createBell();
+  let open = true;
+  let check: LogCheck | undefined;
+  let damaged: AbortSignal | undefined;
+  let lostLogAt: string | undefined;
+  if (lock !== undefined) {
+    const repair = createIndexRepair(database, clock, opened.log);
+    database.repairWith(repair);
+    damaged = repair.damaged;
+    check = createLogCheck(database, log, clock);
+    lostLogAt = database.transaction(() => {
+      sinks.repair();
+      damage.inspect();
+      noticeCopy(database, documents, clock.now(), opened.machine);
+      return noticeLostLog(database, documents, clock.now(), opened.hasLog ?? true);
+    });
+    // From now on the file says that commits may be in the write-ahead log only.
+    database.exec("pragma wal_checkpoint(full)");
+    log.recount();
+    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG);
+  }
+
+  return {
+    ...(damaged && { damaged }),
+    outbox: createOutbox({
+      database,
+      soon,
+      documents,
+      log,
+      sinks,
+      damage,
+      clock,
+      changes,
+      ...(check && { check }),
+    }),
+    quotaMemory: createQuotaMemory(database, soon, clock, damage),
+
+    async document<T>(set: string, key: string) {
+      return documents.document<T>(set, key);
+    },
+    async documents<T>(set: string) {
+      return documents.documents<T>(set);
+    },
+    async version(set) {
+      return documents.version(set);
+    },
+    async changes() {
+      return database.changes();
+    },
+    async damagedKeys(set) {
+      return damage.keys(set);
+    },
+    async records<T>(name: string, after: number, limit: number) {
+      return documents.records<T>(name, after, limit);
+    },
+    async lastRecord<T>(name: string) {
+      return documents.lastRecord<T>(name);
+    },
+
+    async commit({ documents: changed = [], events = [], records = [] }) {
+      const now = clock.now();
+      const committed = database.transaction(() => {
+        for (const change of changed) documents.change(change);
+        for (const record of records) documents.append(record.log, record.body);
+        const repeated = log.append(events, now);
+        return { lastPosition: log.end(), repeated };
+      });
+      if (events.length > committed.repeated.length) changes.ring();
+      return committed;
+    },
+
+    async putSoon(set, key, value) {
+      const put = () => documents.change({ set, put: [[key, value]] });
+      if (soon.isBehind()) database.transaction(put);
+      else await soon.write(`document ${set} ${key}`, put);
+    },
+
+    async describe() {
+      const wal = `${database.path}-wal`;
+      const copy = seenCopy(documents);
+      return {
+        file: database.path,
+        bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
+        schemaVersion: SCHEMA_VERSION,
+        damaged: damage.summary(),
+        ...(aside && { setAside: aside.aside, takenOver: takenOverText(aside.aside, aside.salvaged) }),
+        ...(lostLogAt !== undefined && { lostLog: `${LOST_LOG} This was found at ${lostLogAt}.` }),
+        ...(copy === undefined ? {} : { copy }),
+      };
+    },
+
+    async close() {
+      if (!open) return;
+      open = false;
+      soon.close();
+      if (lock !== undefined) noteClosed(database, documents);
+      database.close();
+      lock?.release();
+    },
+  };
+}

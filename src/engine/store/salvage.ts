@@ -1,0 +1,339 @@
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { eventIn } from "../../core/codec/stored-event.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Event } from "../../core/model/event.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { breath } from "../../core/runtime/waiting.ts";
+import { checksumOf } from "./checksum.ts";
+import { createDamage } from "./damage.ts";
+import { newEpoch } from "./epoch.ts";
+import { createEventLog } from "./event-log.ts";
+import { stateFile } from "./folder.ts";
+import { openPages, type Pages } from "./pages.ts";
+import type { StoredValue } from "./record-format.ts";
+import { prepareSchema } from "./schema.ts";
+import { type Database, openDatabase } from "./sqlite.ts";
+
+/** What was found in a damaged state file, and what became of it. */
+export interface Salvaged {
+  readonly pages: number;
+  /** Events that are what was committed. */
+  readonly found: number;
+  /** Of these, taken into the log of the state in use. */
+  readonly taken: number;
+  /** In that log already. */
+  readonly known: number;
+  /** Every sink in use had them. */
+  readonly delivered: number;
+  /** Events of which too little is left, as far as they can be counted. */
+  readonly damaged: number;
+  readonly deadLetters: number;
+  /** Marks on events that were to be sent once more. */
+  readonly marks: number;
+  /** Rows of other tables: what was known of the building and by sinks, and records such as those of the audit log. */
+  readonly others: number;
+  /** How far each sink was; null for a sink in use of which nothing was found, which so gets everything. */
+  readonly cursors: Readonly<Record<string, number | null>>;
+}
+
+/** Events that are committed in one go, so that a running worker waits a few milliseconds only. */
+const SLICE = 100;
+
+/**
+ * Takes what was not delivered out of a file that was set aside, into the log of the state that is in use. It goes to
+ * every sink there, with its ids, by which receivers fold what they had. Nothing else is taken: what we believe of the
+ * building is asked again, and an old journal of commands must not come back. The file itself stays as it is.
+ *
+ * It is an ordinary commit of another process, so a worker may run.
+ */
+export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
+  const target = stateFile(folder);
+  if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
+  if (!existsSync(target)) {
+    throw new ConfigError(`There is no state in ${folder} yet.`, { hint: "Start the worker first." });
+  }
+  if (resolve(file) === resolve(target)) {
+    throw new ConfigError(`${file} is the state in use.`, {
+      hint: "Name a file that was set aside; `plenum state check` lists them.",
+    });
+  }
+  const pages = openPages(file);
+  const database = openDatabase(target);
+  try {
+    prepareSchema(database, false);
+    database.exec("pragma synchronous = full");
+    return await take(pages, database, clock);
+  } finally {
+    database.close();
+    pages.close();
+  }
+}
+
+async function take(pages: Pages, database: Database, clock: Clock): Promise<Salvaged> {
+  const found = lookThrough(pages);
+  const { places, cursors } = found;
+  const inUse = database
+    .prepare("select name from sink where ended is null")
+    .all<{ readonly name: string }>()
+    .map(({ name }) => name);
+  const from = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
+  const { taken, known, wanted } = await append(pages, places, from, database, clock);
+  return {
+    ...counted(pages, found),
+    taken,
+    known,
+    delivered: places.size - wanted,
+    cursors: Object.fromEntries(
+      [...new Set([...inUse, ...cursors.keys()])].map((name) => [name, cursors.get(name) ?? null]),
+    ),
+  };
+}
+
+/**
+ * The same into a fresh state at an opening, together with the cursors: each sink goes on with what it had not got. Where
+ * a cursor may be lost, the events are taken from the oldest on, and sinks of which nothing is known begin with them.
+ */
+export async function takeOver(file: string, database: Database, clock: Clock): Promise<Salvaged> {
+  const pages = openPages(file);
+  try {
+    const found = lookThrough(pages);
+    const { places, cursors, isCursorLost } = found;
+    const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
+    const passed = unreachable(file);
+    const { taken, known, wanted, positions } = await append(pages, places, from, database, clock, passed);
+    database.transaction(() => {
+      const insertion = database.prepare(
+        `insert into sink (name, position, ended, epoch, urgent, checksum)
+         values (?1, ?2, ?3, ?4, ?5, row_checksum(?1, ?2, 0, ?3, 0, ?4, ?5)) on conflict do nothing`,
+      );
+      const nowAt = (old: number) => positions.findLast(([before]) => before <= old)?.[1] ?? 0;
+      const mark = database.prepare(
+        "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
+      );
+      for (const [name, old] of cursors) {
+        insertion.run(name, nowAt(old), null, newEpoch(), nowAt(found.urgents.get(name) ?? 0));
+        for (const [before, now] of positions) if (before <= old && passed.has(before)) mark.run(name, now);
+      }
+      for (const [name, reason] of found.ended) insertion.run(name, 0, reason, newEpoch(), 0);
+      putQuota(database, found);
+      if (isCursorLost || cursors.size === 0)
+        database
+          .prepare(
+            "insert into damaged (found_ms, table_name, part, key, body) values (?, 'sink', '', '', cast(? as blob))",
+          )
+          .run(clock.now(), file);
+    });
+    return {
+      ...counted(pages, found),
+      taken,
+      known,
+      delivered: places.size - wanted,
+      cursors: Object.fromEntries(cursors),
+    };
+  } finally {
+    pages.close();
+  }
+}
+
+/**
+ * Positions of events that the log still has and that no search finds, because a page above them is damaged: a sink that
+ * went on behind them did not get them. Empty where the index that knows them cannot be read.
+ */
+function unreachable(file: string): ReadonlySet<number> {
+  let database: Database | null = null;
+  try {
+    // Immutable: SQLite would delete a write-ahead log that it does not understand.
+    database = openDatabase(`${pathToFileURL(file).href}?immutable=1`, { readOnly: true });
+    const rows = database
+      .prepare(
+        `select entry.position from event as entry indexed by event_by_class where entry.telemetry in (0, 1)
+           and not exists (select 1 from event as found not indexed where found.position = entry.position)`,
+      )
+      .all<{ readonly position: number }>();
+    return new Set(rows.map(({ position }) => position));
+  } catch {
+    return new Set();
+  } finally {
+    database?.close();
+  }
+}
+
+/** Requests that still count against the quota, and pauses that the service ordered; of several rows the latest. */
+function putQuota(database: Database, { quota, holds }: ReturnType<typeof lookThrough>): void {
+  const slot = database.prepare(
+    `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
+       sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
+       where excluded.counted_ms > quota.counted_ms`,
+  );
+  const hold = database.prepare(
+    `insert into quota_hold (bucket, said_ms, until_ms, checksum) values (?, ?, ?, ?) on conflict do update set
+       said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum
+       where excluded.until_ms > quota_hold.until_ms`,
+  );
+  for (const values of quota) slot.run(...values);
+  for (const values of holds) hold.run(...values);
+}
+
+/** For people: what became of a damaged file. */
+export function takenOverText(
+  aside: string,
+  { taken, damaged, deadLetters, marks, others }: Salvaged,
+): string {
+  return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
+}
+
+function counted(
+  pages: Pages,
+  { places, damaged, deadLetters, marks, others }: ReturnType<typeof lookThrough>,
+) {
+  return { pages: pages.count, found: places.size, damaged, deadLetters, marks, others };
+}
+
+/** Commits the events behind a position to the log; `positions` says where each of them was and is. */
+async function append(
+  pages: Pages,
+  places: ReadonlyMap<number, number>,
+  from: number,
+  database: Database,
+  clock: Clock,
+  passed: ReadonlySet<number> = new Set(),
+) {
+  const wanted = [...places]
+    .filter(([position]) => position > from || passed.has(position))
+    .toSorted(([a], [b]) => a - b);
+  const log = createEventLog(database, clock, createDamage(database, clock, undefined));
+  const positions: (readonly [old: number, now: number])[] = [];
+  let taken = 0;
+  for (let at = 0; at < wanted.length; at += SLICE) {
+    const slice = wanted.slice(at, at + SLICE).flatMap(([position, page]) => {
+      const event = eventAt(pages, page, position);
+      return event === null ? [] : [{ position, event }];
+    });
+    database.transaction(() => {
+      for (const { position, event } of slice) {
+        taken += 1 - log.append([event], clock.now()).length;
+        positions.push([position, log.end()]);
+      }
+    });
+    await breath();
+  }
+  return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
+}
+
+/** Where which event lies, how far the sinks were, and how much there is of the rest. */
+function lookThrough(pages: Pages) {
+  /** The page of each sound event, by position. */
+  const places = new Map<number, number>();
+  const spoiled = new Set<number>();
+  const letters = new Set<number>();
+  const cursors = new Map<string, number>();
+  const urgents = new Map<string, number>();
+  const ended = new Map<string, string>();
+  const quota: (readonly StoredValue[])[] = [];
+  const holds: (readonly StoredValue[])[] = [];
+  const marks = new Set<string>();
+  const others = new Set<string>();
+  /** Positions that each of the two indexes of the log has. */
+  const identified = new Set<number>();
+  const classed = new Set<number>();
+  let isCursorLost = false;
+  for (let page = 1; page <= pages.count; page += 1) {
+    const cells = pages.cells(page);
+    let cursorsHere = 0;
+    for (const { rowid, values } of cells) {
+      const cursor = cursorOf(values);
+      if (cursor !== null) {
+        cursorsHere += 1;
+        // A page that was left behind may hold an older row: the lowest position loses nothing.
+        const { sink, position, urgent, ended: reason } = cursor;
+        if (typeof reason === "string") ended.set(sink, reason);
+        else {
+          cursors.set(sink, Math.min(cursors.get(sink) ?? position, position));
+          urgents.set(sink, Math.min(urgents.get(sink) ?? urgent, urgent));
+        }
+      } else if (isSoundEvent(values)) places.set(rowid ?? 0, page);
+      else if (isLetter(values)) letters.add(rowid ?? 0);
+      else if (looksLikeEvent(values)) spoiled.add(rowid ?? 0);
+      else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
+      else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
+        identified.add(values[1]);
+      } else if (values.length === 3 && typeof values[1] === "number" && values[1] === values[2]) {
+        classed.add(values[1]);
+      } else if (isSoundRow(values, 4)) quota.push(values);
+      else if (isSoundRow(values, 3)) {
+        if (typeof values[1] === "number" && typeof values[2] === "number") holds.push(values);
+        else others.add(`${values[0]} ${values[1]}`);
+      }
+    }
+    if (cursorsHere > 0 && cursorsHere < pages.stated(page)) isCursorLost = true;
+  }
+  for (const position of identified) if (classed.has(position)) spoiled.add(position);
+  const damaged = [...spoiled].filter((position) => !places.has(position)).length;
+  // An older row may say that a sink had ended, or that it had not: delivering once more loses nothing.
+  for (const sink of cursors.keys()) ended.delete(sink);
+  return {
+    ...{ places, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
+    ...{ deadLetters: letters.size, marks: marks.size, others: others.size },
+  };
+}
+
+/** Whether the last value is the checksum of the first `columns`, and the only other one. */
+function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
+  return values.length === columns + 1 && checksumOf(...values.slice(0, columns)) === values[columns];
+}
+
+function eventAt(pages: Pages, page: number, position: number): Event | null {
+  const values = pages
+    .cells(page)
+    .find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
+  return values === undefined ? null : eventIn(String(values[BODY]));
+}
+
+/** Columns in the order of the table: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */
+const BODY = 6;
+const EVENT_COLUMNS = 9;
+
+function looksLikeEvent(values: readonly StoredValue[]): boolean {
+  const types = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
+  return types === "null string string number number number string number number";
+}
+
+function isSoundEvent(values: readonly StoredValue[]): boolean {
+  if (values.length !== EVENT_COLUMNS || typeof values[BODY] !== "string") return false;
+  return checksumOf(...values.slice(1, BODY + 1)) === values[EVENT_COLUMNS - 1];
+}
+
+/** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
+function isLetter([
+  ,
+  sink,
+  position,
+  reason,
+  at,
+  committed,
+  ,
+  body,
+  checksum,
+  ...counted
+]: readonly StoredValue[]): boolean {
+  if (sink === undefined || position === undefined || reason === undefined || body === undefined)
+    return false;
+  if (at === undefined || committed === undefined) return false;
+  // Before schema 6 letters had no number.
+  if (counted.length !== 0 && counted.length !== 2) return false;
+  return checksumOf(sink, position, at, committed, reason, ...counted, body) === checksum;
+}
+
+/** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */
+function cursorOf(values: readonly StoredValue[]) {
+  const [sink, position, , ended] = values;
+  const urgent = values[7] ?? 0;
+  // A row of the quota has five values as well, of which the fourth is a time.
+  if (typeof ended !== "string" && ended !== null) return null;
+  if (![5, 7, 8].includes(values.length) || typeof sink !== "string") return null;
+  if (typeof position !== "number" || typeof urgent !== "number") return null;
+  if (checksumOf(...values.slice(0, 4), ...values.slice(5)) !== values[4]) return null;
+  return { sink, position, urgent, ended };
+}

@@ -1,0 +1,257 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+
+/** "PLNM": tells our files from other SQLite files. */
+const APPLICATION_ID = 0x504c4e4d;
+
+/** The tables whose rows got a checksum with step 4, and the columns that it covered then. */
+const FIRST_CHECKED = {
+  document: "set_name, key, body",
+  record: "log, sequence, body",
+  event: "id, kind, telemetry, committed_ms, bytes, body",
+  dead_letter: "sink, position, at_ms, committed_ms, reason, body",
+  sink: "name, position, dropped, ended",
+  again: "sink, position",
+  gap: "sink, reason, first_time, last_time, count, at_ms, told_ms",
+  age_mark: "ran_ms, newest, settled",
+  quota: "bucket, id, sent_ms, counted_ms",
+  quota_hold: "bucket, said_ms, until_ms",
+} as const;
+
+/**
+ * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
+ *
+ *   event ──┬─◄ sink.position      everything up to it is settled
+ *           ├─◄ again              marked to be sent again to one sink
+ *           └─◄ dead_letter        a copy of the event, because it outlives the log
+ *   document   record   quota      what the other rooms keep
+ *   damaged                        what was in any of them and is no longer what had been written
+ */
+const MIGRATIONS: readonly string[] = [
+  `
+  create table document (
+    set_name text not null,
+    key text not null,
+    body text not null,
+    primary key (set_name, key)
+  ) strict, without rowid;
+
+  create table record (
+    log text not null,
+    sequence integer not null,
+    body text not null,
+    primary key (log, sequence)
+  ) strict, without rowid;
+
+  create table event (
+    position integer primary key autoincrement, -- never used twice, also after everything was removed
+    id text not null unique,
+    kind text not null,
+    telemetry integer not null,
+    committed_ms integer not null,
+    bytes integer not null,
+    body text not null
+  ) strict;
+  create index event_by_class on event (telemetry, position);
+
+  create table log_size (bytes integer not null) strict;
+  insert into log_size values (0);
+
+  create table sink (
+    name text primary key,
+    position integer not null,
+    dropped integer not null default 0,
+    ended text
+  ) strict, without rowid;
+
+  -- When everything up to a position had been settled by every sink: the start of its replay window.
+  create table settled (at_ms integer primary key, position integer not null) strict;
+
+  create table again (
+    sink text not null,
+    position integer not null,
+    primary key (sink, position)
+  ) strict, without rowid;
+  create index again_by_position on again (position);
+
+  create table dead_letter (
+    id integer primary key autoincrement,
+    sink text not null,
+    position integer not null,
+    reason text not null,
+    at_ms integer not null,
+    committed_ms integer not null,
+    resending integer not null default 0,
+    body text not null,
+    unique (sink, position)
+  ) strict;
+
+  -- A mark has an event or a letter behind it that can be sent; with the last of them it goes.
+  create trigger event_gone after delete on event begin
+    delete from again where position = old.position and not exists (
+      select 1 from dead_letter where dead_letter.sink = again.sink and dead_letter.position = old.position);
+  end;
+  create trigger letter_gone after delete on dead_letter begin
+    delete from again where sink = old.sink and position = old.position and not exists (
+      select 1 from event where event.position = old.position);
+  end;
+
+  create table gap (
+    id integer primary key autoincrement,
+    sink text not null,
+    reason text not null,
+    first_time text not null,
+    last_time text not null,
+    count integer not null,
+    at_ms integer not null,
+    told_ms integer -- when its event was committed; null while losses are still gathered
+  ) strict;
+
+  create table quota (
+    bucket text not null,
+    id integer not null,
+    sent_ms real not null,
+    counted_ms real not null,
+    primary key (bucket, id)
+  ) strict, without rowid;
+  `,
+  `
+  create table quota_hold (
+    bucket text primary key,
+    said_ms real not null,
+    until_ms real not null
+  ) strict, without rowid;
+  `,
+  `
+  -- Bytes of all events ever committed, up to and with each: the difference of two is what lies between.
+  alter table event add column written integer not null default 0;
+  alter table log_size add column written integer not null default 0;
+  update event set written = upto.bytes from
+    (select position, sum(bytes) over (order by position) as bytes from event) as upto
+    where upto.position = event.position;
+  update log_size set written = (select coalesce(max(written), 0) from event);
+  `,
+  `
+  -- How far the log reached, and how far everybody had it, when workers had been running for so long altogether.
+  drop table settled;
+  create table age_mark (
+    ran_ms integer primary key,
+    newest integer not null,
+    settled integer not null
+  ) strict;
+  `,
+  `
+  -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
+  ${Object.entries(FIRST_CHECKED)
+    .map(
+      ([table, columns]) => `alter table ${table} add column checksum integer;
+  update ${table} set checksum = row_checksum(${columns});`,
+    )
+    .join("\n  ")}
+
+  -- Rows that were not what had been written, with their bytes.
+  create table damaged (
+    id integer primary key autoincrement,
+    found_ms integer not null,
+    table_name text not null,
+    part text not null, -- the set, log, sink or bucket
+    key text not null,
+    is_open integer not null default 1, -- for a sink: until it is known whose cursor was lost
+    body blob not null
+  ) strict;
+  `,
+  `
+  -- How many events each sink was offered in this epoch, up to its cursor. A row that is damaged stays so.
+  alter table sink add column counted integer not null default 0;
+  alter table sink add column epoch text not null default '';
+  update sink set epoch = lower(hex(randomblob(8))) where checksum is row_checksum(${FIRST_CHECKED.sink});
+  update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch) where epoch <> '';
+
+  -- The number that a refused event used up; null where it had none.
+  alter table dead_letter add column number integer;
+  alter table dead_letter add column epoch text;
+  update dead_letter set checksum = row_checksum(sink, position, at_ms, committed_ms, reason, number, epoch, body)
+    where checksum is row_checksum(${FIRST_CHECKED.dead_letter});
+  `,
+  `
+  -- Urgent events up to this position are settled as well, although values before them may not be. A damaged row stays so.
+  alter table sink add column urgent integer not null default 0;
+  update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch, urgent)
+    where checksum is row_checksum(name, position, dropped, ended, counted, epoch);
+  `,
+];
+
+export const SCHEMA_VERSION = MIGRATIONS.length;
+
+/** Refuses what is not ours or is newer than we are; `migrate` also brings an older file up to date. */
+export function prepareSchema(database: Database, migrate: boolean): void {
+  const version = database.number("pragma user_version");
+  const application = database.number("pragma application_id");
+  const empty = database.number("select count(*) from sqlite_master") === 0;
+  if (!empty) refuseDamagedNumbers(database, application, version);
+  if (!empty && application !== APPLICATION_ID) {
+    throw new ConfigError(`${database.path} belongs to another program.`, {
+      hint: "Set state.folder to a folder of Plenum's own.",
+    });
+  }
+  if (version > SCHEMA_VERSION) {
+    throw new ConfigError(
+      `${database.path} was written by a newer Plenum (schema ${version}, this one knows ${SCHEMA_VERSION}).`,
+      { hint: "Run the newer version again, or set state.folder to another folder." },
+    );
+  }
+  if (version === SCHEMA_VERSION) return;
+  if (!migrate) {
+    throw new ConfigError(`${database.path} has an older schema (${version} instead of ${SCHEMA_VERSION}).`, {
+      hint: "Start the worker of this version once; it brings the file up to date.",
+    });
+  }
+  database.transaction(() => {
+    for (const step of MIGRATIONS.slice(version)) database.exec(step);
+    database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
+  });
+}
+
+/** One byte that is not ours, or a version that no release has, is damage and no other program. */
+function refuseDamagedNumbers(database: Database, application: number, version: number): void {
+  const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
+  const isImpossible = version < 1 || version > MOST_VERSIONS;
+  const isBehind =
+    version < SCHEMA_VERSION && application === APPLICATION_ID && schemaTrouble(database) === null;
+  if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
+    throw new Damaged(
+      `${database.path} is damaged (its header names program ${application}, schema ${version}).`,
+    );
+}
+
+/** Larger than any schema version that will ever be released. */
+const MOST_VERSIONS = 1_000;
+
+const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
+    group_concat(columns.name || ' ' || columns.type, ', ') as columns
+  from sqlite_master as entry left join pragma_table_info(entry.name) as columns
+  where entry.name not like 'sqlite_%' group by entry.type, entry.name`;
+
+interface Shape {
+  readonly name: string;
+  readonly columns: string | null;
+  /** Of indexes and triggers; a table's is written anew when a column is added. */
+  readonly sql: string | null;
+}
+
+/** What a file of this version lacks of its tables, indexes and triggers; null when it has them all. */
+export function schemaTrouble(database: Database): string | null {
+  const model = openDatabase(":memory:");
+  try {
+    prepareSchema(model, true);
+    const text = ({ name, columns, sql }: Shape) => `${name} ${columns} ${sql}`;
+    const found = new Set(database.prepare(SHAPE).all<Shape>().map(text));
+    const missing = model
+      .prepare(SHAPE)
+      .all<Shape>()
+      .find((shape) => !found.has(text(shape)));
+    return missing === undefined ? null : `the ${missing.name} is not as it was made`;
+  } finally {
+    model.close();
+  }
+}

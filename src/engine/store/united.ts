@@ -1,0 +1,148 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Change, DocumentChange, LoggedEvent, SinkLag, Store } from "./store.ts";
+
+/** The state of one source, where each has its own. */
+export interface Part {
+  readonly source: string;
+  readonly store: Store;
+}
+
+/**
+ * The states of a fleet's sources as one, for whoever looks at all of them or changes something for all of them. What
+ * carries a source's name is that source's (`tag/north`); of the rest, such as silences and what sinks remember, each
+ * source has its own, and a change goes to all.
+ *
+ * Positions and logs are counted in each part for itself, so what goes by them asks one part. Nothing is appended here.
+ */
+export function united(parts: readonly Part[]): Store {
+  const [only] = parts;
+  if (parts.length === 1 && only !== undefined) return only.store;
+  const stores = parts.map(({ store }) => store);
+  const bySource = new Map(parts.map(({ source, store }) => [source, store]));
+  const ofAll = <T>(ask: (store: Store) => Promise<T>) => Promise.all(stores.map(ask));
+
+  /** Those that have a set: a sink may be called like a source, so what sinks remember goes by no name. */
+  function having(set: string): readonly Store[] {
+    const slash = set.lastIndexOf("/");
+    const own = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slash + 1));
+    return slash > 0 && own !== undefined ? [own] : stores;
+  }
+
+  const onePart = (): never => {
+    throw new ConfigError(
+      `This asks one source of the fleet; add --source and one of ${[...bySource.keys()].join(", ")}.`,
+    );
+  };
+
+  return {
+    async document<T>(set: string, key: string) {
+      for (const store of having(set)) {
+        const found = await store.document<T>(set, key);
+        if (found !== undefined) return found;
+      }
+      return undefined;
+    },
+    async documents<T>(set: string) {
+      const found = await Promise.all(having(set).map((store) => store.documents<T>(set)));
+      return new Map(found.flatMap((each) => [...each]));
+    },
+    version: async (set) => sum(await Promise.all(having(set).map((store) => store.version(set)))),
+    changes: async () => sum(await ofAll((store) => store.changes())),
+    damagedKeys: async (set) => (await ofAll((store) => store.damagedKeys(set))).flat(),
+    async commit(change: Change) {
+      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) onePart();
+      for (const part of stores) {
+        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) =>
+          having(set).includes(part),
+        );
+        if (documents.length > 0) await part.commit({ documents });
+      }
+      return { lastPosition: 0, repeated: [] };
+    },
+    putSoon: async (set, key, value) =>
+      void (await Promise.all(having(set).map((store) => store.putSoon(set, key, value)))),
+    records: async () => onePart(),
+    lastRecord: async () => onePart(),
+    async describe() {
+      const all = await ofAll((store) => store.describe());
+      const [first] = all;
+      if (first === undefined) throw new RangeError("A fleet has one source at least.");
+      return { ...first, damaged: all.flatMap(({ damaged }) => damaged) };
+    },
+    close: async () => void (await ofAll((store) => store.close())),
+    quotaMemory: {
+      load: async () => onePart(),
+      save: async () => onePart(),
+      saveSoon: async () => onePart(),
+      forget: async () => onePart(),
+      loadHold: async () => onePart(),
+      saveHold: async () => onePart(),
+      loadClock: async () => onePart(),
+      saveClock: async () => onePart(),
+    },
+    outbox: {
+      register: async () => onePart(),
+      next: async () => onePart(),
+      nextUrgent: async () => onePart(),
+      settle: async () => onePart(),
+      prune: async () => onePart(),
+      after: async () => onePart(),
+      replayBetween: async () => onePart(),
+      setEnded: async (sink, reason) => void (await ofAll(({ outbox }) => outbox.setEnded(sink, reason))),
+      async deadLetters(sink, limit = 100) {
+        const all = (await ofAll(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
+        return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
+      },
+      // The number of a dead letter is used once in a database, so it is at one source only.
+      resendDeadLetters: async (sink, ids) =>
+        sum(await ofAll(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
+      discardDeadLetters: async (sink, ids) =>
+        sum(await ofAll(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
+      replay: async (sink, since, kinds) =>
+        sum(await ofAll(({ outbox }) => outbox.replay(sink, since, kinds))),
+      lag: async (wanted) => sinkSums((await ofAll(({ outbox }) => outbox.lag(wanted))).flat()),
+      async pressure() {
+        const all = await ofAll(({ outbox }) => outbox.pressure());
+        return {
+          bytes: sum(all.map(({ bytes }) => bytes)),
+          pendingBytes: Math.max(...all.map(({ pendingBytes }) => pendingBytes)),
+          oldestTelemetry: all.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
+        };
+      },
+      gaps: async (sink) => (await ofAll(({ outbox }) => outbox.gaps(sink))).flat(),
+      latest: async (limit, kinds, about) =>
+        newest((await ofAll(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
+      recent: async (about, kinds, bounds) =>
+        newest((await ofAll(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
+      changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
+    },
+  };
+}
+
+function newest(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
+  return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
+}
+
+/** A sink of a fleet is the sum of what it is at each source; it has ended where it has ended at one. */
+function sinkSums(lags: readonly SinkLag[]): readonly SinkLag[] {
+  return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
+    const [first] = parts;
+    if (first === undefined) return [];
+    const of = (count: (lag: SinkLag) => number) => sum(parts.map(count));
+    return {
+      ...first,
+      ended: parts.find(({ ended }) => ended !== null)?.ended ?? null,
+      depth: of(({ depth }) => depth),
+      oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
+      exact: parts.every(({ exact }) => exact),
+      deadLetters: of(({ deadLetters }) => deadLetters),
+      again: of(({ again }) => again),
+      dropped: of(({ dropped }) => dropped),
+      remembered: of(({ remembered }) => remembered),
+    };
+  });
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}

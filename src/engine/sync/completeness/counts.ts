@@ -1,0 +1,168 @@
+import type { Points } from "../../../core/codec/points.ts";
+import type { Resolution, TagValue } from "../../../core/model/building.ts";
+import { bucketFinder, dayOf } from "./days.ts";
+
+/**
+ * How many points of a series were answered in each UTC day: a span of the ledger says that a time was answered, and not
+ * how many buckets the answer had. It is a text, because there is one in every ledger, and days in a row that are alike
+ * share an entry, because most are:
+ *
+ * ```
+ * 20750+6:288,20757:280.8,20758:288     a week of 288 values a day, a day with 8 nulls, another full one
+ * ```
+ *
+ * Pure.
+ */
+export interface DayCount {
+  readonly had: number;
+  readonly null: number;
+}
+
+/** By day; of what is to be added, the numbers may be negative. */
+export type DayCounts = ReadonlyMap<number, DayCount>;
+
+interface Entry extends DayCount {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** The counts of the days from one up to another, which is not included. */
+export function countsIn(text: string, from: number, until: number): DayCounts {
+  const counts = new Map<number, DayCount>();
+  for (const { first, last, ...count } of entriesOf(text)) {
+    for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++) counts.set(day, count);
+  }
+  return counts;
+}
+
+export function countOn(text: string, day: number): DayCount | undefined {
+  return entriesOf(text).find(({ first, last }) => first <= day && day <= last);
+}
+
+/** The text with counts added to it. */
+export function addCounts(text: string, more: DayCounts): string {
+  if (more.size === 0) return text;
+  const entries: Entry[] = [];
+  const left = new Map(more);
+  for (const entry of entriesOf(text)) {
+    let { first } = entry;
+    // An entry of many days is only taken apart where something is added.
+    const within = [...more.keys()].filter((day) => day >= entry.first && day <= entry.last);
+    for (const day of within.sort((a, b) => a - b)) {
+      if (first < day) entries.push({ ...entry, first, last: day - 1 });
+      entries.push({ ...sum(entry, more.get(day)), first: day, last: day });
+      left.delete(day);
+      first = day + 1;
+    }
+    if (first <= entry.last) entries.push({ ...entry, first });
+  }
+  for (const [day, count] of left) entries.push({ ...sum(undefined, count), first: day, last: day });
+  return textOf(entries.sort((a, b) => a.first - b.first));
+}
+
+/** What lies before a day, and the rest. */
+export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
+  const entries = entriesOf(text);
+  const before = entries.flatMap((entry) =>
+    entry.first < day ? [{ ...entry, last: Math.min(entry.last, day - 1) }] : [],
+  );
+  const rest = entries.flatMap((entry) =>
+    entry.last >= day ? [{ ...entry, first: Math.max(entry.first, day) }] : [],
+  );
+  return [textOf(before), textOf(rest)];
+}
+
+/** What was told of a series. */
+export interface Told {
+  /** Ascending; told for the first time. */
+  readonly fresh: Points;
+  /** Ascending; told with another value before. */
+  readonly revised: Points;
+  /** What was told before, by the stamp in milliseconds. */
+  readonly before: ReadonlyMap<number, TagValue>;
+}
+
+/** What points that are told add to the counts, and how many of each day there were. */
+export function countTold(
+  { fresh, revised, before }: Told,
+  resolution: Resolution,
+  zone: string,
+): ReadonlyMap<number, DayCount & { readonly points: number }> {
+  const counts = new Map<number, DayCount & { readonly points: number }>();
+  const bucketOf = bucketFinder(resolution, zone);
+  let bucketMs = Number.NaN;
+  let day = Number.NaN;
+  let [had, nulls, points] = [0, 0, 0];
+  const put = (more: number) => {
+    const known = counts.get(day);
+    if (more > 0)
+      counts.set(day, {
+        had: (known?.had ?? 0) + had,
+        null: (known?.null ?? 0) + nulls,
+        points: (known?.points ?? 0) + more,
+      });
+    [had, nulls, points] = [0, 0, 0];
+  };
+  for (let at = 0; at < fresh.length; at++) {
+    const startMs = bucketOf(fresh.timeMs(at));
+    // Of a service that samples, several points may lie in one bucket.
+    if (startMs === bucketMs) continue;
+    bucketMs = startMs;
+    const ofDay = dayOf(startMs);
+    if (ofDay !== day) put(points);
+    day = ofDay;
+    points++;
+    if (Number.isNaN(fresh.code(at))) nulls++;
+    else had++;
+  }
+  put(points);
+  for (let at = 0; at < revised.length; at++) {
+    const atMs = revised.timeMs(at);
+    day = dayOf(bucketOf(atMs));
+    const wasNull = before.get(atMs) == null;
+    const isNull = revised.value(at) === null;
+    had = Number(wasNull) - Number(isNull);
+    nulls = -had;
+    put(1);
+  }
+  return counts;
+}
+
+function sum(a: DayCount | undefined, b: DayCount | undefined): DayCount {
+  return {
+    had: Math.max(0, (a?.had ?? 0) + (b?.had ?? 0)),
+    null: Math.max(0, (a?.null ?? 0) + (b?.null ?? 0)),
+  };
+}
+
+function entriesOf(text: string): readonly Entry[] {
+  if (text === "") return [];
+  return text.split(",").map((entry) => {
+    const colon = entry.indexOf(":");
+    const plus = entry.indexOf("+");
+    const dot = entry.indexOf(".");
+    const first = Number.parseInt(entry, 10);
+    return {
+      first,
+      last: plus < 0 ? first : first + Number.parseInt(entry.slice(plus + 1), 10),
+      had: Number.parseInt(entry.slice(colon + 1), 10),
+      null: dot < 0 ? 0 : Number.parseInt(entry.slice(dot + 1), 10),
+    };
+  });
+}
+
+/** Ascending; neighbours that are alike become one. */
+function textOf(entries: readonly Entry[]): string {
+  const parts: string[] = [];
+  for (let at = 0; at < entries.length; ) {
+    const { first, last, had, null: nulls } = entries[at] as Entry;
+    let end = last;
+    for (at++; at < entries.length; at++) {
+      const next = entries[at] as Entry;
+      if (next.first !== end + 1 || next.had !== had || next.null !== nulls) break;
+      end = next.last;
+    }
+    parts.push(`${first}${end > first ? `+${end - first}` : ""}:${had}${nulls === 0 ? "" : `.${nulls}`}`);
+  }
+  return parts.join();
+}

@@ -1,0 +1,82 @@
+import { makeEvent, sourceUri, WORKER_SUBJECT } from "../../core/model/event.ts";
+import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import { createBell, loop, within } from "../../core/runtime/waiting.ts";
+import { documentSet, type Store } from "../store/store.ts";
+import type { HeldPoll } from "./snapshot.ts";
+
+export interface Heartbeat extends Service {
+  /** Takes another interval over, in milliseconds; false for none. */
+  change(everyMs: number | false): void;
+}
+
+/**
+ * Emits `worker-alive` for one source at the start and then at the interval, through the outbox like any event. It is
+ * emitted whatever the sinks do: one that is away must not silence the others. Delivery leaves out what is outdated.
+ */
+export function createHeartbeat(options: {
+  readonly source: string;
+  readonly everyMs: number | false;
+  readonly store: Pick<Store, "commit" | "document">;
+  readonly clock: Clock;
+  readonly log: Log;
+}): Heartbeat {
+  const { source, store, clock, log } = options;
+  const stopping = new AbortController();
+  const changed = createBell();
+  let { everyMs } = options;
+  /** When the last one was due, on the monotonic clock. */
+  let lastMs = Number.NEGATIVE_INFINITY;
+  let running: Promise<void> = Promise.resolve();
+
+  async function turn(): Promise<number> {
+    if (everyMs === false) return Number.POSITIVE_INFINITY;
+    const nowMs = clock.monotonic();
+    if (nowMs < lastMs + everyMs) return lastMs + everyMs - nowMs;
+    await emit(everyMs);
+    // After a standstill of several intervals it goes on from now; a late timer alone does not shift it.
+    lastMs = nowMs - lastMs < 2 * everyMs ? lastMs + everyMs : nowMs;
+    return Math.max(0, lastMs + everyMs - clock.monotonic());
+  }
+
+  async function emit(intervalMs: number): Promise<void> {
+    const polled = await store.document<HeldPoll>(documentSet("poll", source), "alarms");
+    const time = isoUtc(clock.now());
+    const event = makeEvent({
+      type: "worker-alive",
+      source: sourceUri(source),
+      subject: WORKER_SUBJECT,
+      time,
+      data: {
+        intervalSeconds: intervalMs / 1_000,
+        version: VERSION,
+        alarmsPolledAt: polled?.lastSuccess ?? null,
+      },
+      facts: [time],
+    });
+    await store.commit({ events: [event] });
+  }
+
+  return startedOnce({
+    name: `heartbeat ${source}`,
+    async start(signal) {
+      running = loop({
+        clock,
+        signal: AbortSignal.any([signal, stopping.signal]),
+        bell: changed,
+        turn,
+        fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
+      });
+    },
+    async stop(deadlineMs) {
+      stopping.abort(new Stopping());
+      await within(clock, deadlineMs, running);
+    },
+    change(next: number | false) {
+      everyMs = next;
+      changed.ring();
+    },
+  });
+}

@@ -1,0 +1,330 @@
+import type { Site } from "../../../core/model/building.ts";
+import { makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
+import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import { breath } from "../../../core/runtime/waiting.ts";
+import { documentSet, type Store } from "../../store/store.ts";
+import { accountOf } from "../completeness/account.ts";
+import { countOn } from "../completeness/counts.ts";
+import { dateOf, dayOf, dayOfDate } from "../completeness/days.ts";
+import { commonReach, REMEMBERED_DAYS, type Reach, reachOf } from "../completeness/reach.ts";
+import { createSiteDay, daySealed, type SiteDay } from "../completeness/site-day.ts";
+import {
+  type Held,
+  type HeldComplete,
+  type HeldDayChange,
+  type HeldSealedDay,
+  syncSet,
+} from "../snapshot.ts";
+import type { HistoryBook, Series } from "./book.ts";
+import { countFor, type SealedDays, sealedKey } from "./day-book.ts";
+import { closedUntil } from "./ledger.ts";
+
+/**
+ * Says of each site up to which day its history is complete, and seals days: when nothing of a UTC day is unknown any
+ * more and late data have been looked for, the ledgers' whole account of it is told as `day-sealed`. What changes a
+ * sealed day afterwards is told as the next revision, once for all that came within an hour.
+ *
+ * Looked at are the ledgers in memory, and only when one of them has reached another day; a day is counted once, when it
+ * is sealed. What is told is remembered in the same transaction, so nothing is told twice, and what a crash prevents is
+ * told at the next look.
+ */
+export interface CompleteDays {
+  readonly sealed: SealedDays;
+  /** Tells what is to be told; costs nothing while no ledger has reached another day. */
+  look(): Promise<void>;
+}
+
+/** After the last change of a sealed day it is left alone for so long, in milliseconds. */
+const SETTLING_MS = 3_600_000;
+/** Ledgers are compared at most so often, in milliseconds: around midnight thousands of them reach the next day. */
+const COMPARE_MS = 10_000;
+/** The hour passes, too: refusals and what is held back are looked at so often, in milliseconds. */
+const CLOCK_MS = 600_000;
+/** Series of which the account is made before others have their turn. */
+const AT_ONCE = 500;
+/** A look ends when so many were counted; a year of backfill is sealed in many of them. */
+const COUNTED_PER_LOOK = 5_000;
+/** Series that are named as holding back. */
+const WAITING_MAX = 20;
+
+export function createCompleteDays(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly source: string;
+  readonly book: Pick<HistoryBook, "series">;
+  /** A site of which only a part of the tags may be known has no complete day. */
+  readonly knowsTagsOf: (siteId: number) => boolean;
+}): CompleteDays {
+  const { store, clock, source, book, knowsTagsOf } = options;
+  const completeSet = syncSet("history-complete", source);
+  const sealedSet = syncSet("day-sealed", source);
+  const changedSet = syncSet("day-changed", source);
+  const uri = sourceUri(source);
+  const days = new Map<number, Set<number>>();
+  let sealed = new Map<string, HeldSealedDay>();
+  let marks = new Map<string, HeldDayChange>();
+  let complete = new Map<string, HeldComplete>();
+  let isLoaded = false;
+  let isMoved = true;
+  let comparedAtMs = Number.NEGATIVE_INFINITY;
+  /** Days that are to be sealed, those that waited longest first. */
+  let due: { readonly siteId: number; readonly day: number }[] = [];
+  /** Days that could not be sealed, and when that was tried, on the monotonic clock. */
+  const tried = new Map<string, number>();
+  /** The day that is being counted, and whether something of it has changed meanwhile. */
+  let counting: { readonly siteId: number; readonly day: number; isDisturbed: boolean } | null = null;
+
+  async function load(): Promise<void> {
+    [sealed, marks, complete] = await Promise.all([
+      store.documents<HeldSealedDay>(sealedSet),
+      store.documents<HeldDayChange>(changedSet),
+      store.documents<HeldComplete>(completeSet),
+    ]);
+    for (const key of sealed.keys()) noteSealed(key);
+    isLoaded = true;
+  }
+
+  function noteSealed(key: string): void {
+    const [siteId = "", date = ""] = key.split(" ");
+    const known = days.get(Number(siteId)) ?? new Set();
+    days.set(Number(siteId), known.add(dayOfDate(date)));
+  }
+
+  async function siteOf(siteId: number): Promise<Site> {
+    const held = await store.document<Held<Site>>(documentSet("site", source), String(siteId));
+    return held?.value ?? { id: siteId, displayName: String(siteId) };
+  }
+
+  /** What is to be told of the series of one site with one resolution; null when it was told already. */
+  async function completeness({ first, reach, size }: Group, nowMs: number) {
+    const { placed, held, rules, total } = first;
+    const { resolution, timeZone } = held;
+    const from = Math.max(reach.from, reach.begin);
+    if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return null;
+    const key = `${placed.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
+    const before = complete.get(key);
+    const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
+    // What closed two fetches ago and is not had is held back by somebody.
+    const overdue = dayOf(closedUntil(rules, nowMs - 2 * rules.everyMs));
+    const isHeldBack = reach.until < overdue;
+    const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
+    const isTold =
+      before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack;
+    if (isTold) return null;
+    const waiting = isHeldBack ? waitingFor(first, reach.until, nowMs) : [];
+    const data: SiteCompleteFact = {
+      site: await siteOf(placed.siteId),
+      ...{ resolution, timeZone, total },
+      ...dates,
+      series: size,
+      waiting: waiting.slice(0, WAITING_MAX),
+      waitingCount: waiting.length,
+    };
+    const event = makeEvent({
+      type: "history-complete",
+      source: uri,
+      subject: subjectOf("site", null, String(placed.siteId)),
+      time: isoUtc(nowMs),
+      siteId: placed.siteId,
+      data,
+      facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
+    });
+    return { key, event, told: { ...dates, heldBack } satisfies HeldComplete };
+  }
+
+  function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
+    return book.series().flatMap((series) => {
+      if (groupName(series) !== groupName(like) || reachOf(series).until > until) return [];
+      if (series.placed.siteId !== like.placed.siteId) return [];
+      const { tag } = series.placed;
+      const { why, refusal } = accountOf(series, until, undefined, nowMs);
+      const word = { said: refusal?.said ?? null, at: refusal?.at ?? null };
+      return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...word }];
+    });
+  }
+
+  async function tellComplete(sites: ReadonlyMap<number, SiteReach>, nowMs: number): Promise<void> {
+    for (const { groups } of sites.values()) {
+      for (const group of groups.values()) {
+        const news = await completeness(group, nowMs);
+        if (news === null) continue;
+        const put = [[news.key, news.told] as const];
+        await store.commit({ documents: [{ set: completeSet, put }], events: [news.event] });
+        complete.set(news.key, news.told);
+      }
+    }
+  }
+
+  /** Days that can be sealed by what the ledgers reach, oldest first. */
+  function sealable(sites: ReadonlyMap<number, SiteReach>, nowMs: number) {
+    const found: { siteId: number; day: number }[] = [];
+    for (const [siteId, { reach, lookBackMs }] of sites) {
+      const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - REMEMBERED_DAYS);
+      const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
+      if (!Number.isFinite(first)) continue;
+      for (let day = first; day < end; day++) {
+        const key = sealedKey(siteId, day);
+        const mark = marks.get(key);
+        const isSettled = mark !== undefined && nowMs - Date.parse(mark.at) >= SETTLING_MS;
+        const isTried = clock.monotonic() - (tried.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
+        if ((!sealed.has(key) || isSettled) && !isTried) found.push({ siteId, day });
+      }
+    }
+    return found;
+  }
+
+  async function count(siteId: number, day: number, nowMs: number): Promise<SiteDay> {
+    const siteDay = createSiteDay(day);
+    let counted = 0;
+    for (const series of book.series()) {
+      if (series.placed.siteId !== siteId) continue;
+      const { held, key } = series;
+      // Most have it in the ledger, and nothing is waited for.
+      const count =
+        held.daysMoved === true
+          ? await countFor(store, source, key, held, day)
+          : countOn(held.days ?? "", day);
+      siteDay.add(series, count, nowMs);
+      if (++counted % AT_ONCE === 0) await breath();
+    }
+    return siteDay.done();
+  }
+
+  /** Counts a day, and tells it where nothing of it is pending; how many series were counted. */
+  async function seal(siteId: number, day: number): Promise<number> {
+    const nowMs = clock.now();
+    const key = sealedKey(siteId, day);
+    const watched = { siteId, day, isDisturbed: false };
+    counting = watched;
+    try {
+      const siteDay = await count(siteId, day, nowMs);
+      const { account, series } = siteDay;
+      if (watched.isDisturbed || account.pending > 0) {
+        if (account.pending > 0) tried.set(key, clock.monotonic());
+        isMoved = true;
+        return series;
+      }
+      tried.delete(key);
+      const revision = (sealed.get(key)?.revision ?? 0) + 1;
+      const held: HeldSealedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const data = daySealed(await siteOf(siteId), day, siteDay, revision, marks.get(key)?.points ?? 0);
+      const event = makeEvent({
+        type: "day-sealed",
+        source: uri,
+        subject: subjectOf("site", null, String(siteId)),
+        time: isoUtc(nowMs),
+        siteId,
+        data,
+        facts: [data.date, revision],
+      });
+      await store.commit({
+        documents: [
+          { set: sealedSet, put: [[key, held]], remove: forgotten(siteId, nowMs) },
+          { set: changedSet, remove: [key] },
+        ],
+        // Of some days nobody wants anything, as of six of seven where weeks are followed.
+        events: account.expected === 0 ? [] : [event],
+      });
+      sealed.set(key, held);
+      marks.delete(key);
+      // It changed between the count and the disk.
+      if (watched.isDisturbed) await markAgain(key);
+      return series;
+    } finally {
+      counting = null;
+      if (!sealed.has(key)) days.get(siteId)?.delete(day);
+    }
+  }
+
+  async function markAgain(key: string): Promise<void> {
+    const mark: HeldDayChange = { at: isoUtc(clock.now()), points: 0 };
+    await store.commit({ documents: [{ set: changedSet, put: [[key, mark]] }] });
+    marks.set(key, mark);
+  }
+
+  /** Seals of days that are not remembered any more; removed from memory, too. */
+  function forgotten(siteId: number, nowMs: number): readonly string[] {
+    const known = days.get(siteId) ?? new Set();
+    const old = [...known].filter((day) => day < dayOf(nowMs) - REMEMBERED_DAYS);
+    for (const day of old) known.delete(day);
+    const keys = old.map((day) => sealedKey(siteId, day));
+    for (const key of keys) sealed.delete(key);
+    return keys;
+  }
+
+  return {
+    sealed: {
+      of: (siteId) => days.get(siteId) ?? NO_DAYS,
+      mark: (key) => marks.get(key),
+      changed(put) {
+        for (const [key, mark] of put) marks.set(key, mark);
+      },
+      moved(before, series) {
+        const [old, now] = [reachOf({ ...series, held: before }), reachOf(series)];
+        isMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
+        if (counting?.siteId === series.placed.siteId) counting.isDisturbed ||= before !== series.held;
+      },
+    },
+    async look() {
+      if (!isLoaded) await load();
+      let counted = 0;
+      for (let next = due.shift(); next !== undefined; next = due.shift()) {
+        counted += await seal(next.siteId, next.day);
+        if (counted >= COUNTED_PER_LOOK) return;
+      }
+      const passedMs = clock.monotonic() - comparedAtMs;
+      if (!((isMoved && passedMs >= COMPARE_MS) || passedMs >= CLOCK_MS)) return;
+      isMoved = false;
+      comparedAtMs = clock.monotonic();
+      const nowMs = clock.now();
+      const sites = reachOfSites(book.series(), knowsTagsOf);
+      await tellComplete(sites, nowMs);
+      // Counted at the next look: until then whatever is settled notes that they are about to be sealed.
+      due = sealable(sites, nowMs);
+      for (const { siteId, day } of due) days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
+    },
+  };
+}
+
+const NO_DAYS: ReadonlySet<number> = new Set();
+
+/** What the series of a site reach, and those of each resolution, zone and kind. */
+interface SiteReach {
+  reach: Reach;
+  lookBackMs: number;
+  readonly groups: Map<string, Group>;
+}
+
+interface Group {
+  readonly first: Series;
+  reach: Reach;
+  size: number;
+}
+
+function groupName({ rules, total }: Series): string {
+  return total ? `${rules.resolution} ${rules.timeZone} total` : `${rules.resolution} ${rules.timeZone}`;
+}
+
+/** Series with the same rules share them, and mostly reach the same: what they add is looked up, not made anew. */
+function reachOfSites(
+  all: readonly Series[],
+  knowsTagsOf: (siteId: number) => boolean,
+): ReadonlyMap<number, SiteReach> {
+  const sites = new Map<number, SiteReach>();
+  for (const series of all) {
+    const { siteId } = series.placed;
+    const reach = reachOf(series);
+    const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
+    const name = groupName(series);
+    const group = site.groups.get(name) ?? { first: series, reach, size: 0 };
+    site.reach = commonReach(site.reach, reach);
+    site.lookBackMs = Math.max(site.lookBackMs, series.rules.lookBackMs);
+    group.reach = commonReach(group.reach, reach);
+    group.size++;
+    if (group.size === 1) site.groups.set(name, group);
+    if (!sites.has(siteId)) sites.set(siteId, site);
+  }
+  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
+  return sites;
+}

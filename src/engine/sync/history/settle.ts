@@ -1,0 +1,331 @@
+import { historyEvent } from "../../../core/codec/history-event.ts";
+import { codeOf, Points } from "../../../core/codec/points.ts";
+import type { Resolution, TagLog, TagTotal } from "../../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import { breath } from "../../../core/runtime/waiting.ts";
+import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
+import type { Ask } from "./ask.ts";
+import type { Series } from "./book.ts";
+import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
+import { createDayNotes, type DayNotes, NO_SEALED_DAYS, type SealedDays } from "./day-book.ts";
+import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
+import type { Range } from "./ranges.ts";
+import { refusedNow } from "./refusals.ts";
+import { answeredSpans, type Span } from "./spans.ts";
+import { packTold, spanOf, spanStart, type ToldValues, unpackTold } from "./told.ts";
+import { readablePoints, unreadableIn, unreadableWords, withUnreadable } from "./unreadable.ts";
+
+/**
+ * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
+ * past, they are in one transaction: what a crash leaves out of a large reply is asked for again. One transaction for
+ * the whole would stop everything else for as long as 13 MB take to the disk.
+ */
+export interface HistorySettle {
+  logs(ask: Ask, logs: readonly TagLog[], also: readonly DocumentChange[]): Promise<readonly Series[]>;
+  totals(ask: Ask, totals: readonly TagTotal[]): Promise<readonly Series[]>;
+  /** Ledgers that changed without a reply of their own. */
+  ledgers(changed: ReadonlyMap<Series, HeldHistory>): Promise<void>;
+}
+
+/** Points that one event tells at most; a span has at most 400 buckets, a service that samples may have more. */
+const POINTS_PER_EVENT = 500;
+/** Points of one transaction, where it can be cut: half a megabyte of events. */
+const POINTS_PER_COMMIT = 8_000;
+/** From so many on the next part gets a transaction of its own. */
+const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
+/** A bucket that is told later than this after its end was not followed live, in milliseconds. */
+const LIVE_MS = 24 * 3_600_000;
+
+/** Is told of each answer of what is followed: ascending, and as it came, so beyond what was asked for too. */
+export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
+/** What a ledger is told that changed without an answer of points. */
+const NOTHING_TOLD = { fresh: new Points(), revised: new Points(), before: new Map() };
+
+/** What one transaction takes. */
+interface Portion {
+  readonly put: Map<Series, HeldHistory>;
+  readonly putTold: (readonly [string, HeldTold])[];
+  readonly removeTold: string[];
+  readonly events: Event<"tag-history">[];
+  /** What it means for the days. */
+  readonly days: DayNotes;
+  points: number;
+}
+
+export function createHistorySettle(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly source: string;
+  readonly onLogged?: OnLogged;
+  /** The days of each site that were sealed; none by default. */
+  readonly sealed?: SealedDays;
+}): HistorySettle {
+  const { store, clock, source, onLogged, sealed = NO_SEALED_DAYS } = options;
+  const notesAt = (nowMs: number) => createDayNotes({ store, source, nowMs, sealed });
+  const ledgerSet = documentSet("history", source);
+  const toldSet = syncSet("history-told", source);
+
+  async function loadTold(series: Series, spans: ReadonlySet<number>): Promise<ToldValues> {
+    const told: ToldValues = new Map();
+    for (const span of spans) {
+      const held = await store.document<HeldTold>(toldSet, `${series.key} ${span}`);
+      if (held !== undefined) unpackTold(span, series.rules.resolution, held, told);
+    }
+    return told;
+  }
+
+  /** Adds what a series, or a part of its range, was answered. */
+  async function add(
+    portion: Portion,
+    series: Series,
+    range: Range,
+    nowMs: number,
+    settle: (held: HeldHistory, told: ToldValues) => Settled,
+  ): Promise<void> {
+    const { resolution, timeZone } = series.rules;
+    const held = portion.put.get(series) ?? series.held;
+    // A bucket that lies across the beginning of the range began before it.
+    const beganMs = bucketBefore(range.fromMs, resolution, timeZone);
+    const spans = spansOf(Math.max(beganMs, ms(held.rememberedFrom)), range.toMs, resolution);
+    const told = await loadTold(series, spans);
+    const settled = settle(held, told);
+    const { fresh, revised } = settled;
+    portion.put.set(
+      series,
+      await portion.days.count(series, held, settled.held, { fresh, revised, before: told }),
+    );
+    const rememberedMs = ms(settled.held.rememberedFrom);
+    const touched = new Set<number>();
+    for (const points of [settled.fresh, settled.revised]) {
+      for (let at = points.placeOf(rememberedMs); at < points.length; at++) {
+        told.set(points.timeMs(at), points.value(at));
+        touched.add(spanOf(points.timeMs(at), resolution));
+      }
+    }
+    for (const span of touched)
+      portion.putTold.push([`${series.key} ${span}`, packTold(span, resolution, told)]);
+    const oldSpan = spanOf(ms(held.rememberedFrom), resolution);
+    const keptSpan = spanOf(rememberedMs, resolution);
+    for (let span = oldSpan; span < keptSpan; span++) portion.removeTold.push(`${series.key} ${span}`);
+    portion.events.push(
+      ...eventsOf(series, settled.fresh, false, nowMs),
+      ...eventsOf(series, settled.revised, true, nowMs),
+    );
+    portion.points += settled.fresh.length + settled.revised.length;
+  }
+
+  return {
+    async logs(ask, logs, also) {
+      const nowMs = clock.now();
+      const byId = new Map(logs.map((log) => [log.id, log]));
+      const answered: Series[] = [];
+      let portion = emptyPortion(notesAt(nowMs));
+      let more = also;
+      const commit = async () => {
+        const { put, putTold, removeTold, events, days } = portion;
+        const ledgers = [...put].map(([series, held]) => [series.key, held] as const);
+        const toldChange = { set: toldSet, put: putTold, remove: removeTold };
+        portion = emptyPortion(notesAt(nowMs));
+        await store.commit({
+          documents: [{ set: ledgerSet, put: ledgers }, toldChange, ...days.documents(), ...more],
+          // What is complete is told after what it is complete with.
+          events: [...events, ...days.events],
+        });
+        more = [];
+        for (const [series, held] of put) series.held = held;
+        days.committed();
+      };
+      const commitIfFull = async () => {
+        if (portion.points < ENOUGH_FOR_COMMIT) return;
+        await commit();
+        await breath();
+      };
+      for (const series of ask.series) {
+        const log = byId.get(series.placed.tag.id);
+        const range = ask.ranges.get(series.key);
+        if (log === undefined || range === undefined) continue;
+        answered.push(series);
+        const isRetry = ask.alone && ask.kind !== "following";
+        const unreadable = unreadableIn(log, range, series.held, isRetry);
+        const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
+        const { held: before } = series;
+        const learn = (answered: readonly Span[]) =>
+          withUnreadable(before, answered, unreadable, isRetry, nowMs);
+        if (ask.kind === "following") {
+          // An unreadable measurement is no silence.
+          if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
+          const settle = (held: HeldHistory, told: ToldValues) =>
+            settleFollowing(held, series.rules, points, range, told, nowMs, learn);
+          await add(portion, series, range, nowMs, settle);
+          await commitIfFull();
+          continue;
+        }
+        const { resolution, timeZone } = series.held;
+        const read = unreadable === null ? Points.of(log.measurements) : points;
+        const learned = learn(answeredSpans(read, range, resolution, timeZone));
+        for (const part of partsOf(points, range, series.rules.resolution)) {
+          const ofPart = within(learned, part);
+          await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
+          await commitIfFull();
+        }
+      }
+      if (portion.put.size > 0 || more.length > 0) await commit();
+      return answered;
+    },
+
+    async totals(ask, totals) {
+      const byId = new Map(totals.map((total) => [total.id, total]));
+      const nowMs = clock.now();
+      const days = notesAt(nowMs);
+      const settled: { series: Series; held: HeldHistory; events: readonly Event<"tag-total">[] }[] = [];
+      for (const series of ask.series) {
+        const total = byId.get(series.placed.tag.id);
+        const range = ask.ranges.get(series.key);
+        if (total === undefined || range === undefined) continue;
+        if (total.unreadable !== undefined) {
+          const refused = refusedNow(series.held, unreadableWords(total.unreadable), nowMs, "unreadable");
+          settled.push({
+            series,
+            held: await days.count(series, series.held, refused, NOTHING_TOLD),
+            events: [],
+          });
+          continue;
+        }
+        const had = settleTotal(series.held, range, total.total);
+        const fresh = new Points();
+        fresh.push(range.fromMs, codeOf(total.total));
+        const told = { fresh, revised: new Points(), before: new Map() };
+        const answered: HeldHistory = { ...had, state: "following", refusal: null };
+        const held = await days.count(series, series.held, answered, told);
+        settled.push({ series, held, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
+      }
+      await store.commit({
+        documents: [
+          { set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) },
+          ...days.documents(),
+        ],
+        events: [...settled.flatMap(({ events }) => events), ...days.events],
+      });
+      for (const { series, held } of settled) series.held = held;
+      days.committed();
+      return settled.map(({ series }) => series);
+    },
+
+    async ledgers(changed) {
+      if (changed.size === 0) return;
+      const days = notesAt(clock.now());
+      const put: (readonly [Series, HeldHistory])[] = [];
+      for (const [series, held] of changed)
+        put.push([series, await days.count(series, series.held, held, NOTHING_TOLD)]);
+      await store.commit({
+        documents: [
+          { set: ledgerSet, put: put.map(([series, held]) => [series.key, held] as const) },
+          ...days.documents(),
+        ],
+        events: days.events,
+      });
+      for (const [series, held] of put) series.held = held;
+      days.committed();
+    },
+  };
+
+  /** Events of one span each; points that were followed live apart from those that come late. */
+  function eventsOf(
+    series: Series,
+    points: Points,
+    revised: boolean,
+    nowMs: number,
+  ): readonly Event<"tag-history">[] {
+    const { placed, rules, held } = series;
+    const { resolution, timeZone } = rules;
+    const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
+    const sinceMs = ms(held.since);
+    const isLive = (atMs: number) =>
+      atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
+    const events: Event<"tag-history">[] = [];
+    for (let from = 0; from < points.length; ) {
+      const span = spanOf(points.timeMs(from), resolution);
+      const live = isLive(points.timeMs(from));
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(spanStart(span + 1, resolution)));
+      // Later ones are live where earlier ones are not, never the reverse.
+      while (isLive(points.timeMs(to - 1)) !== live) to--;
+      events.push(
+        historyEvent({
+          source: sourceUri(source),
+          subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/history/${resolution}`,
+          time: isoUtc(points.timeMs(to - 1)),
+          siteId: placed.siteId,
+          tag: placed.tag,
+          resolution,
+          timeZone,
+          points: points.part(from, to),
+          origin: live ? "live" : "backfill",
+          // A bucket may change back and forth: each revision is a fact of its own.
+          revisedAt: revised ? isoUtc(nowMs) : null,
+        }),
+      );
+      from = to;
+    }
+    return events;
+  }
+
+  function totalEvent({ placed, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
+    const { resolution, timeZone } = rules;
+    const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
+    return makeEvent({
+      type: "tag-total",
+      source: sourceUri(source),
+      subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/total/${resolution}`,
+      time: isoUtc(toMs),
+      siteId: placed.siteId,
+      data: { tag: placed.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
+      facts: [resolution, timeZone, range.from, range.to],
+    });
+  }
+}
+
+function spansOf(
+  fromMs: number,
+  toMs: number,
+  resolution: Series["rules"]["resolution"],
+): ReadonlySet<number> {
+  const spans = new Set<number>();
+  for (let span = spanOf(fromMs, resolution); span <= spanOf(toMs - 1, resolution); span++) spans.add(span);
+  return spans;
+}
+
+function emptyPortion(days: DayNotes): Portion {
+  return { put: new Map(), putTold: [], removeTold: [], events: [], days, points: 0 };
+}
+
+/** A range in parts of about so many points as one transaction takes, ascending; never within what one event tells. */
+function partsOf(
+  points: Points,
+  { fromMs, toMs }: Range,
+  resolution: Series["rules"]["resolution"],
+): readonly Range[] {
+  const parts: Range[] = [];
+  let beginMs = fromMs;
+  let at = points.placeOf(fromMs);
+  const end = points.placeOf(toMs);
+  while (end - at > POINTS_PER_COMMIT) {
+    const cutMs = spanStart(spanOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const next = points.placeOf(cutMs);
+    // So many points in one span: they stay together.
+    if (next <= at) break;
+    parts.push({ fromMs: beginMs, toMs: cutMs });
+    beginMs = cutMs;
+    at = next;
+  }
+  return [...parts, { fromMs: beginMs, toMs }];
+}
+
+/** What is said of a part of the time. */
+function within(spans: readonly Span[], { fromMs, toMs }: Range): readonly Span[] {
+  return spans.flatMap((span) => {
+    const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
+    return part.fromMs < part.toMs ? [part] : [];
+  });
+}

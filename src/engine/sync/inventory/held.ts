@@ -1,0 +1,72 @@
+import type { Site, Tag } from "../../../core/model/building.ts";
+import { isAskable } from "../../source/source.ts";
+import { documentSet, type Store } from "../../store/store.ts";
+import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+
+/** A tag that is there to be read, and where it belongs. */
+export interface PlacedTag {
+  readonly tag: Tag;
+  readonly siteId: number;
+  /** Systems whose listing shows it; empty unless the configuration asks for systems (`inventory.tags_of_systems`). */
+  readonly systemIds: readonly string[];
+  /**
+   * Why it is not there to be asked for now, though it is expected back: the last complete listing of sites did not show
+   * its site, or the listings of tags do not show it lately. Absent while both do.
+   */
+  readonly outOfSight?: "site" | "tag";
+}
+
+/** What `expectedTags` is made from. */
+export function inventorySets(source: string): readonly string[] {
+  return [documentSet("tag", source), syncSet("tag-system", source), documentSet("site", source)];
+}
+
+const NO_SYSTEMS: readonly string[] = [];
+
+/** What was made of a set that is held in memory, and by which versions of what it was made from. */
+const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly PlacedTag[] }>();
+
+/**
+ * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
+ * and were there before: they are expected back. One whose id no request can name is left out.
+ * While nothing of it has changed in memory, everybody who asks is given the same.
+ */
+export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
+  const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
+  const [tags, places, sites] = await Promise.all([
+    store.documents<Held<Tag>>(documentSet("tag", source)),
+    store.documents<HeldTagPlace>(syncSet("tag-system", source)),
+    store.documents<Held<Site>>(documentSet("site", source)),
+  ]);
+  const before = made.get(tags);
+  if (before?.versions === versions) return before.placed;
+  const missing = new Map(
+    [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
+  );
+  const placed: PlacedTag[] = [];
+  for (const [id, held] of tags) {
+    if (held.siteId === null || !missing.has(held.siteId)) continue;
+    if (!isAskable(id)) continue;
+    const place = {
+      tag: held.value,
+      siteId: held.siteId,
+      systemIds: places.get(id)?.systemIds ?? NO_SYSTEMS,
+    };
+    const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
+    placed.push(outOfSight === null ? place : { ...place, outOfSight });
+  }
+  placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
+  made.set(tags, { versions, placed });
+  return placed;
+}
+
+/** The sites that the token sees, by the last complete listing. */
+export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
+  const held = await store.documents<Held<Site>>(documentSet("site", source));
+  return [...held.values()].filter((site) => site.missingSince === null).map((site) => site.value);
+}
+
+/** Ids are text; those that are numbers are ordered as numbers. */
+export function compareIds(a: string, b: string): number {
+  return a.length === b.length || !/^\d+$/.test(a + b) ? (a < b ? -1 : a > b ? 1 : 0) : a.length - b.length;
+}

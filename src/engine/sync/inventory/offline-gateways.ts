@@ -1,0 +1,61 @@
+import type { Gateway } from "../../../core/model/building.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
+import type { Page } from "../../source/source.ts";
+import type { Held } from "../snapshot.ts";
+import { offlineGateways } from "./behind-gateway.ts";
+
+/**
+ * What the list of gateways says of a site, for as long as that counts. A list that cannot be read any more says
+ * nothing: a gateway that was offline an hour ago may be back, and then its tags are to be read as often as wished.
+ */
+export interface OfflineGateways {
+  /** The site's list, which notes that it was read to its end. */
+  noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>>;
+  /** The offline gateway behind which every tag of a site is; null where none is known. */
+  of(siteId: number): string | null;
+}
+
+/** For so long it is not looked again which gateways are offline, in milliseconds. */
+const LOOK_MS = 1_000;
+/** A list may come so much later than its schedule says, in milliseconds. */
+const LATE_MS = 60_000;
+
+/** When a list is due after a moment (both milliseconds since 1970); null when lists are not read. */
+type NextList = ((afterMs: number) => number) | null;
+
+export function createOfflineGateways(
+  held: () => ReadonlyMap<string, Held<Gateway>>,
+  nextList: () => NextList,
+  clock: Clock,
+): OfflineGateways {
+  /** Until when its list counts, on the monotonic clock: until the next two are due and neither came. */
+  const countsUntilMs = new Map<number, number>();
+  const fromNowMs = () => {
+    const nextListMs = nextList();
+    if (nextListMs === null) return Number.NEGATIVE_INFINITY;
+    const nowMs = clock.now();
+    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LATE_MS;
+  };
+  /** What was held at a start counts as if it had been listed then. */
+  const atStartMs = fromNowMs();
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  let offline: ReadonlyMap<number, string> = new Map();
+
+  return {
+    async *noting(siteId, pages) {
+      for await (const page of pages) {
+        if (!page.more) countsUntilMs.set(siteId, fromNowMs());
+        yield page;
+      }
+    },
+    of(siteId) {
+      const nowMs = clock.monotonic();
+      if (nowMs > (countsUntilMs.get(siteId) ?? atStartMs)) return null;
+      if (nowMs - lookedAtMs >= LOOK_MS) {
+        offline = offlineGateways(held());
+        lookedAtMs = nowMs;
+      }
+      return offline.get(siteId) ?? null;
+    },
+  };
+}

@@ -1,0 +1,143 @@
+import type { System, Tag } from "../../../core/model/building.ts";
+import { type Event, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import type { TagSystemsFact } from "../../../core/model/tag-facts.ts";
+import type { Held, HeldTagPlace, HeldTagSeen } from "../snapshot.ts";
+import { systemsBreak } from "./series-break.ts";
+
+/** The tags of one system as its list was seen. */
+export interface SystemObservation {
+  readonly systemId: string;
+  readonly siteId: number;
+  readonly tagIds: readonly string[];
+  /** True when what the list does not show is no tag of the system any more. */
+  readonly complete: boolean;
+}
+
+export interface TagSystemsHeld {
+  readonly tags: ReadonlyMap<string, Held<Tag>>;
+  readonly systems: ReadonlyMap<string, Held<System>>;
+  readonly places: ReadonlyMap<string, HeldTagPlace>;
+  readonly seen: ReadonlyMap<string, HeldTagSeen>;
+}
+
+/** What becomes of one tag: its document and its events belong into one transaction. */
+export interface TagSystemsStep {
+  readonly id: string;
+  /** Null: it is forgotten. */
+  readonly place: HeldTagPlace | null;
+  readonly events: readonly Event[];
+}
+
+/**
+ * Which tags have other systems than was told, tag by tag. A system that was removed has no tags any more; one that is
+ * missing, or whose list was not seen, keeps those that it had. A tag that the lists of tags do not show, not yet or not
+ * lately, waits for that. Pure.
+ */
+export function* tagSystemsSteps(
+  observations: readonly SystemObservation[],
+  held: TagSystemsHeld,
+  options: { readonly source: string; readonly at: string },
+): Generator<TagSystemsStep, void> {
+  const { source, at } = options;
+  const now = systemsByTag(observations, held);
+  for (const [id, place] of held.places) {
+    // Its removal was told with the tag's; what is left here is of a time before that was done.
+    if (!held.tags.has(id)) yield { id, place: null, events: [] };
+    else if (!now.has(id) && place.systemIds.length > 0) now.set(id, new Set());
+  }
+  for (const [id, systems] of now) {
+    const tag = held.tags.get(id);
+    if (tag === undefined || tag.missingSince !== null) continue;
+    const place = held.places.get(id);
+    const systemIds = [...systems].sort();
+    const told = place?.toldAt === undefined ? [] : place.systemIds;
+    const isKnown = place !== undefined && place.systemIds.join() === systemIds.join();
+    if (isKnown && (place.toldAt !== undefined || systemIds.length === 0)) continue;
+    const { siteId, value } = tag;
+    const lastBefore = held.seen.get(String(siteId))?.systems ?? place?.toldAt ?? tag.since;
+    const broken = systemsBreak(value, told, systemIds, {
+      source,
+      siteId,
+      since: { lastBefore, firstAfter: at },
+    });
+    yield {
+      id,
+      place: { systemIds, toldAt: at },
+      events: [
+        systemsEvent({ source, siteId, at, tag: value, systemIds, before: told, systems: held.systems }),
+        ...(broken === null ? [] : [broken]),
+      ],
+    };
+  }
+}
+
+/** Held and observed together, without the systems that were removed. */
+function systemsByTag(
+  observations: readonly SystemObservation[],
+  { systems, places }: TagSystemsHeld,
+): Map<string, Set<string>> {
+  const complete = new Map(
+    observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
+  );
+  const byTag = new Map<string, Set<string>>();
+  const add = (id: string, systemId: string) => {
+    const known = byTag.get(id);
+    if (known === undefined) byTag.set(id, new Set([systemId]));
+    else known.add(systemId);
+  };
+  for (const [id, { systemIds }] of places)
+    for (const systemId of systemIds)
+      if (systems.has(systemId) && complete.get(systemId)?.has(id) !== false) add(id, systemId);
+  for (const { systemId, tagIds } of observations) for (const id of tagIds) add(id, systemId);
+  return byTag;
+}
+
+/** The last word about a tag that was removed; null where nobody was told that it had a system. */
+export function withoutSystems(
+  tag: Tag,
+  siteId: number | null,
+  place: HeldTagPlace | undefined,
+  options: { readonly source: string; readonly at: string },
+): Event<"tag-systems-changed"> | null {
+  if (place?.toldAt === undefined || place.systemIds.length === 0) return null;
+  return systemsEvent({
+    ...options,
+    siteId,
+    tag,
+    systemIds: [],
+    before: place.systemIds,
+    systems: new Map(),
+  });
+}
+
+function systemsEvent(told: {
+  readonly source: string;
+  readonly siteId: number | null;
+  readonly at: string;
+  readonly tag: Tag;
+  readonly systemIds: readonly string[];
+  readonly before: readonly string[];
+  readonly systems: ReadonlyMap<string, Held<System>>;
+}): Event<"tag-systems-changed"> {
+  const { source, siteId, at, tag, before } = told;
+  return makeEvent({
+    type: "tag-systems-changed",
+    source,
+    subject: subjectOf("tag", siteId, tag.id),
+    time: at,
+    siteId,
+    data: { tag, systems: namedSystems(told.systemIds, (id) => told.systems.get(id)?.value), before },
+    facts: [at],
+  });
+}
+
+/** Systems by id, as far as they are known, in the words of an event. */
+function namedSystems(
+  ids: readonly string[],
+  systemOf: (id: string) => System | undefined,
+): TagSystemsFact["systems"] {
+  return ids.flatMap((id) => {
+    const system = systemOf(id);
+    return system === undefined ? [] : [{ id, code: system.code, displayName: system.displayName }];
+  });
+}

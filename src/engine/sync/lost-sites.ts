@@ -1,0 +1,90 @@
+import type { Site } from "../../core/model/building.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { abortable, loop } from "../../core/runtime/waiting.ts";
+import { type DocumentChange, documentSet } from "../store/store.ts";
+import type { Availability } from "./availability.ts";
+import type { Holding } from "./holding.ts";
+import type { Outage } from "./outage.ts";
+import type { TokenScope } from "./scope.ts";
+import type { Held, HeldToken } from "./snapshot.ts";
+
+/**
+ * Tells that the token does not see a site any more, as what it is: nothing of that site is read from then on, its tags
+ * are left out without a word, and its alarms are in doubt. Told once when it is noticed, which a refusal or the poll of
+ * the token brings within a minute, and once when the site is back.
+ */
+export interface LostSites {
+  /** Compares what was told with what the token may, at once and after each change. Ends with the signal. */
+  watch(signal: AbortSignal): Promise<void>;
+}
+
+export function createLostSites(options: {
+  /** The configured source's name. */
+  readonly source: string;
+  readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
+  readonly outage: Pick<Outage, "over">;
+  readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
+  readonly holding: Pick<Holding, "get">;
+  readonly clock: Clock;
+  readonly random?: (() => number) | undefined;
+  readonly log: Pick<Log, "info" | "warn">;
+}): LostSites {
+  const { source, availability, outage, scope, holding, clock, log } = options;
+  const sites = () => holding.get<Held<Site>>(documentSet("site", source));
+
+  /** The token as it was polled last knows only the loss; the next poll of it may come after a restart. */
+  function seenAgain(siteId: number): readonly DocumentChange[] {
+    const set = documentSet("token", source);
+    const token = holding.get<HeldToken>(set).get("token");
+    if (token === undefined) return [];
+    const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
+    const { [String(siteId)]: _, ...lost } = token.lost ?? {};
+    const others = token.info.sites.filter(({ id }) => id !== siteId);
+    const next: HeldToken = { ...token, info: { ...token.info, sites: [...others, site] }, lost };
+    return [{ set, put: [["token", next]] }];
+  }
+
+  async function tell(): Promise<void> {
+    if (scope.known() === null) return;
+    const lost = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
+    const down = availability.sitesDown();
+    for (const [id, since] of lost) {
+      if (down.has(Number(id))) continue;
+      const name = sites().get(id)?.value.displayName;
+      await availability.siteDown(Number(id), since, reasonOf(id, name));
+      log.warn({ site: Number(id), since }, "the token does not see a site any more");
+    }
+    for (const siteId of down.keys()) {
+      if (scope.sees(siteId)) {
+        await availability.siteUp(siteId, seenAgain(siteId));
+        log.info({ site: siteId }, "the token sees a site again");
+      } else if (!lost.some(([id]) => Number(id) === siteId)) {
+        // It is taken for gone, and nobody waits for it any more.
+        await availability.siteGone(siteId);
+      }
+    }
+  }
+
+  return {
+    watch: (signal) =>
+      loop({
+        clock,
+        signal,
+        ...(options.random && { random: options.random }),
+        bell: scope.changes,
+        async turn() {
+          // While the service is away the first that is told is that it is back.
+          await abortable(outage.over(signal), signal);
+          await tell();
+          return Number.POSITIVE_INFINITY;
+        },
+        fault: (error, inMs) =>
+          log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
+      }),
+  };
+}
+
+function reasonOf(id: string, name: string | undefined): string {
+  return `The token does not see site ${id}${name === undefined ? "" : ` (${name})`} any more, so nothing of it is read. Have its user given the site again at the service, or leave the site out with inventory.sites.`;
+}

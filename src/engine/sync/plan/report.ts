@@ -1,0 +1,279 @@
+import { isoUtc } from "../../../core/runtime/clock.ts";
+import { spanText } from "../../../core/values/duration.ts";
+import { changesThatFit, type PlanChange } from "./advice.ts";
+import { type FollowedHistory, followingPerMinute, learningPerMinute, liveShare } from "./share.ts";
+import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";
+
+/** What the plan is made from; src/engine/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
+export interface PlanFacts {
+  readonly source: string;
+  readonly basis: "state" | "lists";
+  readonly nowMs: number;
+  readonly sites: number;
+  readonly tags: number;
+  readonly classes: readonly ClassFacts[];
+  readonly history: readonly HistoryFacts[];
+  /** Tags of which it is not known yet whether they have a log; none when left out. */
+  readonly toLearn?: number;
+  readonly backfill: {
+    /** Requests that the past still takes, at the size that is known to work, probes included. */
+    readonly requestsLeft: number;
+    /** The same, should the service bear the largest replies that are read. */
+    readonly requestsAtBest: number;
+    readonly paused: boolean;
+  };
+  readonly quota: QuotaFacts;
+  /** Absent where alarms are not polled. */
+  readonly alarms?: AlarmPolling;
+}
+
+export interface ClassFacts extends Wish {
+  /** All its tags, also those that are read less often because they answer nothing. */
+  readonly allTags: number;
+  /** How old its values became at most lately; null while no worker has measured it. */
+  readonly measuredMs: number | null;
+}
+
+export interface HistoryFacts extends FollowedHistory {
+  readonly name: string;
+  /** Tags of which the service says that they have no log. */
+  readonly withoutLog: number;
+}
+
+export interface QuotaFacts {
+  /** Requests per minute that the service allows, or the configuration if that is less. */
+  readonly perMinute: number;
+  readonly reserve: number;
+  readonly polite: number;
+  /** Requests per minute that polls get. */
+  readonly polls: number;
+  /** Whether live reads and history are counted together. */
+  readonly shared: boolean;
+  readonly size: number;
+}
+
+/** What decides how often the active alarms can be polled. */
+export interface AlarmPolling {
+  readonly alarms: number;
+  readonly pages: number;
+  /** Configured time from one poll to the next, in milliseconds. */
+  readonly everyMs: number;
+  readonly listsPerMinute: number;
+}
+
+/** The plan, for a person, as JSON and on the status page. Durations are seconds, times UTC. */
+export interface PlanReport {
+  readonly source: string;
+  readonly madeAt: string;
+  /** `state`: from the inventory that a worker keeps. `lists`: the service was asked, without a tag request. */
+  readonly basis: PlanFacts["basis"];
+  readonly sites: number;
+  readonly tags: number;
+  /** Tags that no class of live reads selects. */
+  readonly tagsNotRead: number;
+  readonly quota: QuotaFacts;
+  readonly lanes: readonly LanePlan[];
+  /** Whether the requests suffice for the wishes by count; what became of them is measured, class by class. */
+  readonly fits: boolean;
+  /** What the wishes need of what can be planned with; above 1 they do not fit. */
+  readonly load: number;
+  readonly classes: readonly ClassPlan[];
+  /** Reading every tag of every class once, with all that polls get. */
+  readonly fullSweepSeconds: number;
+  readonly history: readonly (HistoryFacts & { readonly requestsPerMinute: number })[];
+  /** Learning which tags have a log; it ends, so the promises above are made without it. Null when all is known. */
+  readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
+  readonly backfill: BackfillPlan | null;
+  /** What makes it fit, each change by itself, the cheapest first; empty when it fits. */
+  readonly changes: readonly PlanChange[];
+  /** What to expect where the active alarms cannot be polled as often as configured, one sentence; absent where they can. */
+  readonly alarms?: string;
+}
+
+export interface LanePlan {
+  /** `spare` goes to the backfill first, then to fresher values. */
+  readonly lane: "write" | "live" | "history" | "spare";
+  readonly requestsPerMinute: number;
+  /** Share of the requests that the service allows, 0 to 1. */
+  readonly share: number;
+}
+
+export interface ClassPlan {
+  readonly name: string;
+  readonly tags: number;
+  readonly wishedSeconds: number;
+  /** How old a value becomes at most: the wish, stretched where the quota does not suffice. */
+  readonly promisedSeconds: number;
+  /** How old it becomes at most while nothing else wants the spare requests. */
+  readonly atBestSeconds: number;
+  readonly measuredSeconds: number | null;
+  /** Whether it was measured to be older than wished, as far as the shown figures differ; the plan may fit all the same. */
+  readonly olderThanWished: boolean;
+  readonly stretch: number;
+  readonly requestsPerMinute: number;
+}
+
+export interface BackfillPlan {
+  readonly requestsLeft: number;
+  readonly requestsPerMinute: number;
+  readonly paused: boolean;
+  /** UTC; null while it is paused. */
+  readonly doneAt: string | null;
+  /** The same, should the service bear the largest replies that are read. */
+  readonly requestsAtBest: number;
+  readonly atBestDoneAt: string | null;
+}
+
+/** Least share of the quota that the backfill gets however much is asked for, because a waiting lane is not starved. */
+const BACKFILL_SHARE_MIN = 0.03;
+
+/** What a plan allows for a reply and the look at the clock before it; a worker counts with what it measures. */
+const REPLY_MS = 200;
+
+/**
+ * What to expect where the pages do not fit between two polls; null where they do. A poll that is under way lets a tick
+ * pass: 20 pages at 30 lists a minute take 40 s, so of polls every 30 s every second one begins.
+ */
+function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
+  const neededMs = (pages / listsPerMinute) * 60_000;
+  if (neededMs <= everyMs) return null;
+  const expectedMs = Math.ceil(neededMs / everyMs) * everyMs;
+  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${spanText(expectedMs / 1_000)} instead of every ${spanText(everyMs / 1_000)}.`;
+}
+
+export function planReport(facts: PlanFacts): PlanReport {
+  const { quota, classes, history, toLearn = 0 } = facts;
+  const slotMs = 60_000 / quota.polls;
+  const following = followingPerMinute(history, quota.size);
+  const share = liveShare(quota.polls, following, quota.shared);
+  const wishes = classes.filter(({ tags }) => tags > 0);
+  const stretched = stretch(wishes, slotMs, quota.size, share, REPLY_MS);
+  const factorOf = (wish: Wish) => stretched.factors.get(wish.name) ?? 1;
+  const perMinuteOf = (wish: Wish) =>
+    slotsPerSlot(wish, factorOf(wish), slotMs, quota.size, REPLY_MS) * quota.polls;
+  const live = wishes.reduce((sum, wish) => sum + perMinuteOf(wish), 0);
+  const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
+  const forPast = quota.shared ? spare : quota.polls - following;
+  const pastPerMinute = Math.max(quota.polls * BACKFILL_SHARE_MIN, forPast);
+  const lane = (name: LanePlan["lane"], requestsPerMinute: number): LanePlan => ({
+    lane: name,
+    requestsPerMinute: rounded(requestsPerMinute),
+    share: rounded(requestsPerMinute / quota.perMinute, 4),
+  });
+  const { requestsLeft, requestsAtBest, paused } = facts.backfill;
+  const pastDoneAt = (requests: number) =>
+    paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000);
+  const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
+  const alarms = facts.alarms === undefined ? null : expectedInterval(facts.alarms);
+  return {
+    ...(alarms === null ? {} : { alarms }),
+    source: facts.source,
+    madeAt: isoUtc(facts.nowMs),
+    basis: facts.basis,
+    sites: facts.sites,
+    tags: facts.tags,
+    tagsNotRead: Math.max(0, facts.tags - read),
+    quota,
+    lanes: [
+      lane("write", quota.reserve),
+      lane("live", live),
+      lane("history", following),
+      lane("spare", spare),
+    ],
+    fits: stretched.demand <= share,
+    load: rounded(stretched.demand / share, 4),
+    classes: classes.map((wish): ClassPlan => {
+      const promisedMs = wish.everyMs * factorOf(wish);
+      // With every slot at its service each age shrinks by the load; less than a slot it cannot be.
+      const atBestMs = Math.min(
+        promisedMs,
+        Math.max(slotMs, (promisedMs * live) / Math.max(live, live + spare)),
+      );
+      return {
+        name: wish.name,
+        tags: wish.allTags,
+        wishedSeconds: wish.everyMs / 1_000,
+        promisedSeconds: rounded(promisedMs / 1_000),
+        atBestSeconds: rounded(atBestMs / 1_000),
+        measuredSeconds: wish.measuredMs === null ? null : rounded(wish.measuredMs / 1_000),
+        olderThanWished: isOlder(wish.measuredMs, wish.everyMs),
+        stretch: rounded(factorOf(wish), 4),
+        requestsPerMinute: rounded(wish.tags === 0 ? 0 : perMinuteOf(wish)),
+      };
+    }),
+    fullSweepSeconds: rounded((Math.ceil(read / quota.size) * slotMs) / 1_000),
+    history: history.map((each) => ({
+      ...each,
+      requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
+    })),
+    learning:
+      toLearn === 0
+        ? null
+        : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) },
+    backfill:
+      requestsLeft === 0
+        ? null
+        : {
+            requestsLeft,
+            requestsPerMinute: rounded(pastPerMinute),
+            paused,
+            doneAt: pastDoneAt(requestsLeft),
+            requestsAtBest,
+            atBestDoneAt: pastDoneAt(requestsAtBest),
+          },
+    changes: changesThatFit({
+      wishes,
+      stretched,
+      size: quota.size,
+      share,
+      replyMs: REPLY_MS,
+      perMinute: quota.polls,
+      unused: unusedQuota(quota),
+    }),
+  };
+}
+
+/** Two ages that are shown with the same figure are the same to whoever reads them. */
+function isOlder(measuredMs: number | null, wishedMs: number): boolean {
+  if (measuredMs === null || measuredMs <= wishedMs) return false;
+  return spanText(rounded(measuredMs / 1_000)) !== spanText(wishedMs / 1_000);
+}
+
+/** Requests of the service's 20 that the configuration leaves unused. */
+function unusedQuota({ perMinute, reserve, polite, size }: QuotaFacts) {
+  const most = 20;
+  const polls = (allowed: number, share: number, kept: number) => Math.max(1, allowed * share - kept);
+  return [
+    ...(polite < 1
+      ? [
+          {
+            perMinute: polls(perMinute, 1, reserve),
+            text: `Use the whole quota: quota.polite 1 instead of ${polite}.`,
+            yaml: "quota: {polite: 1}",
+          },
+        ]
+      : []),
+    ...(perMinute < most
+      ? [
+          {
+            perMinute: polls(most, polite, reserve),
+            text: `Use the ${most} requests a minute, with ${size} tags each, that the interface allows, instead of ${perMinute}.`,
+            yaml: `quota: {requests_per_minute: ${most}}`,
+          },
+        ]
+      : []),
+    ...(reserve > 0
+      ? [
+          {
+            perMinute: polls(perMinute, polite, 0),
+            text: `Keep no requests for writes alone: quota.reserve_for_writes 0 instead of ${reserve}.`,
+            yaml: "quota: {reserve_for_writes: 0}",
+          },
+        ]
+      : []),
+  ];
+}
+
+function rounded(value: number, digits = 2): number {
+  return Number(value.toFixed(digits));
+}

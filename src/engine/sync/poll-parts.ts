@@ -1,0 +1,29 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
+import type { Source } from "../source/source.ts";
+import type { Change } from "../store/store.ts";
+import type { SyncConfig } from "./config.ts";
+import type { FirstInventoryProgress } from "./first-inventory.ts";
+import type { Holding } from "./holding.ts";
+import type { TokenScope } from "./scope.ts";
+
+/** What every poll of a source works with. */
+export interface PollParts {
+  readonly source: Source;
+  readonly config: SyncConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly scope: TokenScope;
+  readonly holding: Holding;
+  readonly firstInventory: Pick<FirstInventoryProgress, "page">;
+  /** Sites whose list of tags was read to its end since the start, whatever came of it. */
+  readonly listedSites: Set<number>;
+  /** The gateway of a site that has only one, while it is known to be offline. */
+  offlineGatewayOf(siteId: number): string | null;
+  /** Reads the gateways of sites with new alarms first, where their only gateway may explain them; null where none may. */
+  beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
+  /** Commits what a job found, as src/engine/sync/availability.ts says; `returning` marks the pass after an outage. */
+  commit(job: string, change: Change, returning?: boolean): Promise<void>;
+}

@@ -1,0 +1,51 @@
+import { z } from "zod";
+import { Duration } from "../../../core/values/duration.ts";
+import { Selection } from "../select.ts";
+import { uniqueNames } from "../unique-names.ts";
+
+const name = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
+const select = Selection.prefault({}).meta({
+  description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
+});
+
+/** One freshness class of the live reads: how old the value of these tags may become. */
+export const ReadClass = z
+  .strictObject({
+    name,
+    select,
+    every: Duration.refine((ms) => ms >= 3_000, {
+      message:
+        "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
+    }).meta({ description: "How old a value may become, at least 3s." }),
+    firm: z.boolean().default(false).meta({
+      description:
+        "Keep this interval even when the wishes together exceed the quota; the other classes stretch. Firm classes together get at most 80 % of it.",
+    }),
+    importance: z.number().positive().max(100).default(1).meta({
+      description: "When the wishes exceed the quota, a class of importance 2 stretches half as much.",
+    }),
+    on_change: z.boolean().default(false).meta({
+      description:
+        "Tell a value only when it or its quality differs from the one told last. The default tells every sample.",
+    }),
+    deadband: z
+      .number()
+      .nonnegative()
+      .default(0)
+      .meta({ description: "With on_change: how far a number may move without being told." }),
+    max_silence: Duration.prefault("1h").meta({
+      description:
+        "With on_change: tell the value at least this often, so that silence is never read as steady.",
+    }),
+  })
+  .refine(({ deadband, on_change: onChange }) => deadband === 0 || onChange, {
+    path: ["deadband"],
+    message: "A deadband counts only with on_change: true.",
+  });
+export type ReadClass = z.infer<typeof ReadClass>;
+
+/** The live reads. A tag belongs to the first class that selects it; a tag that none selects is not read. */
+export const ReadConfig = z.array(ReadClass).superRefine(uniqueNames).meta({
+  description: "Live reads: classes of tags with the age that their values may reach, specific ones first.",
+});
+export type ReadConfig = z.infer<typeof ReadConfig>;

@@ -1,0 +1,85 @@
+import { z } from "zod";
+import type { Tag } from "../../core/model/building.ts";
+import { globMatches } from "../../core/values/glob.ts";
+
+const Narrowing = {
+  sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; a tag of any of them." }),
+  systems: z
+    .array(z.string().min(1))
+    .min(1)
+    .optional()
+    .meta({ description: "System ids; a tag that the listing of any of them shows." }),
+  units: z
+    .array(z.string())
+    .min(1)
+    .optional()
+    .meta({ description: 'Units exactly as the service writes them; "" for a tag without a unit.' }),
+  name: z
+    .union([z.string().min(1), z.array(z.string().min(1)).min(1)])
+    .optional()
+    .meta({
+      description:
+        "A pattern, or several, for the display name or the description: * is any text, ? is one character, case does not matter.",
+    }),
+  ids: z.array(z.string().min(1)).min(1).optional().meta({ description: "Tag ids." }),
+};
+
+/**
+ * Which tags are meant. Each field that is given narrows the choice, the entries of one field widen it, and
+ * `exclude` takes out what it selects. An empty selection means every tag.
+ */
+export const Selection = z.strictObject({
+  ...Narrowing,
+  exclude: z
+    .strictObject(Narrowing)
+    .refine((fields) => Object.values(fields).some((field) => field !== undefined), {
+      message: "An empty exclude would take out every tag: say which.",
+    })
+    .optional()
+    .meta({ description: "Tags to leave out; the same fields." }),
+});
+export type Selection = z.infer<typeof Selection>;
+
+/** What a selection is decided on; an inventory's held tag fits. */
+export interface SelectableTag {
+  readonly tag: Tag;
+  readonly siteId: number | null;
+  readonly systemIds: readonly string[];
+}
+
+/** Compiles a selection into a question. */
+export function selects(selection: Selection): (candidate: SelectableTag) => boolean {
+  const { exclude, ...include } = selection;
+  const included = narrows(include);
+  if (exclude === undefined) return included;
+  const excluded = narrows(exclude);
+  return (candidate) => included(candidate) && !excluded(candidate);
+}
+
+/** The first entry of a list that selects the tag, as a routing table is read: put the specific ones on top. */
+export function firstMatch<E extends { readonly select: Selection }>(
+  entries: readonly E[],
+): (candidate: SelectableTag) => E | undefined {
+  const compiled = entries.map((entry) => ({ entry, matches: selects(entry.select) }));
+  return (candidate) => compiled.find(({ matches }) => matches(candidate))?.entry;
+}
+
+function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag) => boolean {
+  const sites = fields.sites && new Set(fields.sites);
+  const systems = fields.systems && new Set(fields.systems);
+  const units = fields.units && new Set(fields.units);
+  const ids = fields.ids && new Set(fields.ids);
+  const patterns =
+    fields.name === undefined ? undefined : typeof fields.name === "string" ? [fields.name] : fields.name;
+  return ({ tag, siteId, systemIds }) =>
+    (sites === undefined || (siteId !== null && sites.has(siteId))) &&
+    (systems === undefined || systemIds.some((id) => systems.has(id))) &&
+    (units === undefined || units.has(tag.unit ?? "")) &&
+    (ids === undefined || ids.has(tag.id)) &&
+    (patterns === undefined ||
+      patterns.some(
+        (pattern) =>
+          globMatches(pattern, tag.displayName) ||
+          (tag.description !== null && globMatches(pattern, tag.description)),
+      ));
+}

@@ -1,0 +1,57 @@
+import { z } from "zod";
+import { Duration } from "../../../core/values/duration.ts";
+import { Selection } from "../select.ts";
+
+const DAY_MS = 86_400_000;
+
+const { exclude: _exclude, ...narrowing } = Selection.shape;
+
+/** A tag is on such a list when any of its entries fits. */
+const AnyOf = z.strictObject({
+  classes: z
+    .array(z.string().min(1))
+    .min(1)
+    .optional()
+    .meta({ description: "Names of classes of the live reads (`read`)." }),
+  ...narrowing,
+});
+export type AnyOf = z.infer<typeof AnyOf>;
+
+/** How set points and limits are called where the names of tags say so, in English, Norwegian, Swedish and German. */
+const MAY_REST = [
+  "*setpoint*",
+  "*set point*",
+  "*set-point*",
+  "*_SP",
+  "*-SP",
+  "* SP",
+  "*settpunkt*",
+  "*børverdi*",
+  "*börvärde*",
+  "*sollwert*",
+  "*limit*",
+  "*grense*",
+  "*gräns*",
+];
+
+/** What the worker notices of sensors in what it reads anyway; it asks for nothing more. */
+export const SilentSensorsConfig = z
+  .union([
+    z.literal(false),
+    z.strictObject({
+      every: Duration.refine((ms) => ms >= DAY_MS && ms <= 31 * DAY_MS, {
+        message: "Write between 1d and 31d.",
+      })
+        .prefault("7d")
+        .meta({ description: "How long tags are watched for one report, 1d to 31d." }),
+      exclude: AnyOf.prefault({}).meta({
+        description: "Tags that are not judged at all: those that any of these entries fits.",
+      }),
+      may_rest: AnyOf.prefault({ units: [""], name: MAY_REST }).meta({
+        description:
+          "Tags that may stay at one value for as long as they like: those that any of these entries fits. By default what has no unit (states, modes, counters of starts) and what is called a set point or a limit. Booleans always may, and so may 0 of anything but a temperature, and 100 %.",
+      }),
+    }),
+  ])
+  .prefault({});
+export type SilentSensorsConfig = Exclude<z.infer<typeof SilentSensorsConfig>, false>;

@@ -1,0 +1,214 @@
+import type { Points } from "../../../core/codec/points.ts";
+import type { Resolution, TagValue } from "../../../core/model/building.ts";
+import type { SilentSensors } from "../../../core/model/tag-facts.ts";
+import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { ClockDoubt } from "../../../core/runtime/clock-doubt.ts";
+import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";
+import type { Log } from "../../../core/runtime/log.ts";
+import { breath, loop, othersTurn, within } from "../../../core/runtime/waiting.ts";
+import type { Store } from "../../store/store.ts";
+import { expectedTags, type PlacedTag, visibleSites } from "../inventory/held.ts";
+import { selects } from "../select.ts";
+import { type HeldSensorPeriod, type HeldSensors, syncSet } from "../snapshot.ts";
+import type { AnyOf, SilentSensorsConfig } from "./config.ts";
+import { findingsIn, isJudged, type WatchedSensor } from "./findings.ts";
+import { reportEvent, reportParts } from "./report.ts";
+import { createSensorTable } from "./sensor-table.ts";
+
+/**
+ * Watches what is read anyway, and says once in a period which sensors are silent. Times are measured in hours that the
+ * worker has watched, so neither a stop nor a clock that is set makes a value look steady for longer than anybody saw it.
+ */
+export interface SensorWatch extends Service {
+  read(id: string, value: TagValue, atMs: number): void;
+  /** What was answered of closed buckets, ascending. */
+  logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
+  /** Judges by other rules from the next report on; what was seen so far counts. */
+  change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
+}
+
+export interface SensorWatchOptions {
+  readonly source: string;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly clockDoubt: Pick<ClockDoubt, "anywhere" | "stepped">;
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly config: SilentSensorsConfig;
+  /** The name of the class by which a tag is read live; undefined where it is not. */
+  readonly classOf: (placed: PlacedTag) => string | undefined;
+}
+
+const HOUR_MS = 3_600_000;
+const LOOK_EVERY_MS = 60_000;
+/** How often what was seen is written down: 50,000 tags are 5 MB, and a kill costs at most what this brought. */
+const SAVE_EVERY_MS = HOUR_MS;
+/** Whoever looks every minute and comes later than this was stopped meanwhile, and saw nothing; milliseconds. */
+const MOST_WATCHED_MS = 5 * LOOK_EVERY_MS;
+const PERIOD = "period";
+
+export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
+  const { source, store, clock, clockDoubt, log } = options;
+  let { config, classOf } = options;
+  const set = syncSet("sensors", source);
+  const reportSet = syncSet("silent-sensors", source);
+  const table = createSensorTable();
+  const stopping = new AbortController();
+  let running: Promise<void> = Promise.resolve();
+  let from = isoUtc(clock.now());
+  let watchedMs = 0;
+  let lookedMs = clock.monotonic();
+  let savedMs = clock.monotonic();
+
+  const sinceLookMs = () => Math.min(clock.monotonic() - lookedMs, MOST_WATCHED_MS);
+  const hour = () => Math.floor((watchedMs + sinceLookMs()) / HOUR_MS);
+
+  async function load(): Promise<void> {
+    const held = await store.documents<HeldSensorPeriod | HeldSensors>(set);
+    const period = held.get(PERIOD) as HeldSensorPeriod | undefined;
+    if (period === undefined) return;
+    from = period.from;
+    watchedMs = period.watchedMs;
+    for (const [, each] of [...held].sort(([a], [b]) => Number(a) - Number(b)))
+      if ("ids" in each && each.from === from) table.load(each);
+  }
+
+  function lookAtClock(): void {
+    watchedMs += sinceLookMs();
+    lookedMs = clock.monotonic();
+  }
+
+  async function save(): Promise<void> {
+    const period: HeldSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
+    await store.commit({ documents: [{ set, put: [[PERIOD, period]] }] });
+    for (const group of table.changedGroups()) {
+      const held: HeldSensors = { from, ...table.pack(group) };
+      await store.commit({ documents: [{ set, put: [[String(group), held]] }] });
+      await breath();
+    }
+    savedMs = clock.monotonic();
+  }
+
+  async function look(): Promise<number> {
+    lookAtClock();
+    const nowMs = clock.now();
+    // The clock was set back to before the period began: it goes on from now.
+    if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
+    const isOver = nowMs - Date.parse(from) >= config.every;
+    if (isOver && clockDoubt.stepped() === null) await report(nowMs);
+    else if (clock.monotonic() - savedMs >= SAVE_EVERY_MS) await save();
+    return LOOK_EVERY_MS;
+  }
+
+  /** Each part with what the command line shows of it; at last the new period, so that a crash tells the rest again. */
+  async function report(nowMs: number): Promise<void> {
+    const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
+    const isExcluded = anyOf(config.exclude, classOf);
+    const mayRest = anyOf(config.may_rest, classOf);
+    const periodHours = config.every / HOUR_MS;
+    const sites = await visibleSites(store, source);
+    const sensors = await sensorsBySite(isExcluded);
+    let count = 0;
+    for (const site of sites) {
+      const mine = sensors.get(site.id) ?? [];
+      if (mine.length === 0) continue;
+      const findings = findingsIn(mine, { periodHours, mayRest });
+      const judged = mine.filter(({ row }) => isJudged(row, periodHours)).length;
+      for (const part of reportParts(site, period, { tags: mine.length, judged, findings })) {
+        await tell(part);
+        await othersTurn(clock, stopping.signal);
+      }
+      count += findings.length;
+    }
+    await beginPeriod(nowMs, new Set(sites.map(({ id }) => String(id))));
+    log.info({ findings: count, hours: period.watchedHours }, "the sensors were looked through");
+  }
+
+  async function sensorsBySite(
+    isExcluded: (placed: PlacedTag) => boolean,
+  ): Promise<ReadonlyMap<number, readonly WatchedSensor[]>> {
+    const rows = new Map(table.rows());
+    const sensors = (await expectedTags(store, source)).flatMap((placed) => {
+      const row = rows.get(placed.tag.id);
+      return row === undefined || isExcluded(placed) ? [] : [{ placed, row }];
+    });
+    return Map.groupBy(sensors, ({ placed }) => placed.siteId);
+  }
+
+  async function tell(part: SilentSensors): Promise<void> {
+    const old = part.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
+    await store.commit({
+      documents: [
+        {
+          set: reportSet,
+          remove: old.filter((key) => key.startsWith(`${part.site.id} `)),
+          put: [[`${part.site.id} ${part.part}`, part]],
+        },
+      ],
+      events: [reportEvent(source, part)],
+    });
+  }
+
+  async function beginPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
+    const period: HeldSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
+    const groups = Array.from({ length: table.groups() }, (_, group) => String(group));
+    const gone = [...(await store.documents<SilentSensors>(reportSet)).keys()].filter(
+      (key) => !siteIds.has(key.split(" ")[0] ?? ""),
+    );
+    await store.commit({
+      documents: [
+        { set, put: [[PERIOD, period]], remove: groups },
+        { set: reportSet, remove: gone },
+      ],
+    });
+    from = period.from;
+    watchedMs = 0;
+    table.clear();
+    savedMs = clock.monotonic();
+  }
+
+  const service = startedOnce({
+    name: `sensors ${source}`,
+    async start(signal) {
+      await load();
+      lookedMs = clock.monotonic();
+      running = loop({
+        clock,
+        signal: AbortSignal.any([signal, stopping.signal]),
+        looks: true,
+        turn: look,
+        fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
+      });
+    },
+    async stop(deadlineMs) {
+      stopping.abort(new Stopping());
+      await within(clock, deadlineMs, running);
+      lookAtClock();
+      await save();
+    },
+  });
+
+  return {
+    ...service,
+    change(next) {
+      ({ config, classOf } = next);
+    },
+    read(id, value, atMs) {
+      table.read(id, value, hour(), clockDoubt.anywhere() === null ? atMs : null);
+    },
+    logged(id, resolution, points, nowMs) {
+      if (clockDoubt.anywhere() === null) table.logged(id, resolution, points, nowMs);
+    },
+  };
+}
+
+/** Whether any entry of a list fits a tag. */
+function anyOf(
+  { classes, ...fields }: AnyOf,
+  classOf: (placed: PlacedTag) => string | undefined,
+): (placed: PlacedTag) => boolean {
+  const fits = Object.entries(fields)
+    .filter(([, entries]) => entries !== undefined)
+    .map(([field, entries]) => selects({ [field]: entries }));
+  const names = new Set(classes);
+  return (placed) => fits.some((one) => one(placed)) || names.has(classOf(placed) ?? "");
+}

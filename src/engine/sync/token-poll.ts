@@ -1,0 +1,64 @@
+import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
+import { isoUtc } from "../../core/runtime/clock.ts";
+import { documentSet } from "../store/store.ts";
+import { instant } from "./alarms/times.ts";
+import type { Poll } from "./inventory/poll.ts";
+import { OK } from "./job.ts";
+import type { PollParts } from "./poll-parts.ts";
+import type { HeldToken } from "./snapshot.ts";
+
+/** Days before the expiry of the token at which it is told, each once for one expiry. */
+const WARNING_DAYS = [30, 14, 7, 1] as const;
+
+const DAY_MS = 86_400_000;
+
+/** Asks what the service says about the token, remembers it, and warns before it expires. */
+export function createTokenPoll(parts: PollParts): Poll {
+  const { source, clock, holding, scope } = parts;
+  const set = documentSet("token", source.name);
+
+  return {
+    async run(signal) {
+      const info = await source.me(signal);
+      scope.learn(info);
+      const now = clock.now();
+      const known = holding.get<HeldToken>(set).get("token");
+      const warned = known?.info.expiresAt === info.expiresAt ? known.warnedDays : null;
+      const due = dueWarning(info.expiresAt, now);
+      const isNews = due !== null && (warned === null || due.threshold < warned);
+      const events: Event[] = [];
+      if (isNews && info.expiresAt !== null) {
+        events.push(
+          makeEvent({
+            type: "token-expiring",
+            source: sourceUri(source.name),
+            subject: SERVICE_SUBJECT,
+            time: isoUtc(now),
+            data: { expiresAt: info.expiresAt, daysLeft: due.daysLeft },
+            facts: [info.expiresAt, due.threshold],
+          }),
+        );
+      }
+      const next: HeldToken = {
+        info,
+        checkedAt: isoUtc(now),
+        warnedDays: isNews ? due.threshold : warned,
+        lost: scope.lost(),
+      };
+      await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
+      return OK;
+    },
+  };
+}
+
+/** The closest threshold that is passed; a first look five days before the end warns once, not three times. */
+export function dueWarning(
+  expiresAt: string | null,
+  nowMs: number,
+): { readonly threshold: number; readonly daysLeft: number } | null {
+  const end = instant(expiresAt);
+  if (end === null) return null;
+  const left = (end - nowMs) / DAY_MS;
+  const threshold = WARNING_DAYS.findLast((days) => left <= days);
+  return threshold === undefined ? null : { threshold, daysLeft: Math.max(0, Math.floor(left)) };
+}

@@ -1,0 +1,190 @@
+import { sentence } from "../core/errors/errors.ts";
+import type { Clock } from "../core/runtime/clock.ts";
+import type { Log } from "../core/runtime/log.ts";
+import { elapsedMs, type Moment, momentOf } from "../core/runtime/moment.ts";
+import { loop } from "../core/runtime/waiting.ts";
+import type { QuotaMemory, QuotaSlot } from "../engine/store/store.ts";
+import type { StateDatabase } from "./postgres/state-database.ts";
+
+/**
+ * Two clocks that all members of a fleet have in common, both by measured time since the last look at the database.
+ *
+ * The wall clock is the database's, and all that a member stamps or shows has it: when an event was committed, when a
+ * source was polled last. A member whose own clock is wrong writes the same times as any other. When the database's clock
+ * is set, members follow it within a second, and `clock-doubt` says so until a service's clock agrees.
+ *
+ * The steady clock never follows a step. Spent slots of the quota and the life of a broker are stamped by it: by a clock that
+ * was set forward ten minutes, a member would take the slots of its predecessor for spent long ago and spend them again.
+ *
+ *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
+ *   clock_set_by_ms           0                       −600,000
+ *   steady clock       12:00:00 ───────────────────── 12:00:01
+ *
+ * The member that notices a step first stores by how much the clock was set, so one that starts later measures the same.
+ */
+export interface DatabaseTime {
+  /** The database's wall clock, milliseconds since 1970. */
+  now(): number;
+  /** The steady clock: it is as late as this already. */
+  earliest(): number;
+  /** The steady clock: it is not later than this, because the answer was under way for so long. */
+  latest(): number;
+  /** Says that the clock of this machine differs from the database's; empty while it does not. */
+  notices(): readonly string[];
+  /** Looks once. Throws where the database cannot be asked. */
+  look(): Promise<void>;
+  /** Looks every second until the signal aborts. */
+  watch(signal: AbortSignal): Promise<void>;
+}
+
+const LOOK_EVERY_MS = 1_000;
+/** A difference to measured time beyond what the way to the database explains, from which on the clock was set. */
+const STEP_MS = 500;
+/** Looks after which a member knows the steady clock well enough to contradict another member. */
+const SETTLED_LOOKS = 5;
+/** Looks for which a member does not defend what it has stored itself. */
+const YIELDING_LOOKS = 10;
+/** From here on a wrong clock of this machine is worth a notice. */
+const DIFFERENCE_MS = 30_000;
+
+/** The times that one look has read, and when it was sent and answered. */
+interface Seen {
+  readonly wallMs: number;
+  readonly setByMs: number;
+  readonly sent: Moment;
+  readonly answered: Moment;
+}
+
+/** Throws where the database cannot be asked. */
+export async function openDatabaseTime(options: {
+  readonly database: StateDatabase;
+  /** The machine's own clock. */
+  readonly clock: Clock;
+  readonly log: Log;
+}): Promise<DatabaseTime> {
+  const { clock, database, log } = options;
+  let seen = await read();
+  let offsetMs = seen.wallMs - seen.answered.monotonicMs;
+  let looks = 0;
+  let storedAtLook = Number.NEGATIVE_INFINITY;
+
+  async function read(): Promise<Seen> {
+    const sent = momentOf(clock);
+    const { rows } = await database.query(
+      `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
+    );
+    const [wallMs, setByMs] = rows[0] ?? [];
+    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: momentOf(clock) };
+  }
+
+  /** Stores by how much the clock was set, unless another member was quicker; returns what is stored then. */
+  async function store(before: number, setByMs: number): Promise<number> {
+    const text = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
+      where clock_set_by_ms = $1::double precision returning 1`;
+    const { rows } = await database.query(text, [String(before), String(setByMs)]);
+    return rows.length > 0 ? setByMs : (await read()).setByMs;
+  }
+
+  const earliestWallMs = () => seen.wallMs + elapsedMs(clock, seen.answered);
+  const latestWallMs = () => seen.wallMs + elapsedMs(clock, seen.sent);
+  const earliest = () => earliestWallMs() - seen.setByMs;
+  const latest = () => latestWallMs() - seen.setByMs;
+
+  async function look(): Promise<void> {
+    const [fromWallMs, fromMs] = [earliestWallMs(), earliest()];
+    const found = await read();
+    const wasSet = beyond(found.wallMs, fromWallMs, latestWallMs()) !== 0;
+    const byMs = beyond(found.wallMs - found.setByMs, fromMs, latest());
+    // Without a step of its own, what another member has stored is wrong: that one was suspended, and took it for a step.
+    const isSettled = looks >= SETTLED_LOOKS && looks - storedAtLook > YIELDING_LOOKS;
+    let { setByMs } = found;
+    if (byMs !== 0 && (wasSet || isSettled)) {
+      storedAtLook = looks;
+      setByMs = await store(setByMs, setByMs + byMs);
+      log.info(
+        { seconds: Math.round(byMs / 1_000), setByMs },
+        "the clock of the fleet's database was set; quota and leases are measured without it",
+      );
+    }
+    looks += 1;
+    seen = { ...found, setByMs };
+    const { answered, sent, wallMs } = found;
+    offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
+  }
+
+  /** Complete milliseconds, as of any other wall clock. */
+  const now = () => Math.floor(offsetMs + clock.monotonic());
+
+  return {
+    now,
+    earliest,
+    latest,
+    notices() {
+      const aheadMs = clock.now() - now();
+      if (Math.abs(aheadMs) <= DIFFERENCE_MS) return [];
+      const way = aheadMs > 0 ? "ahead of" : "behind";
+      return [
+        `The clock of this machine is ${Math.round(Math.abs(aheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
+      ];
+    },
+    look,
+    watch: (signal) =>
+      loop({
+        clock,
+        signal,
+        looks: true,
+        async turn() {
+          await look();
+          return LOOK_EVERY_MS;
+        },
+        fault: (error) =>
+          log.debug({ reason: sentence(error) }, "the database's time could not be asked for"),
+      }),
+  };
+}
+
+/** By how much a time lies outside a range, where that is a step. */
+function beyond(ms: number, fromMs: number, toMs: number): number {
+  if (ms < fromMs - STEP_MS) return ms - fromMs;
+  return ms > toMs + STEP_MS ? ms - toMs : 0;
+}
+
+/** The same memory with its stamps by the steady clock; the caller sees them by `clock`. An uncertain time counts as the later one. */
+export function inSteadyTime(
+  memory: QuotaMemory,
+  time: Pick<DatabaseTime, "earliest" | "latest">,
+  clock: Pick<Clock, "now">,
+): QuotaMemory {
+  const written = (ms: number) => ms - clock.now() + time.latest();
+  const read = (ms: number) => ms - time.earliest() + clock.now();
+  const put = ({ id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
+    id,
+    sentAtMs: Math.floor(written(sentAtMs)),
+    countedByMs: Math.ceil(written(countedByMs)),
+  });
+  return {
+    async load(key) {
+      const slots = await memory.load(key);
+      return slots.map(({ id, sentAtMs, countedByMs }) => ({
+        id,
+        sentAtMs: Math.floor(read(sentAtMs)),
+        countedByMs: Math.ceil(read(countedByMs)),
+      }));
+    },
+    save: (key, slot) => memory.save(key, put(slot)),
+    saveSoon: (key, slot) => memory.saveSoon(key, put(slot)),
+    forget: (key, beforeMs) => memory.forget(key, Math.floor(written(beforeMs))),
+    async loadHold(key) {
+      const hold = await memory.loadHold(key);
+      return hold && { saidAtMs: Math.floor(read(hold.saidAtMs)), untilMs: Math.ceil(read(hold.untilMs)) };
+    },
+    saveHold: (key, { saidAtMs, untilMs }) =>
+      memory.saveHold(key, {
+        saidAtMs: Math.floor(written(saidAtMs)),
+        untilMs: Math.ceil(written(untilMs)),
+      }),
+    // How our own clock was set meanwhile says nothing of stamps by another clock.
+    loadClock: async () => undefined,
+    saveClock: async () => undefined,
+  };
+}

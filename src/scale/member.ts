@@ -1,0 +1,343 @@
+import { randomBytes } from "node:crypto";
+import { buildActions } from "../app/build-answers.ts";
+import type { Pipeline } from "../app/build-pipeline.ts";
+import { pageSettings } from "../app/build-status.ts";
+import type { Config } from "../app/config/config.ts";
+import type { ConfigFile } from "../app/worker.ts";
+import type { Accept } from "../core/connector.ts";
+import { Retryable } from "../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
+import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
+import { type Clock, isoUtc, systemClock } from "../core/runtime/clock.ts";
+import { createClockDoubt, watching } from "../core/runtime/clock-doubt.ts";
+import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
+import { createLog, type Log } from "../core/runtime/log.ts";
+import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
+import { VERSION } from "../core/runtime/version.ts";
+import { within } from "../core/runtime/waiting.ts";
+import { fileOf } from "../engine/commands/approval/guard.ts";
+import { reachesService } from "../engine/source/reachable.ts";
+import type { Source } from "../engine/source/source.ts";
+import { withAbsolutePaths } from "../engine/store/config.ts";
+import { fileSystemType, prepareFolder } from "../engine/store/folder.ts";
+import { clockTicker } from "../engine/sync/schedule.ts";
+import { createDoor } from "../ui/operator/door.ts";
+import { operatorRoutes } from "../ui/operator/routes.ts";
+import type { SourceWork } from "../ui/operator/work.ts";
+import { readCredentials } from "../ui/status/credentials.ts";
+import { joinExpositions } from "../ui/status/exposition.ts";
+import { createReadiness, type Readiness } from "../ui/status/readiness.ts";
+import { createMade, WATCHED_MS } from "../ui/status/remembered.ts";
+import { createStatusServer } from "../ui/status/server.ts";
+import { digestOf } from "./fleet/digest.ts";
+import { readOrWriteBody } from "./fleet/document.ts";
+import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
+import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
+import { noticeRestored } from "./fleet/restored.ts";
+import { whereabouts } from "./fleet/whereabouts.ts";
+import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
+import { createMemberFile } from "./member-file.ts";
+import { openFleetGuards } from "./member-guards.ts";
+import { createMemberShown } from "./member-shown.ts";
+import { endSilenceOfFleet } from "./member-silences.ts";
+import { holdSource } from "./member-source.ts";
+import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
+import type { StateDatabase } from "./postgres/state-database.ts";
+
+/**
+ * A member of a fleet: for each source whose lease it gets it runs one pipeline on that source's own part of the database,
+ * and stops it when the lease goes. Here stands what the process has once: page, door, metrics, kill switch, clock.
+ *
+ *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
+ *     │                      │
+ *     └── others' leases     └──► page · door · metrics (the sum of all pipelines)
+ */
+export interface Member {
+  readonly name: string;
+  /** The sources that it works for just now. */
+  held(): readonly string[];
+  fleet(): Promise<FleetStatus>;
+  start(): Promise<void>;
+  /** Hands all over, until `deadlineMs` from now; a second call waits for the first. */
+  stop(deadlineMs: number): Promise<void>;
+  /** Base address of the status page, once started. */
+  statusUrl(): string;
+  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
+}
+
+export interface MemberOptions {
+  /** With `state.postgres`. */
+  readonly config: Config;
+  /** Another one than those of all other members. */
+  readonly name: string;
+  /** Folder of what belongs to this member on its machine, such as the door of the command line. */
+  readonly folder: string;
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  readonly clock?: Clock;
+  readonly log?: Log;
+  readonly recentLog?: () => readonly string[];
+  readonly armWriting?: boolean;
+  readonly configFile?: ConfigFile;
+}
+
+/** Connects to the database; throws `ConfigError` or `Retryable` where that cannot be. */
+export async function createMember(options: MemberOptions): Promise<Member> {
+  refuseUnverifiedTls();
+  const { config } = options;
+  const { postgres } = config.state;
+  if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
+  const clock = options.clock ?? systemClock;
+  const log = options.log ?? createLog({ level: config.log.level });
+  // The first is the machine's, and may be the member's own as well.
+  for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
+  const databases = await openMemberDatabases({ config: postgres, clock, log });
+  try {
+    const time = await openDatabaseTime({ database: databases.urgent, clock, log });
+    return await build(options, databases, time, { ...clock, now: time.now }, log);
+  } catch (error) {
+    await databases.close();
+    throw error;
+  }
+}
+
+async function build(
+  options: MemberOptions,
+  databases: MemberDatabases,
+  time: DatabaseTime,
+  /** Its wall clock is the database's, so all members stamp and show the same times. */
+  clock: Clock,
+  log: Log,
+): Promise<Member> {
+  const { database, urgent } = databases;
+  const { config, configFile, environment, name } = options;
+  const names = Object.keys(config.sources);
+  const startedAtMs = clock.now();
+  const metrics = createMetrics();
+  if (options.clock === undefined) addProcessMetrics(metrics);
+  const clockDoubt = createClockDoubt({ clock, log, metrics, whose: "The database's clock" });
+  const ticker = clockTicker(clock, clockDoubt);
+  const identity = await fleetIdentity(urgent);
+  const restored = await noticeRestored(database);
+  if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
+  const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
+  const guards = await openFleetGuards({
+    ...{ database: urgent, killSwitch, clock, log },
+    stateFolder: config.state.folder,
+    approvals: fileOf(config.commands.approval ?? null, null),
+  });
+  if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
+  const page = pageSettings(config, readCredentials(config.status, environment));
+
+  const made = createMade(clock);
+  const described = () => made("database", DESCRIBED_MS, () => urgent.describe());
+
+  /** What is held, by source. */
+  const pipelines = new Map<string, Pipeline>();
+  const sources = new Map<string, Source>();
+  const works = new Map<string, SourceWork>();
+
+  async function hold(lease: Lease): Promise<Held> {
+    const { epoch, source } = lease;
+    const held = await holdSource({
+      ...{
+        lease,
+        config,
+        environment,
+        database,
+        described,
+        time,
+        guards,
+        clock,
+        clockDoubt,
+        ticker,
+        log,
+      },
+      fleet: identity,
+    });
+    const { pipeline } = held;
+    pipelines.set(source, pipeline);
+    for (const [each, client] of pipeline.sources) sources.set(each, client);
+    for (const [each, work] of pipeline.works) works.set(each, work);
+    log.debug({ source, epoch }, "this member works for the source now");
+    return {
+      async stop(deadlineMs) {
+        const isOver = lease.signal.aborted;
+        // A later holding of the same source begins only after this one has ended.
+        for (const known of [pipelines, sources, works]) known.delete(source);
+        await held.stop(isOver ? 0 : deadlineMs);
+        log.debug(
+          { source, epoch, why: isOver ? "the lease is over" : "handed over" },
+          "this member works for the source no more",
+        );
+      },
+    };
+  }
+
+  const fleet = createFleet({
+    // However many pages are open, one connection at most is busy with what is only shown.
+    database: { ...urgent, describe: described },
+    ...{ name, clock, log, metrics, hold },
+    async check(source, signal) {
+      const entry = config.sources[source];
+      return entry === undefined || reachesService(entry, clock, environment, signal);
+    },
+    sources: names,
+    digest: digestOf(config),
+    page: () => server.url(),
+  });
+
+  const fleetStatus = () => made("fleet", WATCHED_MS, fleet.status);
+
+  const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
+  const elsewhere = async (source: string) =>
+    names.includes(source) ? whereabouts(source, await fleetStatus()) : null;
+  const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
+  const onlyName = names.length === 1 ? (names[0] ?? null) : null;
+  const accept: Accept = async (arrival) => {
+    const source = arrival.source ?? onlyName;
+    const held = source === null ? undefined : pipelines.get(source);
+    if (held === undefined)
+      throw new Retryable(
+        source === null ? `Name one of the sources: ${names.join(", ")}.` : await noSource(source),
+      );
+    await held.commands.accept(arrival);
+  };
+
+  const file = configFile && createMemberFile({ configFile, config, clock, log });
+  const shown = createMemberShown({
+    clock,
+    startedAtMs,
+    name,
+    place: database.name,
+    pipelines,
+    configuration: () => file?.state() ?? null,
+    notices: () => [
+      ...(restored === null ? [] : [restored.message]),
+      ...fleet.notices(),
+      ...(file?.notices() ?? []),
+      ...clockDoubt.notices(),
+      ...time.notices(),
+    ],
+    databaseBytes: async () => (await described()).bytes,
+    elsewhere,
+  });
+  const routes = operatorRoutes({
+    sources,
+    accept,
+    expectedWaitMs: (source) => pipelines.get(source ?? onlyName ?? "")?.commands.expectedWaitMs(source) ?? 0,
+    clock,
+    report: shown.status.report,
+    notReady,
+    noSource,
+    configuration: () => ({
+      file: configFile?.file ?? null,
+      config: { ...config, state: withAbsolutePaths(config.state) },
+    }),
+    fleetWrites: {
+      stop: (by) => within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))),
+      resume: () => releaseFleetKillSwitch(urgent),
+    },
+    log: options.recentLog ?? (() => []),
+    work: { sources: works },
+    ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
+  });
+  const door = createDoor({ stateFolder: options.folder, routes });
+  const ownReadiness = createReadiness({
+    clock,
+    health: shown.status.health,
+    isRunning: () => run.isReady(),
+    commitTrouble: () =>
+      [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
+  });
+  const server = createStatusServer({
+    config: config.status,
+    credentials: page.credentials,
+    clock,
+    silencesOf: shown.silencesOf,
+    endSilence: (...which) => endSilenceOfFleet({ pipelines, database, clock, log }, ...which),
+    status: shown.status,
+    answers: shown.answers,
+    actions: buildActions({ clock, accept, notReady }),
+    outbox: shown.outbox,
+    metrics: {
+      contentType: metrics.registry.contentType,
+      metrics: async () =>
+        joinExpositions(await expositions([metrics, ...[...pipelines.values()].map((each) => each.metrics)])),
+    },
+    readiness: () => withFleet(ownReadiness, fleetStatus),
+    refresh: async () => {
+      await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
+    },
+    // Nothing leaves from here at once; the others hear of it within seconds, or as soon as the database answers.
+    stopWrites: page.writes
+      ? async (by: string) =>
+          void (await within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))))
+      : null,
+    fleet: fleetStatus,
+    log,
+  });
+
+  const services = inOrder(
+    [
+      { service: watching(clockDoubt), share: 0.1 },
+      { service: door, share: 0.1 },
+      { service: server, share: 0.1 },
+      { service: killSwitch, share: 0.1 },
+      { service: fleet, share: 0.8 },
+      ...(file !== undefined && configFile?.isWatched === true ? [{ service: file.watch, share: 0.1 }] : []),
+    ],
+    { clock, log },
+  );
+  const run = createRun(services, {
+    log,
+    started(signal) {
+      void time.watch(signal);
+      log.info({ version: VERSION, member: name, status: server.url() }, "started");
+    },
+    async ended() {
+      guards.close();
+      await databases.close();
+    },
+  });
+
+  return {
+    name,
+    held: () => [...pipelines.keys()].toSorted(),
+    fleet: fleetStatus,
+    statusUrl: () => server.url(),
+    reload: file?.reload ?? null,
+    start: run.start,
+    stop: run.stop,
+  };
+}
+
+/** How old may be what the database says of its size, in milliseconds: it looks at every table for it. */
+const DESCRIBED_MS = 30_000;
+
+/** How long whoever stops all writing waits until the database has it, in milliseconds. */
+const TOLD_WITHIN_MS = 2_000;
+
+async function expositions(all: readonly { readonly registry: { metrics(): Promise<string> } }[]) {
+  return Promise.all(all.map(({ registry }) => registry.metrics()));
+}
+
+/** A member that cannot ask the database is no use, whatever it held last. */
+async function withFleet(
+  own: () => Promise<Readiness>,
+  status: () => Promise<FleetStatus>,
+): Promise<Readiness> {
+  const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
+  const away = {
+    reason: "commit-failed" as const,
+    subject: "state",
+    message: "The fleet's database cannot be asked; the log says why.",
+  };
+  const all = trouble === null ? reasons : [away, ...reasons];
+  return { ready: all.length === 0, reasons: all };
+}
+
+/** Tells one fleet from others where it introduces itself: 8 hexadecimal digits, given once. */
+async function fleetIdentity(database: StateDatabase): Promise<string> {
+  const mine = JSON.stringify(randomBytes(4).toString("hex"));
+  return JSON.parse(await readOrWriteBody(database, "identity", mine)) as string;
+}

@@ -1,0 +1,325 @@
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { hostname } from "node:os";
+import { resolve } from "node:path";
+import { ConfigError, Rejected, Retryable } from "../../core/errors/errors.ts";
+import { textList } from "../../core/postgres/lists.ts";
+import { Unanswered } from "../../core/postgres/transact.ts";
+import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { unsound } from "../../engine/store/checksum.ts";
+import { stateFile } from "../../engine/store/folder.ts";
+import { forgetMoved, type MovedMark, readMoved, writeMoved } from "../../engine/store/moved.ts";
+import { openStore } from "../../engine/store/open.ts";
+import { type Database, openDatabase } from "../../engine/store/sqlite.ts";
+import type { Store } from "../../engine/store/store.ts";
+import type { StateDatabase } from "../postgres/state-database.ts";
+import { insteadOf } from "./instead.ts";
+import { createReading, type LeftBehind, type Reading, type ReadingOptions } from "./reading.ts";
+import type { Sum, TableName } from "./tables.ts";
+import { type Asking, firstDifference, readSums, type Sums, writeRows } from "./writing.ts";
+
+export interface MoveOptions {
+  /** Of the state, which no worker uses. */
+  readonly folder: string;
+  /** Opened with patience. */
+  readonly database: StateDatabase;
+  /** As configured. */
+  readonly sources: readonly string[];
+  /** What holds for the whole fleet, by key of its document; what is there already stays. */
+  readonly fleetDocuments: ReadonlyMap<string, string>;
+  readonly closing: ReadingOptions["closing"];
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface Moved {
+  readonly folder: string;
+  readonly to: string;
+  readonly movedAt: string;
+  /** An earlier run had moved it, and this one has looked that it is there. */
+  readonly wasThere: boolean;
+  readonly sources: readonly string[];
+  /** What was read, written and read back; empty when it was there. */
+  readonly tables: readonly MovedTable[];
+  readonly leftBehind: readonly LeftBehind[];
+}
+
+export interface MovedTable {
+  readonly table: TableName;
+  readonly rows: number;
+  readonly bySource: readonly (Sum & { readonly source: string })[];
+}
+
+/**
+ * Takes the state of a folder into a database, shared out among its sources. All of it is one transaction, so that a
+ * fleet sees a whole state or none, and a run that fails is repeated from the beginning:
+ *
+ *   folder     lock ─ MOVED.json: begun ───────────────────────────────────────── MOVED.json: moved ─ unlock
+ *   database                             begin · rows · compare · its mark · commit
+ *
+ * From the first mark on no worker begins with the folder. When the answer to the commit is lost, or the power, the mark
+ * stays; the next run finds in the database whether it was committed.
+ *
+ * Throws `ConfigError` with one sentence where the folder has no state, was moved elsewhere, is in use, or where the
+ * database holds another state of one of the sources.
+ */
+export async function moveState(options: MoveOptions): Promise<Moved> {
+  const { clock, database, folder, log } = options;
+  refuseMissing(folder);
+  const known = readMoved(folder);
+  if (known !== null && known.to !== database.name) throw elsewhere(folder, known);
+  const store = await openStore({ folder, clock, log, evenIfMoved: true });
+  try {
+    const raw = openDatabase(stateFile(folder), { readOnly: true });
+    try {
+      await refuseUnfit(store, raw, folder);
+      return await moveMarked(options, store, raw, known);
+    } finally {
+      raw.close();
+    }
+  } finally {
+    await store.close();
+  }
+}
+
+async function moveMarked(
+  options: MoveOptions,
+  store: Store,
+  raw: Database,
+  known: MovedMark | null,
+): Promise<Moved> {
+  const { clock, database, folder } = options;
+  const mark: MovedMark = known ?? {
+    id: randomBytes(8).toString("hex"),
+    to: database.name,
+    begunAt: isoUtc(clock.now()),
+    movedAt: null,
+  };
+  if (known === null) writeMoved(folder, mark);
+  /** Whether it is known that no earlier run has moved it. */
+  let isNew = known === null;
+  try {
+    const moved = await moveAll(options, store, raw, mark, () => {
+      isNew = true;
+    });
+    if (mark.movedAt === null) writeMoved(folder, { ...mark, movedAt: moved.movedAt });
+    return moved;
+  } catch (error) {
+    // What was refused, or not asked to be committed, is not there; a worker may begin again.
+    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) forgetMoved(folder);
+    throw error;
+  }
+}
+
+async function moveAll(
+  options: MoveOptions,
+  store: Store,
+  raw: Database,
+  mark: MovedMark,
+  isAbsent: () => void,
+): Promise<Moved> {
+  const { clock, database, folder } = options;
+  const instead = await insteadOf(store, clock);
+  // What is read of the file from here on is of one moment.
+  raw.exec("begin");
+  return database.work(async (session) => {
+    // Members register one after the other at this row, and find either everything or nothing.
+    await session.query(`select digest from ${database.table("meta")} for update`);
+    const reading = createReading({
+      ...options,
+      database: raw,
+      instead,
+      shiftMs: (await timeOf(session)) - clock.now(),
+    });
+    const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
+    const before = await readMark(session, database, mark.id);
+    if (before !== null) {
+      return { ...common, movedAt: before, wasThere: true, tables: [], leftBehind: [] };
+    }
+    if (mark.movedAt !== null) throw gone(folder, mark);
+    isAbsent();
+    await refuseOthers(session, database, reading.sources);
+    await session.query(
+      `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
+      [textList(reading.sources)],
+    );
+    const written = await writeRows(session, database.table, reading.rows());
+    await setEnds(session, database, reading);
+    await writeFleetDocuments(session, database, options.fleetDocuments);
+    refuseForgotten(raw, written);
+    const found = await readSums(session, database.table, reading.sources);
+    const difference = firstDifference(written, found);
+    if (difference !== null) {
+      const { table, source } = difference;
+      throw new Rejected(
+        `What the database holds of ${table} of the source ${source} is not what was written; nothing was moved.`,
+        {
+          hint: "Look whether the database keeps its texts in UTF-8, and whether something changes rows as they are written.",
+        },
+      );
+    }
+    const movedAt = isoUtc(clock.now());
+    await writeMark(session, database, mark.id, { folder: common.folder, host: hostname(), movedAt });
+    return {
+      ...common,
+      movedAt,
+      wasThere: false,
+      tables: tablesOf(found, reading.sources),
+      leftBehind: reading.leftBehind(),
+    };
+  });
+}
+
+function refuseMissing(folder: string): void {
+  if (existsSync(stateFile(folder))) return;
+  throw new ConfigError(`There is no state in ${folder}.`, {
+    hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
+  });
+}
+
+/** What was set aside, or of which nobody knows whose it is, would be lost on the way. */
+async function refuseUnfit(store: Store, raw: Database, folder: string): Promise<void> {
+  const { setAside } = await store.describe();
+  if (setAside !== undefined) {
+    throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${setAside}.`, {
+      hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
+    });
+  }
+  const lost = raw.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
+  if (lost > 0) {
+    throw new ConfigError(`A cursor in ${folder} is damaged, and nobody knows yet which sink's it was.`, {
+      hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
+    });
+  }
+  // Reading one takes it out of the log, and makes it a dead letter of those who have not got it.
+  const rotten = raw
+    .prepare(`select position from event where ${unsound("event")}`)
+    .all<{ readonly position: number }>();
+  for (const { position } of rotten) await store.outbox.after(position - 1, 1);
+}
+
+/** The database's wall clock, in milliseconds since 1970. */
+async function timeOf(session: Asking): Promise<number> {
+  const { rows } = await session.query(
+    "select (extract(epoch from clock_timestamp()) * 1000)::double precision",
+  );
+  return Number(rows[0]?.[0]);
+}
+
+async function refuseOthers(session: Asking, { name, table }: StateDatabase, sources: readonly string[]) {
+  const parts = ["document", "record", "event", "sink"].map(
+    (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
+  );
+  const { rows } = await session.query(
+    `select named.source from unnest($1::text[]) as named (source)
+     left join ${table("source")} as known on known.name = named.source
+     where coalesce(known.epoch > 0 or known.last_position > 0, false) or ${parts.join(" or ")} limit 1`,
+    [textList(sources)],
+  );
+  const [source] = rows[0] ?? [];
+  if (source === undefined) return;
+  throw new ConfigError(
+    `The database (${name}) holds another state of the source ${source} already; nothing was moved.`,
+    {
+      hint: "Move before the first member of the fleet is started, or into a schema of its own (state.postgres.schema).",
+    },
+  );
+}
+
+/** Each row of these belongs to one source, and none may be left out. */
+function refuseForgotten(raw: Database, written: Sums): void {
+  const parts = [
+    ["event", "event"],
+    ["dead_letter", "dead_letter where checksum is not null"],
+    ["gap", "gap"],
+    ["quota", "quota"],
+  ] as const;
+  for (const [table, rows] of parts) {
+    const there = raw.number(`select count(*) from ${rows}`);
+    const moved = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
+    if (there === moved) continue;
+    throw new Rejected(`Of ${there} rows of ${table} only ${moved} were shared out; nothing was moved.`, {
+      hint: "This is a fault of this version; please report it.",
+    });
+  }
+}
+
+async function setEnds(session: Asking, { table }: StateDatabase, reading: Reading): Promise<void> {
+  const { bytes, position } = reading.ends();
+  const { sources } = reading;
+  await session.query(
+    `update ${table("source")} as known set last_position = $1::bigint, bytes = told.bytes::bigint, written = told.bytes::bigint
+     from unnest($2::text[], $3::text[]) as told (source, bytes) where known.name = told.source`,
+    [String(position), textList(sources), textList(sources.map((source) => String(bytes.get(source) ?? 0)))],
+  );
+}
+
+async function writeFleetDocuments(
+  session: Asking,
+  { table }: StateDatabase,
+  documents: MoveOptions["fleetDocuments"],
+): Promise<void> {
+  await session.query(
+    `insert into ${table("fleet_document")} (key, body) select * from unnest($1::text[], $2::text[]) on conflict (key) do nothing`,
+    [textList([...documents.keys()]), textList([...documents.values()])],
+  );
+}
+
+const markKey = (id: string) => `moved/${id}`;
+
+interface StoredMark {
+  readonly folder: string;
+  readonly host: string;
+  readonly movedAt: string;
+}
+
+/** When this move was committed; null where it was not. */
+async function readMark(session: Asking, { table }: StateDatabase, id: string): Promise<string | null> {
+  const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
+    markKey(id),
+  ]);
+  const [body] = rows[0] ?? [];
+  return body === undefined ? null : (JSON.parse(String(body)) as StoredMark).movedAt;
+}
+
+async function writeMark(
+  session: Asking,
+  { table }: StateDatabase,
+  id: string,
+  mark: StoredMark,
+): Promise<void> {
+  await session.query(`insert into ${table("fleet_document")} (key, body) values ($1, $2)`, [
+    markKey(id),
+    JSON.stringify(mark),
+  ]);
+}
+
+function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[] {
+  return [...sums].map(([table, bySource]) => ({
+    table,
+    rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),
+    bySource: sources.flatMap((source) => {
+      const sum = bySource.get(source);
+      return sum === undefined ? [] : [{ source, ...sum }];
+    }),
+  }));
+}
+
+function elsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
+  return new ConfigError(
+    movedAt === null
+      ? `The state in the folder ${folder} is being moved to ${to}, and nobody knows yet whether it is there.`
+      : `The state in the folder ${folder} was moved to ${to} already, at ${movedAt}.`,
+    { hint: "Name that database, or leave it as it is." },
+  );
+}
+
+function gone(folder: string, { to, movedAt }: MovedMark): Retryable {
+  return new Retryable(
+    `The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is not there any more.`,
+    {
+      hint: "Restore the database from its backup; what lies in the folder is as old as the move.",
+    },
+  );
+}

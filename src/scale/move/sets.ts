@@ -1,0 +1,127 @@
+import { memorySet } from "../../engine/store/store.ts";
+
+/**
+ * Whose the documents of a state are when it is shared out among sources.
+ *
+ * | Set | What it is | Who gets it |
+ * |---|---|---|
+ * | `<name>/<source>` | what is known of a source, its ledgers, its plots | that source |
+ * | `memory/<sink>` | incidents that a receiver was told of | the source of each; a storm also the sources of its alarms |
+ * | `memory/<sink>` | what other sinks remember, such as the files that a lake has landed | the first source |
+ * | `command` | the journal: open commands | the source of each |
+ * | `command` | ids of commands that are over, which are never taken again | every source |
+ * | `command-wear`, `command-wear-rehearsal` | how often tags were written | the source of each tag |
+ * | `command-restore`, `command-not-restored` | values that are to be put back, or were not | the source of each |
+ * | `command-armed` | that writing was armed | every source, where it is armed now |
+ * | `command-audit` | the size of the audit log, which every source gets whole | every source |
+ * | `silence` | agreed silences | the source that one names, else every source |
+ * | `sink-ended-at`, `sink-life`, `snapshot` | of a sink: where it ended, its far end's life, how far it was told what is believed | every source, each of which has that sink |
+ * | `plot-own` | counts of alarms and refusals | the source of each; the worker's own minutes every source |
+ * | `state-file` | where the file was | nobody |
+ *
+ * What an entry says of a source that the configuration does not name goes to the first one: its commands have to be
+ * answered by somebody.
+ */
+export interface StoredDocument {
+  readonly key: string;
+  readonly value: unknown;
+}
+
+/** What one source gets of a document; undefined: nothing. */
+type Part = (document: StoredDocument, source: string, home: Home) => unknown;
+/** Where something of a source goes. */
+type Home = (source: string | null | undefined) => string;
+
+const each: Part = ({ value }) => value;
+const none: Part = () => undefined;
+const byTag: Part = ({ key, value }, source, home) =>
+  home(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
+
+const OWN: Readonly<Record<string, Part>> = {
+  command: ({ value }, source, home) => {
+    const { command } = value as { readonly command?: { readonly source: string } };
+    return command === undefined || home(command.source) === source ? value : undefined;
+  },
+  "command-wear": byTag,
+  "command-wear-rehearsal": byTag,
+  "command-restore": byTag,
+  "command-not-restored": byTag,
+  "command-armed": each,
+  "command-audit": each,
+  silence: ({ value }, source) => {
+    const named = (value as { readonly source: string | null }).source;
+    return named === null || named === source ? value : undefined;
+  },
+  "sink-ended-at": each,
+  "sink-life": each,
+  snapshot: each,
+  "plot-own": ownPlot,
+  "state-file": none,
+};
+
+function ownPlot({ key, value }: StoredDocument, source: string): unknown {
+  if (key === "raised") {
+    const held = value as { readonly alarms: readonly { readonly source: string }[] };
+    return { ...held, alarms: held.alarms.filter((alarm) => alarm.source === source) };
+  }
+  if (key === "refused") {
+    const own = (value as Readonly<Record<string, unknown>>)[source];
+    return own === undefined ? undefined : { [source]: own };
+  }
+  return value;
+}
+
+const MEMORY = memorySet("");
+
+/** The source whose set it is; null for a set of the worker's own. */
+export function sourceOfSet(set: string): string | null {
+  if (set.startsWith(MEMORY)) return null;
+  const slash = set.indexOf("/");
+  // No source's name has a slash in it.
+  return slash < 0 ? null : set.slice(slash + 1);
+}
+
+/** Of an incident that a receiver was told of, as far as it says where it belongs (`receiver/held.ts`). */
+interface Incident {
+  readonly kind?: unknown;
+  readonly source?: unknown;
+  readonly into?: unknown;
+}
+
+/**
+ * Which documents of one of the worker's own sets go where. `sources` as configured, of which the first also gets what
+ * belongs to nobody else. Null: such a set is not known.
+ */
+export function shareOut(
+  set: string,
+  documents: readonly StoredDocument[],
+  sources: readonly string[],
+): readonly { readonly source: string; readonly key: string; readonly value: unknown }[] | null {
+  const [first = ""] = sources;
+  const known = new Set(sources);
+  const home: Home = (source) => (source != null && known.has(source) ? source : first);
+  const part = set.startsWith(MEMORY) ? memoryPart(documents, home) : OWN[set];
+  if (part === undefined) return null;
+  return documents.flatMap((document) =>
+    sources.flatMap((source) => {
+      const value = part(document, source, home);
+      return value === undefined ? [] : [{ source, key: document.key, value }];
+    }),
+  );
+}
+
+/** A storm over several sources is remembered by each of them that has alarms in it, or those would stay open for good. */
+function memoryPart(documents: readonly StoredDocument[], home: Home): Part {
+  const homes = new Map<string, Set<string>>();
+  const add = (key: string, source: string) => {
+    const all = homes.get(key) ?? new Set();
+    homes.set(key, all.add(source));
+  };
+  for (const { key, value } of documents) {
+    const { into, kind, source } = (value ?? {}) as Incident;
+    const own = home(typeof kind === "string" && typeof source === "string" ? source : null);
+    add(key, own);
+    if (typeof into === "string") add(into, own);
+  }
+  return ({ key, value }, source) => (homes.get(key)?.has(source) === true ? value : undefined);
+}

@@ -1,0 +1,282 @@
+import { eventIn, eventText } from "../../core/codec/stored-event.ts";
+import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
+import { plainList, textList } from "../../core/postgres/lists.ts";
+import { isoUtc } from "../../core/runtime/clock.ts";
+import {
+  bytesOf,
+  FOLLOWED_MS,
+  OFFER_BYTES,
+  offeredSize,
+  offeredSql,
+  RECENT_BYTES,
+  textOf,
+  textsOfSubject,
+  URGENT_KIND,
+} from "../../engine/store/event-log.ts";
+import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
+import { createTail } from "../../engine/store/tail.ts";
+import type { Ask } from "./documents.ts";
+import { storedKey } from "./keys.ts";
+import type { Answer, Asked } from "./state-database.ts";
+import type { Work } from "./writer.ts";
+
+/** To look through a whole log for one thing may take so long, in milliseconds. */
+const SEARCH_MS = 60_000;
+
+/** The append-only log of one source's events. Who holds the source knows where it ends without asking. */
+export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
+  const tail = createTail();
+  /** Position of the last event that was ever committed, as far as it is known. */
+  let end: number | null = null;
+  /** How often what is known was given up; an answer from before must not bring it back. */
+  let forgotten = 0;
+  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  let lastUrgent = Number.POSITIVE_INFINITY;
+  /** How often that may have changed; an answer from before must not hide an event. */
+  let urgentChanges = 0;
+
+  function forget(): void {
+    forgotten += 1;
+    end = null;
+    urgentChanges += 1;
+    lastUrgent = Number.POSITIVE_INFINITY;
+    tail.clear();
+  }
+
+  async function endNow(): Promise<number> {
+    if (end !== null) return end;
+    const asked = forgotten;
+    const { rows } = await ask("select last_position::double precision from source where name = $1", [
+      source,
+    ]);
+    const found = Number(rows[0]?.[0] ?? 0);
+    if (isHolder && asked === forgotten) end = Math.max(found, end ?? 0);
+    return found;
+  }
+
+  /** The events of a transaction that was committed, as its statement told of them. */
+  function committed(appending: Appending, { rows }: Pick<Answer, "rows">): Appended {
+    const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];
+    const told = repeatedIn(appending, repeated);
+    const before = Number(from);
+    // Somebody else has appended something, which the tail would leave out.
+    if (end !== null && end !== before) forget();
+    if (isHolder) {
+      let position = before;
+      const committedAt = isoUtc(Number(committedMs));
+      for (const { event, body } of appending.rows) {
+        if (told.has(event.id)) continue;
+        position += 1;
+        const characters = offeredSize(event.type, body.length);
+        tail.add({ position, committedAt, body, characters });
+        if (!isUrgent(event.type)) continue;
+        urgentChanges += 1;
+        lastUrgent = Math.max(lastUrgent, position);
+      }
+      tail.committed();
+      end = before + Number(fresh);
+    }
+    return { lastPosition: before + Number(fresh), repeated: repeatedOf(appending, told) };
+  }
+
+  /** The first events after a position that a condition picks, from the database. */
+  async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
+    const { rows } = await ask(
+      `select position::double precision, committed_ms::double precision, body from (
+         select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
+           select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
+           where source = $1 and position > $2::bigint and ${which} order by position limit $3::bigint) as next) as summed
+       where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
+      [source, String(position), String(limit)],
+    );
+    return rows.map(toLoggedEvent);
+  }
+
+  return {
+    forget,
+    end: endNow,
+
+    /** What it takes to append events; null where there are none. */
+    appending(events: readonly Event[], nowMs: number): Appending | null {
+      if (events.length === 0) return null;
+      const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
+      const rows = events
+        .filter((event) => firsts.get(event.id) === event)
+        .map((event) => ({ event, body: eventText(event) }));
+      const values = [
+        source,
+        String(nowMs),
+        textList(rows.map(({ event }) => storedKey(event.id))),
+        textList(rows.map(({ event }) => event.type)),
+        plainList(rows.map(({ event }) => isTelemetry(event.type))),
+        plainList(rows.map(({ event, body }) => bytesOf(event, body))),
+        textList(rows.map(({ body }) => body)),
+      ];
+      return { events, rows, asked: { text: APPEND, values, name: "append" } };
+    },
+
+    committed,
+
+    /** The same where the answer was lost: whoever was there before the transaction was there already. */
+    async committedUnheard(appending: Appending, before: number): Promise<Appended> {
+      forget();
+      const { rows } = await ask(
+        "select id, position::double precision from event where source = $1 and id = any($2::text[])",
+        [source, textList(appending.rows.map(({ event }) => storedKey(event.id)))],
+      );
+      const positions = new Map(rows.map(([id, position]) => [String(id), Number(position)]));
+      const old = appending.rows.filter(
+        ({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before,
+      );
+      const told = new Set(old.map(({ event }) => event.id));
+      return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
+    },
+
+    /** Events were removed up to a position. */
+    removed: (position: number): void => tail.removed(position),
+
+    async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
+      if (isHolder && position >= (await endNow())) return [];
+      const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
+      return found ?? readAfter(position, limit);
+    },
+
+    /** The urgent ones among them. */
+    async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
+      if (isHolder && position >= lastUrgent) return [];
+      const asked = urgentChanges;
+      const events = await readAfter(position, limit, `not telemetry and ${URGENT_KIND}`);
+      if (events.length === 0 && asked === urgentChanges) lastUrgent = position;
+      return events;
+    },
+
+    async latest(
+      limit: number,
+      kinds: readonly Kind[] | undefined,
+      about: EventsAbout | undefined,
+    ): Promise<readonly LoggedEvent[]> {
+      const values: (string | Buffer)[] = [source, String(limit)];
+      const conditions = ["source = $1"];
+      const given = (value: string | Buffer) => `$${values.push(value)}`;
+      if (kinds !== undefined) {
+        // Facts are rare among telemetry, and have an index.
+        if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
+        conditions.push(`kind = any(${given(textList(kinds))}::text[])`);
+      }
+      if (about !== undefined) {
+        const texts = about.subjects
+          .flatMap(textsOfSubject)
+          .map((text) => `strpos(body, ${given(text)}) > 0`);
+        conditions.push(`(${texts.join(" or ") || "false"})`);
+        conditions.push(`strpos(body, ${given(textOf("source", about.source))}) > 0`);
+      }
+      const { rows } = await ask(
+        `select position::double precision, committed_ms::double precision, body from event
+         where ${conditions.join(" and ")} order by position desc limit $2::bigint`,
+        values,
+        about === undefined ? undefined : SEARCH_MS,
+      );
+      return rows.map(toLoggedEvent);
+    },
+
+    async recent(
+      { source: of, subjects }: EventsAbout,
+      kinds: readonly Kind[],
+      { sinceMs, within, limit }: RecentBounds,
+    ): Promise<readonly LoggedEvent[]> {
+      const wanted = new Set(subjects);
+      // Where the subject stands first is the event's own; to read the whole JSON would take ten times as long.
+      const { rows } = await ask(
+        `select position::double precision, committed_ms::double precision, body from event
+         where source = $1 and position > $2::bigint and committed_ms >= $3::bigint and kind = any($4::text[])
+           and ${offeredSql("bytes")} <= ${RECENT_BYTES}
+           and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
+         order by position desc limit $6::bigint`,
+        [
+          source,
+          String((await endNow()) - within),
+          String(sinceMs),
+          textList(kinds),
+          textList(subjects.map((subject) => JSON.stringify(subject).slice(1).split('"')[0] ?? "")),
+          String(limit),
+        ],
+      );
+      return rows.map(toLoggedEvent).filter(({ event }) => event.source === of && wanted.has(event.subject));
+    },
+  };
+}
+
+export type EventLog = ReturnType<typeof createEventLog>;
+
+/** Events on their way into the log. */
+export interface Appending {
+  readonly asked: Asked;
+  readonly events: readonly Event[];
+  /** The first of each id. */
+  readonly rows: readonly { readonly event: Event; readonly body: string }[];
+}
+
+export interface Appended {
+  readonly lastPosition: number;
+  readonly repeated: readonly string[];
+}
+
+/** Appends within a transaction, and tells what has to be said once that was committed. */
+export async function appendWithin(session: Work, appending: Appending): Promise<Answer> {
+  const [answer] = await session.queries([appending.asked]);
+  return answer ?? { command: "", rows: [] };
+}
+
+/**
+ * Positions and bytes go on from the source's row, which the fence has locked: so a lower position is never committed
+ * after a higher one; nor, as far as `FOLLOWED_MS` goes, an earlier time after a later one. Answers where the log ended
+ * before, how many events are new, where not all are the places of those that are, and the time of the commit.
+ */
+const APPEND = `with told as materialized (
+    select t.*, row_number() over (order by n) as place, sum(bytes) over (order by n) as upto
+    from unnest($3::text[], $4::text[], $5::boolean[], $6::integer[], $7::text[]) with ordinality
+      as t (id, kind, telemetry, bytes, body, n)
+    where not exists (select 1 from event where event.source = $1 and event.id = t.id)
+  ), base as materialized (
+    select last_position, written, coalesce((select committed_ms + 1 from event where event.source = $1
+      and position = last_position and committed_ms > $2::bigint
+      and committed_ms <= $2::bigint + ${FOLLOWED_MS}), $2::bigint) as committed_ms
+    from source where name = $1
+  ), put as (
+    insert into event (source, position, id, kind, telemetry, committed_ms, bytes, written, body)
+    select $1, last_position + place, id, kind, telemetry, committed_ms, bytes, written + upto, body from told, base
+  ), sums as materialized (
+    select count(*) as events, coalesce(sum(bytes), 0)::bigint as bytes from told
+  ), moved as (
+    update source set last_position = last_position + sums.events, bytes = source.bytes + sums.bytes,
+      written = written + sums.bytes
+    from sums where name = $1 and sums.events > 0
+  )
+  select base.last_position::double precision, sums.events::double precision,
+    case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end,
+    base.committed_ms::double precision
+  from base, sums`;
+
+/** Ids that were in the log before, or stood among the events already. */
+function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): readonly string[] {
+  const first = new Set(rows.map(({ event }) => event));
+  return events.filter((event) => !first.has(event) || told.has(event.id)).map(({ id }) => id);
+}
+
+/** Of events that were not all new: the ids of those that were in the log already. `fresh` lists the places of the new. */
+function repeatedIn(
+  { rows }: Appending,
+  fresh: Answer["rows"][number][number] | undefined,
+): ReadonlySet<string> {
+  if (fresh === null || fresh === undefined) return new Set();
+  const places = new Set(String(fresh).split(","));
+  return new Set(rows.filter((_, n) => !places.has(String(n + 1))).map(({ event }) => event.id));
+}
+
+export function toLoggedEvent([position, committedMs, body]: Answer["rows"][number]): LoggedEvent {
+  return {
+    position: Number(position),
+    committedAt: isoUtc(Number(committedMs)),
+    event: eventIn(String(body)),
+  };
+}

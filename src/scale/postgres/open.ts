@@ -1,0 +1,142 @@
+import { addressOf, urlsOf } from "../../core/postgres/address.ts";
+import { createPool } from "../../core/postgres/pool.ts";
+import { openPrimary } from "../../core/postgres/primary.ts";
+import { quoted } from "../../core/postgres/quoted.ts";
+import type { Session, SessionOptions } from "../../core/postgres/session.ts";
+import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
+import { keptSecret, readCertificates } from "../../core/values/secret.ts";
+import { FOR_STATE, hasStoppedWriting, meaningIn, withoutPrimary } from "./meaning.ts";
+import { createNotices } from "./notices.ts";
+import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
+
+/** Longest time until a server has let us in, in milliseconds. */
+const CONNECT_MS = 5_000;
+/** Longest time of a statement. */
+const STATEMENT_MS = 8_000;
+/** A row of a source is held by whoever commits, for milliseconds; somebody who stalls must not stop the others for long. */
+const IDLE_MS = 3_000;
+/** Longest time of a transaction, its commit included: a server or a network that is silent for longer is away. */
+const LIMIT_MS = 10_000;
+/** Longest time of bringing the schema up to date. */
+const MIGRATION_MS = 10 * 60_000;
+
+/** Of a command that makes one large transaction: 10 GB of events take some minutes. */
+const PATIENT_MS = 60 * 60_000;
+const PATIENT_LIMITS = { statementMs: PATIENT_MS, idleMs: 60_000 };
+
+/**
+ * Connects, and leaves the schema as it has to be. Throws `ConfigError` with one sentence where a person has to act (a
+ * wrong password, no rights, a replica alone, a newer schema), and `Retryable` where it may pass by itself.
+ */
+export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
+  const { config, clock, log, migrate, connections = config.connections, isPatient = false } = options;
+  const statementMs = Math.min(STATEMENT_MS, options.limitMs ?? STATEMENT_MS);
+  const limits = { statementMs, idleMs: Math.min(IDLE_MS, statementMs) };
+  const transactionMs = isPatient ? PATIENT_MS : (options.limitMs ?? LIMIT_MS);
+  const { schema } = config;
+  const addresses = urlsOf(config.url).map((url) => addressOf({ url }));
+  const [first] = addresses;
+  if (first === undefined) throw new RangeError("An address names one server at least.");
+  const password = config.password === undefined ? () => null : keptSecret(config.password, clock);
+  const servers = addresses.map(({ host, port }) => `${host}:${port}`).join(",");
+  const name = `${servers}/${first.database}, schema ${schema}`;
+
+  let isPrepared = false;
+
+  /** Password and authority are read anew for each connection, so that exchanged ones need no restart. */
+  async function connect(
+    signal: AbortSignal,
+    more: Pick<SessionOptions, "onNotification" | "onLost"> = {},
+  ): Promise<Session> {
+    const session = await openPrimary(
+      {
+        addresses,
+        password: password(),
+        ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+        connectTimeoutMs: CONNECT_MS,
+        wording: FOR_STATE,
+        ...more,
+      },
+      signal,
+    );
+    // Whoever makes the schema, or waits for somebody else who does, takes longer.
+    const limit = AbortSignal.timeout(isPrepared ? CONNECT_MS : MIGRATION_MS);
+    const cut = () => session.cut(limit.reason);
+    limit.addEventListener("abort", cut, { once: true });
+    try {
+      await session.query(
+        `set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`,
+      );
+      await prepareSchema(session, schema, migrate);
+      isPrepared = true;
+      return session;
+    } catch (error) {
+      session.cut(error);
+      throw meaningIn(error, session.address);
+    } finally {
+      limit.removeEventListener("abort", cut);
+    }
+  }
+
+  const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
+  const notices = createNotices({ channel: schema, clock, log, connect });
+
+  /** Work on a connection; what goes wrong has a meaning. */
+  function use<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
+    return pool.use(limitMs, async (session) => {
+      try {
+        return await work(session);
+      } catch (error) {
+        if (!hasStoppedWriting(error)) throw meaningIn(error, session.address);
+        session.cut(error);
+        throw addresses.length > 1 ? withoutPrimary(name) : meaningIn(error, session.address);
+      }
+    });
+  }
+
+  const opened = await connect(new AbortController().signal);
+  await opened.end();
+
+  return {
+    name,
+    table: (table) => `${quoted(schema)}.${quoted(table)}`,
+    query: (text, values, withinMs) =>
+      withinMs === undefined
+        ? use((session) => session.query(text, values))
+        : use(
+            (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
+            withinMs + LIMIT_MS,
+          ),
+    transact: (asked) => use((session) => transactAtOnce(session, limits, asked)),
+    work: (work) =>
+      use((session) => transact(session, isPatient ? PATIENT_LIMITS : limits, () => work(session))),
+    onNotified: notices.listen,
+    notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
+
+    describe: () =>
+      use(async (session) => {
+        const { rows } = await session.query(
+          `select (select coalesce(sum(pg_total_relation_size(oid)), 0)::double precision from pg_class
+             where relnamespace = $1::regnamespace and relkind = 'r'),
+           current_setting('server_version'), current_setting('synchronous_commit'),
+           current_setting('data_checksums') = 'on', pg_is_in_recovery()`,
+          [quoted(schema)],
+        );
+        const [bytes, version, synchronousCommit, dataChecksums, isReplica] = rows[0] ?? [];
+        const { host, port } = session.address;
+        return {
+          bytes: Number(bytes),
+          schemaVersion: SCHEMA_VERSION,
+          server: `${host}:${port}, PostgreSQL ${version}`,
+          synchronousCommit: String(synchronousCommit),
+          dataChecksums: dataChecksums === true,
+          isReplica: isReplica === true,
+        };
+      }),
+
+    async close() {
+      await Promise.all([notices.close(), pool.close()]);
+    },
+  };
+}

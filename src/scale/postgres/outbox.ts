@@ -1,0 +1,217 @@
+import type { Sequence } from "../../core/model/sequence.ts";
+import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Bell } from "../../core/runtime/waiting.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/ahead.ts";
+import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
+import type { DeadLetters } from "./dead-letters.ts";
+import { type Ask, changeDocuments } from "./documents.ts";
+import type { EventLog } from "./event-log.ts";
+import type { createGaps } from "./gaps.ts";
+import { sinkLags } from "./lag.ts";
+import type { Redeliveries } from "./redeliveries.ts";
+import type { createRetention } from "./retention.ts";
+import type { Sinks } from "./sinks.ts";
+import type { Writer } from "./writer.ts";
+
+export interface OutboxOptions {
+  readonly source: string;
+  readonly ask: Ask;
+  readonly writer: Writer;
+  readonly log: EventLog;
+  readonly sinks: Sinks;
+  readonly letters: DeadLetters;
+  readonly redeliveries: Redeliveries;
+  readonly gaps: ReturnType<typeof createGaps>;
+  readonly prune: ReturnType<typeof createRetention>;
+  readonly clock: Pick<Clock, "now">;
+  readonly news: Bell;
+  /** Documents of a set were changed. */
+  changed(sets: Iterable<string>): void;
+  /** Another number whenever anything may have changed. */
+  changes(): Promise<number>;
+}
+
+/**
+ * The outbox of one source, as the embedded store has it (../outbox.ts). A sink that follows reads nothing from the
+ * database: events are in the tail, cursors and the absence of marks are known.
+ */
+export function createOutbox(options: OutboxOptions): Outbox {
+  const { source, ask, writer, log, sinks, letters, redeliveries, gaps, prune, clock, news } = options;
+  /** Cursors that are ahead of the database. */
+  const ahead = new Map<string, Ahead>();
+  /** What the log weighed, and what had been changed by then. */
+  let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
+
+  function forgetKnown(): void {
+    sinks.forget();
+    redeliveries.forget();
+  }
+
+  /** The last number that a sink was offered up to its cursor, as it is now for this process. */
+  async function countedOf(sink: string): Promise<Sequence | undefined> {
+    const known = (await sinks.find(sink))?.counted;
+    const later = ahead.get(sink)?.counted;
+    return known !== undefined && later?.epoch === known.epoch && later.number > known.number ? later : known;
+  }
+
+  /** How many events a crash would have a sink get once more, were its cursor moved there and not durable. */
+  async function owed(sink: string, through: number): Promise<number> {
+    return through - ((await sinks.find(sink))?.position ?? 0);
+  }
+
+  function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
+    ahead.set(sink, further(ahead.get(sink), { through, counted }));
+    let moved: Ahead = { through, counted };
+    const move = () => {
+      moved = ahead.get(sink) ?? moved;
+      return sinks.moveTo(sink, moved.through, moved.counted);
+    };
+    const durable = async () => {
+      await sinks.moved(sink, moved.through, moved.counted);
+      if (moved.through >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
+    };
+    // What could not be moved so is owed, and soon moved at once, with the fault told.
+    writer.soon.write(`cursor ${sink}`, move).then(durable, () => undefined);
+  }
+
+  async function pressureNow(): Promise<LogPressure> {
+    const { rows } = await ask(
+      `select bytes::double precision,
+         coalesce((select source.written - event.written + event.bytes from event
+           where event.source = $1 and event.position >
+             (select min(sink.position) from sink where sink.source = $1 and ended is null)
+           order by event.position limit 1), 0)::double precision,
+         (select committed_ms::double precision from event where event.source = $1 and telemetry
+          order by position limit 1)
+       from source where name = $1`,
+      [source],
+    );
+    const [bytes = 0, pendingBytes = 0, oldestMs = null] = rows[0] ?? [];
+    return {
+      bytes: Number(bytes),
+      pendingBytes: Number(pendingBytes),
+      oldestTelemetry: oldestMs === null ? null : isoUtc(Number(oldestMs)),
+    };
+  }
+
+  async function cursorOf(sink: string): Promise<number> {
+    const durable = (await sinks.find(sink))?.position;
+    return durable === undefined ? log.end() : Math.max(durable, ahead.get(sink)?.through ?? 0);
+  }
+
+  async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
+    const last = events.at(-1);
+    if (last === undefined) return { again: false, events, counted: undefined };
+    if (ahead.has(sink) && (await owed(sink, last.position)) > IN_FLIGHT) await writer.soon.flush();
+    return { again: false, events, counted: await countedOf(sink) };
+  }
+
+  return {
+    async register(sink, from) {
+      forgetKnown();
+      if ((await sinks.find(sink)) === undefined) {
+        await writer.commit([sinks.register(sink, from)]);
+        sinks.forget();
+      }
+      return positionOf(sink, await sinks.find(sink));
+    },
+
+    async next(sink, limit, after = 0) {
+      const again = await redeliveries.next(sink, limit);
+      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const events = await log.after(Math.max(await cursorOf(sink), after), limit);
+      return { ...(await offerOf(sink, events)), urgentThrough: (await sinks.find(sink))?.urgent ?? 0 };
+    },
+
+    async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
+      const again = await redeliveries.nextUrgent(sink, limit);
+      if (again.length > 0) return { again: true, events: again, counted: undefined };
+      const position = Math.max(await cursorOf(sink), after);
+      const urgent = (await sinks.find(sink))?.urgent ?? 0;
+      const events = await log.urgentAfter(Math.max(position, urgent, looked), limit);
+      if (followsOn(events, position)) return offerOf(sink, events);
+      return { again: false, urgent: true, events, counted: await countedOf(sink) };
+    },
+
+    async settle(sink, settlement) {
+      const { again, through, rejected, counted, documents = [], soon = false } = settlement;
+      const which = settlement.urgent === true ? "urgent" : "position";
+      const isPlain = !again && which === "position" && rejected.length === 0 && documents.length === 0;
+      if (soon && isPlain && !writer.soon.isBehind() && (await owed(sink, through)) <= IN_FLIGHT) {
+        moveSoon(sink, through, counted);
+        return;
+      }
+      const settled = again ? redeliveries.offeredThrough(sink, through) : [];
+      const refused = new Set(rejected.map(({ position }) => position));
+      const accepted = settled.filter((position) => !refused.has(position));
+      await writer.commit([
+        ...(again
+          ? [redeliveries.settle(sink, settled), ...letters.remove(sink, accepted)]
+          : [sinks.moveTo(sink, through, counted, which)]),
+        ...letters.add(sink, rejected, clock.now()),
+        ...changeDocuments(source, documents),
+      ]);
+      options.changed(documents.map(({ set }) => set));
+      if (!again) await sinks.moved(sink, through, counted, which);
+    },
+
+    async setEnded(sink, reason) {
+      await writer.commit([
+        sinks.setEnded(sink, reason),
+        // One that goes on may have missed what left the log while it was held for nobody.
+        ...(reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink)),
+      ]);
+      forgetKnown();
+      news.ring();
+    },
+
+    deadLetters: (sink, limit = 100) => letters.list(sink, limit),
+
+    async resendDeadLetters(sink, ids) {
+      const marked = await writer.work((session) => letters.resend(session, sink, ids));
+      forgetKnown();
+      news.ring();
+      return marked;
+    },
+
+    discardDeadLetters: (sink, ids) => writer.work((session) => letters.discard(session, sink, ids)),
+
+    async replay(sink, since, kinds) {
+      const marked = await redeliveries.mark(sink, sinceMs(since), kinds, await log.end());
+      news.ring();
+      return marked;
+    },
+
+    async replayBetween(sink, after, through, urgentAfter = after) {
+      const last = Math.min(through, await log.end());
+      const marked = await redeliveries.markBetween(sink, after, last, urgentAfter);
+      if (marked > 0) news.ring();
+      return marked;
+    },
+
+    lag: (wanted) => sinkLags(source, ask, wanted, ahead),
+
+    async pressure() {
+      const changes = await options.changes();
+      if (weighed?.changes !== changes) weighed = { changes, pressure: await pressureNow() };
+      return weighed.pressure;
+    },
+
+    gaps: (sink) => gaps.list(sink),
+
+    async prune(bounds) {
+      const { told, ...report } = await prune(bounds);
+      if (told > 0) news.ring();
+      return report;
+    },
+
+    latest: (limit, kinds, about) => log.latest(limit, kinds, about),
+    after: (position, limit) => log.after(position, limit),
+    recent: (about, kinds, bounds) => log.recent(about, kinds, bounds),
+    changed: (signal) => news.heard(signal),
+  };
+}
+
+function positionOf(sink: string, found: SinkPosition | undefined): SinkPosition {
+  return { sink, position: found?.position ?? 0, urgent: found?.urgent ?? 0, ended: found?.ended ?? null };
+}

@@ -1,0 +1,184 @@
+import type { Kind } from "../../core/model/event.ts";
+import { plainList, textList } from "../../core/postgres/lists.ts";
+import { breath } from "../../core/runtime/waiting.ts";
+import { numberOf } from "../../engine/store/dead-letters.ts";
+import { OFFER_BYTES, offeredSql, URGENT_KIND } from "../../engine/store/event-log.ts";
+import type { LoggedEvent } from "../../engine/store/store.ts";
+import type { Ask } from "./documents.ts";
+import { toLoggedEvent } from "./event-log.ts";
+import type { Asked } from "./state-database.ts";
+import type { Writer } from "./writer.ts";
+
+/** Positions that are looked at in one transaction while marking; whoever else wants to commit waits so long. */
+const MARK_SLICE = 5_000;
+
+const URGENT = `not event.telemetry and event.${URGENT_KIND}`;
+/** SQL condition: the sink has settled the event. */
+const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
+
+/** Marks on events that are to be sent to one sink once more: a replay, or a dead letter that may try again. */
+export function createRedeliveries(source: string, ask: Ask, writer: Writer, isHolder: boolean) {
+  /** What each sink was offered last: a mark set in the meantime must not be taken off with them. */
+  const offered = new Map<string, readonly number[]>();
+  /** Sinks without a mark, as far as nobody has set one since. */
+  const unmarked = new Set<string>();
+  /** Position from which on a sink may have marks of urgent events, as far as nobody has set one since. */
+  const urgentFrom = new Map<string, number>();
+  let forgotten = 0;
+
+  function forget(): void {
+    forgotten += 1;
+    unmarked.clear();
+    urgentFrom.clear();
+  }
+
+  /** Marks events between two positions that the sink is past, slice by slice. */
+  async function markSlices(
+    sink: string,
+    after: number,
+    through: number,
+    further: string,
+    values: readonly (string | Buffer)[],
+  ): Promise<number> {
+    const { rows } = await ask(
+      "select coalesce(min(position), 1)::double precision - 1 from event where source = $1",
+      [source],
+    );
+    let marked = 0;
+    for (let from = Math.max(after, Number(rows[0]?.[0] ?? 0)); from < through; from += MARK_SLICE) {
+      const slice = [String(from), String(Math.min(from + MARK_SLICE, through))];
+      const answer = await writer.work((session) =>
+        session.query(
+          `with marked as (
+             insert into again (source, sink, position)
+             select $1, sink.name, event.position from event join sink on sink.source = $1 and sink.name = $2
+             where event.source = $1 and event.position > $3::bigint
+               and event.position <= $4::bigint and ${IS_SETTLED} ${further}
+             on conflict do nothing returning 1
+           ) select count(*)::integer from marked`,
+          [source, sink, ...slice, ...values],
+        ),
+      );
+      marked += Number(answer.rows[0]?.[0] ?? 0);
+      await breath();
+    }
+    forget();
+    return marked;
+  }
+
+  /** Reads what is marked at the positions that `marks` selects. */
+  async function offerOf(
+    sink: string,
+    marks: string,
+    values: readonly string[],
+  ): Promise<readonly LoggedEvent[]> {
+    // The event while the log has it, then the copy in its letter. Of what is replayed nobody knows the number any more.
+    const { rows } = await ask(
+      `select position, committed_ms, body, number, epoch from (
+         select again.position::double precision, coalesce(event.committed_ms, letter.committed_ms)::double precision
+             as committed_ms,
+           coalesce(event.body, letter.body) as body, letter.number::double precision, letter.epoch,
+           sum(${offeredSql("octet_length(coalesce(event.body, letter.body))")}) over (order by again.position) as upto,
+           row_number() over (order by again.position) as place
+         from (${marks}) as again
+           left join event on event.source = $1 and event.position = again.position
+           left join dead_letter as letter
+             on letter.source = $1 and letter.sink = $2 and letter.position = again.position
+       ) as marked where body is not null and (upto <= ${OFFER_BYTES} or place = 1) order by position`,
+      [source, sink, ...values],
+    );
+    const offer = rows.map((row): LoggedEvent => {
+      const [, , , number, epoch] = row;
+      const used = {
+        number: number === null ? null : Number(number),
+        epoch: epoch === null ? null : String(epoch),
+      };
+      return { ...toLoggedEvent(row), ...numberOf(used) };
+    });
+    offered.set(
+      sink,
+      offer.map(({ position }) => position),
+    );
+    return offer;
+  }
+
+  return {
+    forget,
+
+    async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
+      if (unmarked.has(sink)) return [];
+      const asked = forgotten;
+      const offer = await offerOf(
+        sink,
+        "select position from again where source = $1 and sink = $2 order by position limit $3::bigint",
+        [String(limit)],
+      );
+      if (offer.length === 0 && isHolder && asked === forgotten) unmarked.add(sink);
+      return offer;
+    },
+
+    /** The urgent ones among them. A replay of a million values has few, so the log's are looked through for marks. */
+    async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
+      const from = urgentFrom.get(sink) ?? 0;
+      if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
+      const asked = forgotten;
+      const offer = await offerOf(
+        sink,
+        `select position from (
+           select event.position from event
+           where source = $1 and position >= $4::bigint and not telemetry and ${URGENT_KIND} and exists (
+             select 1 from again where again.source = $1 and again.sink = $2 and again.position = event.position)
+           union all
+           select position from dead_letter as letter
+           where source = $1 and sink = $2 and resending and position >= $4::bigint
+             and not exists (select 1 from event where event.source = $1 and event.position = letter.position)
+             and body::json ->> 'type' ${URGENT_KIND.replace("kind ", "")}
+         ) as urgent order by position limit $3::bigint`,
+        [String(limit), String(from)],
+      );
+      if (isHolder && asked === forgotten)
+        urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
+      return offer;
+    },
+
+    /** What was offered, up to a position. */
+    offeredThrough: (sink: string, through: number): readonly number[] =>
+      (offered.get(sink) ?? []).filter((position) => position <= through),
+
+    /** Takes the marks off. */
+    settle: (sink: string, positions: readonly number[]): Asked => ({
+      text: "delete from again where source = $1 and sink = $2 and position = any($3::bigint[])",
+      values: [source, sink, plainList(positions)],
+    }),
+
+    /** Marks what the sink is past already and was committed since; the rest of the log reaches it anyway. */
+    mark: (
+      sink: string,
+      sinceMs: number,
+      kinds: readonly Kind[] | undefined,
+      end: number,
+    ): Promise<number> =>
+      kinds === undefined
+        ? markSlices(sink, 0, end, "and committed_ms >= $5::bigint", [String(sinceMs)])
+        : markSlices(sink, 0, end, "and committed_ms >= $5::bigint and kind = any($6::text[])", [
+            String(sinceMs),
+            textList(kinds),
+          ]),
+
+    /** The same for a stretch of the log. */
+    markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
+      markSlices(sink, after, through, `and (event.position > $5::bigint or not (${URGENT}))`, [
+        String(urgentAfter),
+      ]),
+
+    cancel: (sink: string): readonly Asked[] => [
+      { text: "delete from again where source = $1 and sink = $2", values: [source, sink] },
+      {
+        text: "update dead_letter set resending = false where source = $1 and sink = $2",
+        values: [source, sink],
+      },
+    ],
+  };
+}
+
+export type Redeliveries = ReturnType<typeof createRedeliveries>;

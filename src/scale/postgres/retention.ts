@@ -1,0 +1,249 @@
+import { eventIn } from "../../core/codec/stored-event.ts";
+import { plainList } from "../../core/postgres/lists.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { breath } from "../../core/runtime/waiting.ts";
+import { lastWithin } from "../../engine/store/event-log.ts";
+import { createGapSums, type Loss, summed } from "../../engine/store/gap-sums.ts";
+import {
+  EMPTIED_TO,
+  LETTER_SHARE,
+  type Leaving,
+  lossesOf,
+  SLICE_BYTES,
+  SLICE_ROWS,
+} from "../../engine/store/retention-rules.ts";
+import type { PruneReport, RetentionBounds } from "../../engine/store/store.ts";
+import type { Ask } from "./documents.ts";
+import type { EventLog } from "./event-log.ts";
+import type { createGaps, Told } from "./gaps.ts";
+import type { Sinks } from "./sinks.ts";
+import type { Work, Writer } from "./writer.ts";
+
+const SLOWEST = `(select coalesce(min(sink.position), 9000000000000000) from sink where sink.source = $1 and ended is null)`;
+
+/** Everything is settled up to the slowest sink in use; what is marked to be sent again is not. */
+const SETTLED = `position <= ${SLOWEST}
+  and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
+
+interface Candidate extends Leaving {
+  readonly bytes: number;
+}
+
+/** Which events may go, and who is told. */
+interface Sweep {
+  /** SQL; `$1` is the source. */
+  readonly condition: string;
+  /** The last position that may go. */
+  readonly bound: number;
+  /** Null where everybody has them. */
+  readonly reason: Loss["reason"] | null;
+  /** The log may keep so many bytes; undefined where all of them go. */
+  readonly keepBytes?: number;
+}
+
+export interface RetentionOptions {
+  readonly source: string;
+  readonly ask: Ask;
+  readonly writer: Writer;
+  readonly log: EventLog;
+  readonly sinks: Sinks;
+  readonly gaps: ReturnType<typeof createGaps>;
+  readonly clock: Pick<Clock, "now">;
+}
+
+/**
+ * Enforces the bounds of one source's log, as the embedded store does it (../retention.ts): a look shows whether there is
+ * anything to do, and only then a transaction is begun, slice by slice.
+ */
+export function createRetention({ source, ask, writer, log, sinks, gaps, clock }: RetentionOptions) {
+  /** The first of the events that may go, and how many bytes the log has. */
+  async function pick(asked: Ask, { condition, bound, keepBytes }: Sweep, after: number) {
+    const { rows } = await asked(
+      `select position::double precision, bytes, committed_ms::double precision,
+         (select source.bytes from source where name = $1)::double precision
+       from event where source = $1 and position > $2::bigint and position <= $3::bigint and ${condition}
+       order by position limit ${SLICE_ROWS}`,
+      [source, String(after), String(bound)],
+    );
+    const excess = keepBytes === undefined ? SLICE_BYTES : Number(rows[0]?.[3] ?? 0) - keepBytes;
+    if (excess <= 0) return [];
+    const found = rows.map(
+      ([position, bytes, committedMs]): Candidate => ({
+        position: Number(position),
+        bytes: Number(bytes),
+        committed_ms: Number(committedMs),
+      }),
+    );
+    const last = lastWithin(found, Math.min(excess, SLICE_BYTES)) ?? 0;
+    return found.filter(({ position }) => position <= last);
+  }
+
+  /** Who loses what when these go. Whoever was not offered one yet counts anew. */
+  async function losses(
+    session: Work,
+    leaving: readonly Candidate[],
+    reason: Loss["reason"],
+    wanted: RetentionBounds["wanted"],
+  ): Promise<readonly Loss[]> {
+    const at = [source, plainList(leaving.map(({ position }) => position))];
+    const [known, marks, bodies] = await session.queries([
+      {
+        text: "select name, position::double precision, urgent::double precision from sink where source = $1 and ended is null",
+        values: [source],
+      },
+      {
+        text: "select sink, position::double precision from again where source = $1 and position = any($2::bigint[])",
+        values: at,
+      },
+      {
+        text: "select position::double precision, body from event where source = $1 and position = any($2::bigint[])",
+        values: at,
+      },
+    ]);
+    const marked = new Set(marks?.rows.map(([sink, position]) => `${position} ${sink}`));
+    const events = new Map(bodies?.rows.map(([position, body]) => [Number(position), String(body)]));
+    const { lost, withoutOffer } = lossesOf(leaving, reason, {
+      sinks: (known?.rows ?? []).map(([name, position, urgent]) => ({
+        name: String(name),
+        position: Number(position),
+        urgent: Number(urgent),
+      })),
+      isMarked: (sink, position) => marked.has(`${position} ${sink}`),
+      eventAt(position) {
+        const body = events.get(position);
+        return body === undefined ? null : eventIn(body);
+      },
+      wanted,
+    });
+    await session.queries([...withoutOffer].map((sink) => sinks.beginEpoch(sink)));
+    return lost;
+  }
+
+  async function remove(session: Work, leaving: readonly Candidate[]): Promise<void> {
+    const bytes = leaving.reduce((sum, each) => sum + each.bytes, 0);
+    const at = [source, plainList(leaving.map(({ position }) => position))];
+    await session.queries([
+      { text: "delete from event where source = $1 and position = any($2::bigint[])", values: at },
+      // A mark has an event or a letter behind it that can be sent; with the last of them it goes.
+      {
+        text: `delete from again where source = $1 and position = any($2::bigint[]) and not exists (
+          select 1 from dead_letter as letter
+          where letter.source = $1 and letter.sink = again.sink and letter.position = again.position)`,
+        values: at,
+      },
+      {
+        text: "update source set bytes = bytes - $2::bigint where name = $1",
+        values: [source, String(bytes)],
+      },
+    ]);
+  }
+
+  /**
+   * Notes how far the log reaches and everybody is, and answers what is older than the bounds: up to which position. Only
+   * time in which the source was run makes an event older.
+   */
+  async function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds) {
+    return writer.work(async (session) => {
+      const { rows } = await session.query(
+        `insert into age_mark (source, ran_ms, newest, settled)
+         select $1, (select coalesce(max(ran_ms), 0) from age_mark where source = $1) + $2::bigint, last_position,
+           (select coalesce(min(sink.position),
+              (select coalesce(max(event.position), 0) from event where event.source = $1))
+            from sink where sink.source = $1 and ended is null)
+         from source where name = $1
+         on conflict (source, ran_ms) do update set newest = excluded.newest, settled = excluded.settled
+         returning ran_ms::double precision`,
+        [source, String(Math.round(ranMs))],
+      );
+      const ran = Number(rows[0]?.[0] ?? 0);
+      const [aged, replayed] = await session.queries([
+        {
+          text: `select newest::double precision ${BEFORE}`,
+          values: [source, String(Math.round(ran - maxAgeMs))],
+        },
+        {
+          text: `select settled::double precision ${BEFORE}`,
+          values: [source, String(Math.round(ran - replayMs))],
+        },
+        {
+          text: `delete from age_mark where source = $1
+            and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2::bigint)`,
+          values: [source, String(Math.round(ran - Math.max(maxAgeMs, replayMs)))],
+        },
+      ]);
+      return { aged: Number(aged?.rows[0]?.[0] ?? 0), replayed: Number(replayed?.rows[0]?.[0] ?? 0) };
+    });
+  }
+
+  /** Losses are recorded as they happen. */
+  function record(session: Work, found: readonly Loss[], nowMs: number) {
+    const told = summed(found, nowMs);
+    return session.queries(gaps.record(told, nowMs)).then(() => told);
+  }
+
+  return async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
+    const sums = createGapSums();
+    const startedMs = clock.now();
+    let removed = 0;
+
+    /** Removes in slices what is picked, until nothing is. */
+    async function sweep(which: Sweep): Promise<void> {
+      const { reason } = which;
+      let through = 0;
+      while ((await pick(ask, which, through)).length > 0) {
+        const slice = await writer.work(async (session) => {
+          const leaving = await pick((text, values) => session.query(text, values), which, through);
+          const lost = reason === null ? [] : await losses(session, leaving, reason, bounds.wanted);
+          const told = await record(session, lost, startedMs);
+          if (leaving.length > 0) await remove(session, leaving);
+          return { leaving, told };
+        });
+        sums.add(slice.told);
+        if (slice.told.length > 0) sinks.forget();
+        removed += slice.leaving.length;
+        through = slice.leaving.at(-1)?.position ?? through;
+        log.removed(through);
+        if (slice.leaving.length === 0) return;
+        await breath();
+      }
+    }
+
+    const { aged, replayed } = await older(bounds);
+    await sweep({ condition: SETTLED, bound: replayed, reason: null });
+    await sweep({ condition: `position > ${SLOWEST}`, bound: aged, reason: "age" });
+    if ((await bytes()) > bounds.maxBytes) {
+      const full = { bound: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_TO };
+      await sweep({ ...full, condition: `telemetry and ${SETTLED}`, reason: null });
+      await sweep({ ...full, condition: `not telemetry and ${SETTLED}`, reason: null });
+      await sweep({ ...full, condition: "telemetry", reason: "size" });
+      await sweep({ ...full, condition: "not telemetry", reason: "size" });
+    }
+
+    const letterBytes = bounds.maxBytes * LETTER_SHARE;
+    if (await gaps.isCrowded(letterBytes)) {
+      sums.add(
+        await writer.work(async (session) =>
+          record(session, await gaps.dropLetters(session, letterBytes), startedMs),
+        ),
+      );
+    }
+    return { removed, gaps: sums.report(), told: await tell() };
+  };
+
+  async function tell(): Promise<number> {
+    const nowMs = clock.now();
+    if (!(await gaps.isDue(nowMs))) return 0;
+    const told: Told = await writer.work((session) => gaps.tell(session, nowMs));
+    if (told === null) return 0;
+    log.committed(told.appending, told.answer);
+    return told.appending.rows.length;
+  }
+
+  async function bytes(): Promise<number> {
+    const { rows } = await ask("select bytes::double precision from source where name = $1", [source]);
+    return Number(rows[0]?.[0] ?? 0);
+  }
+}
+
+/** As it was noted then; nothing when nobody has been running for so long. */
+const BEFORE = `from age_mark where source = $1 and ran_ms < $2::bigint order by ran_ms desc limit 1`;

@@ -1,0 +1,303 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import { quoted } from "../../core/postgres/quoted.ts";
+import type { Session } from "../../core/postgres/session.ts";
+
+/** What `meta` says of itself, so that a schema of ours is told from another. */
+const MARK = "The state of a fleet of Plenum";
+
+/**
+ * Step n brings a schema from version n to n + 1; `search_path` is the schema for each connection of ours. A step that has been released is never
+ * changed. Each table that belongs to a source begins its key with it. Texts are compared byte by byte: an order that
+ * comes from the system's library changes with it, and indexes that were made before are wrong then.
+ *
+ *   source                    one row for each: who holds it, and where its log ends. Every transaction locks it first.
+ *   event ──┬─◄ sink.position everything up to it is settled
+ *           ├─◄ again         marked to be sent again to one sink
+ *           └─◄ dead_letter   a copy of the event, because it outlives the log
+ *   document  record  quota   what the other rooms keep
+ *   member  takeover  fleet_document   what belongs to the fleet
+ */
+const MIGRATIONS: readonly string[] = [
+  `
+  create table meta (schema_version integer not null, digest text collate "C");
+  comment on table meta is '${MARK}';
+  insert into meta values (0, null);
+
+  create table source (
+    name text collate "C" primary key,
+    epoch bigint not null default 0, -- one more with every change of holder
+    holder text collate "C", -- the member that took it last and has not given it back, and which of its incarnations
+    incarnation text collate "C",
+    given_by text collate "C", -- whose it was, while nobody holds it
+    held_since timestamptz,
+    reason text collate "C", -- why its holder has it, or why it was given back
+    last_commit text collate "C" not null default '', -- of whoever holds it: by this a lost answer is found out about
+    last_position bigint not null default 0, -- never used twice, also after everything was removed
+    bytes bigint not null default 0, -- of the events that are there
+    written bigint not null default 0, -- of all events ever
+    operations bigint not null default 0 -- what was done to it beside its holder
+  ) with (fillfactor = 50);
+
+  -- Its lease is that of all it holds, so a renewal is one row. An incarnation that is gone can renew nothing any more.
+  create table member (
+    name text collate "C" primary key,
+    incarnation text collate "C" not null,
+    host text collate "C" not null,
+    version text collate "C" not null,
+    page text collate "C" not null,
+    started_at timestamptz not null,
+    seen_at timestamptz not null,
+    lease_until timestamptz not null,
+    draining boolean not null default false, -- an operator wants it to hold nothing
+    leaving boolean not null default false,
+    gone text collate "C", -- left or lost; null while it takes part
+    unable text collate "C" not null default '[]', -- sources that it could not start, and leaves to others
+    digest text collate "C" not null
+  ) with (fillfactor = 50);
+
+  create table takeover (
+    id bigint generated always as identity primary key,
+    source text collate "C" not null,
+    from_member text collate "C",
+    to_member text collate "C" not null,
+    epoch bigint not null,
+    at timestamptz not null,
+    reason text collate "C" not null
+  );
+
+  create table fleet_document (key text collate "C" primary key, body text collate "C" not null);
+
+  create table document (
+    source text collate "C" not null,
+    set_name text collate "C" not null,
+    key text collate "C" not null,
+    body text collate "C" not null,
+    primary key (source, set_name, key)
+  ) with (fillfactor = 90);
+
+  create table record (
+    source text collate "C" not null,
+    log text collate "C" not null,
+    sequence bigint not null,
+    body text collate "C" not null,
+    primary key (source, log, sequence)
+  );
+
+  create table event (
+    source text collate "C" not null,
+    position bigint not null,
+    id text collate "C" not null,
+    kind text collate "C" not null,
+    telemetry boolean not null,
+    committed_ms bigint not null,
+    bytes integer not null,
+    written bigint not null, -- bytes of all events ever, up to and with this one
+    body text collate "C" not null,
+    primary key (source, position),
+    unique (source, id)
+  );
+  -- Facts are rare among telemetry, so that both are counted without reading what is between.
+  create index event_fact on event (source, position) where not telemetry;
+
+  create table sink (
+    source text collate "C" not null,
+    name text collate "C" not null,
+    position bigint not null,
+    dropped bigint not null default 0,
+    ended text collate "C",
+    counted bigint not null default 0,
+    epoch text collate "C" not null,
+    primary key (source, name)
+  ) with (fillfactor = 50);
+
+  create table again (
+    source text collate "C" not null,
+    sink text collate "C" not null,
+    position bigint not null,
+    primary key (source, sink, position)
+  );
+  create index again_by_position on again (source, position);
+
+  create table dead_letter (
+    id bigint generated always as identity primary key,
+    source text collate "C" not null,
+    sink text collate "C" not null,
+    position bigint not null,
+    reason text collate "C" not null,
+    at_ms bigint not null,
+    committed_ms bigint not null,
+    resending boolean not null default false,
+    number bigint, -- the number that it used up, and the epoch; null where it had none
+    epoch text collate "C",
+    body text collate "C" not null,
+    unique (source, sink, position)
+  );
+
+  create table gap (
+    id bigint generated always as identity primary key,
+    source text collate "C" not null,
+    sink text collate "C" not null,
+    reason text collate "C" not null,
+    first_time text collate "C" not null,
+    last_time text collate "C" not null,
+    count bigint not null,
+    at_ms bigint not null,
+    told_ms bigint -- when its event was committed; null while losses are still gathered
+  );
+  create index gap_by_sink on gap (source, sink, reason);
+
+  -- How far the log reached, and how far everybody had it, when the source had been run for so long altogether.
+  create table age_mark (
+    source text collate "C" not null,
+    ran_ms bigint not null,
+    newest bigint not null,
+    settled bigint not null,
+    primary key (source, ran_ms)
+  );
+
+  create table quota (
+    source text collate "C" not null,
+    bucket text collate "C" not null,
+    id bigint not null,
+    sent_ms double precision not null,
+    counted_ms double precision not null,
+    primary key (source, bucket, id)
+  ) with (fillfactor = 70);
+
+  create table quota_hold (
+    source text collate "C" not null,
+    bucket text collate "C" not null,
+    said_ms double precision not null,
+    until_ms double precision not null,
+    primary key (source, bucket)
+  ) with (fillfactor = 50);
+
+  create table quota_clock (
+    source text collate "C" not null,
+    bucket text collate "C" not null,
+    boot text collate "C" not null,
+    wall_ms double precision not null,
+    since_boot_ms double precision not null,
+    primary key (source, bucket)
+  ) with (fillfactor = 50);
+
+  -- Takes the source's row for the rest of the transaction, if it is held by this epoch, and nobody has committed with it
+  -- since; PLF01 otherwise. A takeover changes the same row, so that it waits for this transaction, or this one for it.
+  create function fence(of text, held bigint, before text, after text) returns void language plpgsql as $$
+  begin
+    update source set last_commit = after where name = of and epoch = held and last_commit = before;
+    if not found then
+      raise exception 'the source is held by another epoch' using errcode = 'PLF01', detail = of;
+    end if;
+  end $$;
+
+  -- The same for an operator, who holds nothing: it waits until the row is free, and the holder sees that somebody was there.
+  create function wait_for(of text) returns void language plpgsql as $$
+  begin
+    update source set operations = operations + 1 where name = of;
+    if not found then
+      raise exception 'there is no such source' using errcode = 'PLF02', detail = of;
+    end if;
+  end $$;
+
+  -- Puts documents whose keys must be free; PLC01 with the first that is not.
+  create function claim(of text, sets text[], keys text[], bodies text[]) returns void language plpgsql as $$
+  declare taken record;
+  begin
+    select told.set_name, told.key into taken
+      from unnest(sets, keys) as told (set_name, key) join document using (set_name, key)
+      where document.source = of limit 1;
+    if found then
+      raise exception 'the key is taken' using errcode = 'PLC01',
+        detail = json_build_array(taken.set_name, taken.key)::text;
+    end if;
+    insert into document (source, set_name, key, body)
+      select of, told.set_name, told.key, told.body from unnest(sets, keys, bodies) as told (set_name, key, body);
+  end $$;
+  `,
+  `
+  -- An observer counts renewals by its own measured time, so no wall clock says when a lease is over.
+  alter table member drop column lease_until, add column renewals bigint not null default 0,
+    add column reach text collate "C" not null default '{}'; -- by source, whether it reaches the service
+  -- By how much the database's wall clock was set while members ran; what they measure with it is corrected by that.
+  alter table meta add column clock_set_by_ms double precision not null default 0;
+  `,
+  `
+  -- Urgent events up to this position are settled as well, although values before them may not be.
+  alter table sink add column urgent bigint not null default 0;
+  `,
+];
+
+export const SCHEMA_VERSION = MIGRATIONS.length;
+
+/** Longest time of a step, and of waiting for whoever else prepares the schema, in milliseconds. */
+const MIGRATION_MS = 10 * 60_000;
+
+/** "PLNM": whoever prepares a schema holds the lock with this number and one for the schema's name. */
+const LOCK = 0x504c4e4d;
+
+/**
+ * Refuses a schema that is not ours or is newer than we are; `migrate` also makes it, or brings it up to date. Of two
+ * members that do so at once one waits for the other. Belongs outside a transaction.
+ */
+export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
+  const found = await versionIn(session, schema);
+  if (found === SCHEMA_VERSION) return;
+  refuseNewer(found, schema);
+  if (!migrate) {
+    throw new ConfigError(
+      found === null
+        ? `There is no state in the schema ${schema} of the database yet.`
+        : `The schema ${schema} of the database is older (${found} instead of ${SCHEMA_VERSION}).`,
+      { field: "schema", hint: "Start a worker of this version once; it brings the schema up to date." },
+    );
+  }
+  await session.query(`begin; set local statement_timeout = ${MIGRATION_MS}`);
+  try {
+    // Who had to wait for another looks again.
+    await session.query(`select pg_advisory_xact_lock(${LOCK}, hashtext($1))`, [schema]);
+    const version = await versionIn(session, schema);
+    refuseNewer(version, schema);
+    if (version === null) await createSchema(session, schema);
+    for (const step of MIGRATIONS.slice(version ?? 0)) await session.query(step);
+    await session.query(`update meta set schema_version = ${SCHEMA_VERSION}`);
+    await session.query("commit");
+  } catch (error) {
+    if (session.lost() === null) await session.query("rollback");
+    throw error;
+  }
+}
+
+/** One that is there already, and empty, needs no right to make schemas. */
+async function createSchema(session: Session, schema: string): Promise<void> {
+  const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
+  if (rows.length === 0) await session.query(`create schema ${quoted(schema)}`);
+}
+
+/** Null where there is nothing of ours yet and we may begin. */
+async function versionIn(session: Session, schema: string): Promise<number | null> {
+  const { rows } = await session.query(
+    `select (select count(*) from pg_class where relnamespace = namespace.oid)::integer,
+       (select obj_description(oid, 'pg_class') from pg_class where relnamespace = namespace.oid and relname = 'meta')
+     from pg_namespace as namespace where nspname = $1`,
+    [schema],
+  );
+  const [relations, mark] = rows[0] ?? [0, null];
+  if (relations === 0) return null;
+  if (mark !== MARK) {
+    throw new ConfigError(`The schema ${schema} of the database belongs to something else.`, {
+      field: "schema",
+      hint: "Let state.postgres.schema name one of its own.",
+    });
+  }
+  const { rows: versions } = await session.query(`select schema_version from ${quoted(schema)}.meta`);
+  return Number(versions[0]?.[0] ?? 0);
+}
+
+function refuseNewer(version: number | null, schema: string): void {
+  if (version === null || version <= SCHEMA_VERSION) return;
+  throw new ConfigError(
+    `The schema ${schema} of the database was written by a newer Plenum (schema ${version}, this one knows ${SCHEMA_VERSION}).`,
+    { field: "schema", hint: "Run the newer version again, or let state.postgres.schema name another." },
+  );
+}

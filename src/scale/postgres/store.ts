@@ -1,0 +1,146 @@
+import { createBell } from "../../core/runtime/waiting.ts";
+import { Fenced } from "../../engine/store/fenced.ts";
+import type { DocumentChange, Store } from "../../engine/store/store.ts";
+import { createDeadLetters } from "./dead-letters.ts";
+import { type Ask, appendRecords, changeDocuments, createDocuments, putDocument } from "./documents.ts";
+import { createEventLog } from "./event-log.ts";
+import { createGaps } from "./gaps.ts";
+import { noSuchSource } from "./meaning.ts";
+import { createOutbox } from "./outbox.ts";
+import { createQuotaMemory } from "./quota-memory.ts";
+import { createRedeliveries } from "./redeliveries.ts";
+import { createRetention } from "./retention.ts";
+import { createSinks } from "./sinks.ts";
+import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
+import { createWriter } from "./writer.ts";
+
+/**
+ * The state of one source. Who holds it knows in memory what nobody else can change, and hears what operators do. Throws
+ * `Fenced` when the epoch is not the source's any more, and `ConfigError` where there is no such source.
+ */
+export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
+  const { source, as, clock } = options;
+  const isHolder = typeof as === "object";
+  const ask: Ask = database.query;
+  const { rows } = await ask(
+    "select epoch::text, last_commit, operations::double precision from source where name = $1",
+    [source],
+  );
+  const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
+  if (isHolder && epoch !== String(as.epoch)) throw new Fenced(source);
+  if (rows.length === 0) throw noSuchSource(source);
+
+  const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
+  const documents = createDocuments(source, ask);
+  const log = createEventLog(source, ask, isHolder);
+  const sinks = createSinks(source, ask, isHolder);
+  const gaps = createGaps(source, ask, log, sinks);
+  const redeliveries = createRedeliveries(source, ask, writer, isHolder);
+  const prune = createRetention({ source, ask, writer, log, sinks, gaps, clock });
+  const news = createBell();
+  const versions = new Map<string, number>();
+  let others = Number(operations);
+  let isOpen = true;
+
+  /** Operators may have changed anything, and sinks may have something to do. */
+  async function look(): Promise<void> {
+    const { rows: found } = await ask("select operations::double precision from source where name = $1", [
+      source,
+    ]);
+    const now = Number(found[0]?.[0] ?? 0);
+    if (now === others) return;
+    others = now;
+    log.forget();
+    sinks.forget();
+    redeliveries.forget();
+    news.ring();
+  }
+
+  // Where it cannot be looked now, everybody is called once the database is back.
+  const stopListening = isHolder
+    ? database.onNotified(sourceTopic(source), () => void look().catch(() => undefined))
+    : () => undefined;
+
+  function changed(sets: Iterable<string>): void {
+    for (const set of sets) versions.set(set, (versions.get(set) ?? 0) + 1);
+  }
+
+  /** Whoever does not hold the source is told nothing, and asks: each change makes the source's row another one. */
+  async function changes(): Promise<number> {
+    if (isHolder) return writer.commits() + others;
+    const { rows: found } = await ask("select xmin::text::double precision from source where name = $1", [
+      source,
+    ]);
+    return Number(found[0]?.[0] ?? 0);
+  }
+
+  const outbox = createOutbox({
+    source,
+    ask,
+    writer,
+    log,
+    sinks,
+    letters: createDeadLetters(source, ask),
+    redeliveries,
+    gaps,
+    prune,
+    clock,
+    news,
+    changed,
+    changes,
+  });
+
+  return {
+    outbox,
+    quotaMemory: createQuotaMemory(source, ask, writer),
+    document: documents.document,
+    documents: documents.documents,
+    records: documents.records,
+    lastRecord: documents.lastRecord,
+    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? others : await changes()),
+    changes,
+    // The server looks after its pages itself (`data_checksums`).
+    damagedKeys: async () => [],
+
+    async commit({ documents: wished = [], events = [], records = [] }) {
+      const asked = [...changeDocuments(source, wished), ...appendRecords(source, records)];
+      const appending = log.appending(events, clock.now());
+      const before = await log.end();
+      if (appending === null && asked.length === 0) return { lastPosition: before, repeated: [] };
+      const answers = await writer
+        .commit(appending === null ? asked : [...asked, appending.asked])
+        .finally(() => changed(setsOf(wished)));
+      if (appending === null) return { lastPosition: before, repeated: [] };
+      const answer = answers?.at(-1);
+      const committed =
+        answer === undefined
+          ? await log.committedUnheard(appending, before)
+          : log.committed(appending, answer);
+      if (events.length > committed.repeated.length) news.ring();
+      return committed;
+    },
+
+    async putSoon(set, key, value) {
+      const put = putDocument(source, set, key, value);
+      if (writer.soon.isBehind()) await writer.commit([put]);
+      else await writer.soon.write(`document ${set} ${key}`, () => put);
+      changed([set]);
+    },
+
+    async describe() {
+      const { bytes, schemaVersion } = await database.describe();
+      return { file: `${database.name}, source ${source}`, bytes, schemaVersion, damaged: [] };
+    },
+
+    async close() {
+      if (!isOpen) return;
+      isOpen = false;
+      stopListening();
+      await writer.close();
+    },
+  };
+}
+
+function setsOf(changes: readonly DocumentChange[]): ReadonlySet<string> {
+  return new Set(changes.map(({ set }) => set));
+}

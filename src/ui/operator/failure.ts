@@ -1,0 +1,50 @@
+import {
+  ConfigError,
+  type ConfigReason,
+  type Failure,
+  Malformed,
+  meaningOf,
+  NoLog,
+  Rejected,
+  Retryable,
+  sentence,
+  Throttled,
+} from "../../core/errors/errors.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
+
+/** A failure on its way from the worker to the command line: its meaning and its sentence, so the exit code stays. */
+export interface ToldFailure {
+  readonly failure: Failure["kind"];
+  readonly message: string;
+  /** Of a configuration that is wrong: why, and which field is meant, where that is known. */
+  readonly reason?: ConfigReason | undefined;
+  readonly field?: string | undefined;
+}
+
+export function tellFailure(error: unknown): ToldFailure {
+  const failure = meaningOf(error);
+  const told: ToldFailure = { failure: failure.kind, message: withoutCredentials(sentence(error)) };
+  if (failure.kind !== "config") return told;
+  const { reason, field } = failure;
+  return { ...told, reason, field };
+}
+
+export function toldFailure({ failure, message, reason, field }: ToldFailure): Failure {
+  switch (failure) {
+    case "config":
+      return new ConfigError(message, {
+        ...(reason === undefined ? {} : { reason }),
+        ...(field === undefined ? {} : { field }),
+      });
+    case "throttled":
+      return new Throttled(message, null);
+    case "rejected":
+      return new Rejected(message);
+    case "no-log":
+      return new NoLog(message);
+    case "malformed":
+      return new Malformed(message, "");
+    default:
+      return new Retryable(message);
+  }
+}

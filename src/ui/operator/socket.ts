@@ -1,0 +1,90 @@
+import { lstatSync, mkdtempSync, rmdirSync, symlinkSync, unlinkSync } from "node:fs";
+import type { Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { ConfigError } from "../../core/errors/errors.ts";
+
+/**
+ * Where a worker and the command line meet: a socket in the state folder, or on Windows a pipe whose name comes of the
+ * folder's. No network is in between, so no proxy, no port and no other user of the machine is either.
+ */
+const NAME = "operator.sock";
+
+/** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
+const LONGEST_PATH_BYTES = 100;
+
+/** Not imported: a health check every 30 s is a sixth cheaper without the wrapper that an import makes of the module. */
+const builtIn = process.getBuiltinModule;
+
+const HAS_PIPES = process.platform === "win32";
+
+/** The socket's path, or the pipe's name. */
+export function socketIn(stateFolder: string): string {
+  const folder = resolve(stateFolder);
+  if (!HAS_PIPES) return join(folder, NAME);
+  const digest = builtIn("node:crypto").createHash("sha256").update(folder.toLowerCase()).digest("hex");
+  return `\\\\.\\pipe\\plenum-${digest.slice(0, 32)}`;
+}
+
+/**
+ * What lies at the socket's path. Throws ConfigError for anything but a socket, a symbolic link to one included:
+ * nobody but a worker puts something there, and a worker puts no other thing there.
+ */
+export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
+  // A pipe is no file; whether there is one shows when it is opened.
+  if (HAS_PIPES) return "socket";
+  const path = socketIn(stateFolder);
+  let found: ReturnType<typeof lstatSync> | undefined;
+  try {
+    found = lstatSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOTDIR") return "nothing";
+    throw new ConfigError(`The state folder ${stateFolder} cannot be looked into (${code}).`, {
+      hint: "Run this as the user that runs the worker.",
+      cause: error,
+    });
+  }
+  if (found === undefined) return "nothing";
+  if (found.isSocket()) return "socket";
+  throw new ConfigError(`${path} is not a socket, and no worker has put it there.`, {
+    hint: "Find out who did, and take it away.",
+  });
+}
+
+/**
+ * Lends a path to the socket that is short enough to be bound or connected. A longer one is reached by a symbolic link
+ * to the state folder, in a private folder that exists for the moment only: /tmp/plenum-a1B2c3/state/operator.sock.
+ */
+export async function withShortPath<T>(stateFolder: string, use: (path: string) => Promise<T>): Promise<T> {
+  const path = socketIn(stateFolder);
+  if (HAS_PIPES || Buffer.byteLength(path) <= LONGEST_PATH_BYTES) return use(path);
+  const folder = mkdtempSync(join(tmpdir(), "plenum-"));
+  const link = join(folder, "state");
+  try {
+    symlinkSync(resolve(stateFolder), link);
+    try {
+      return await use(join(link, NAME));
+    } finally {
+      unlinkSync(link);
+    }
+  } finally {
+    rmdirSync(folder);
+  }
+}
+
+/** A connection to whoever listens in this folder. Rejects with the system's error (ECONNREFUSED: nobody does). */
+export function connectTo(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
+  return withShortPath(
+    stateFolder,
+    (path) =>
+      new Promise((resolveWith, reject) => {
+        const socket = builtIn("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
+        socket.once("error", reject);
+        socket.once("connect", () => {
+          socket.off("error", reject);
+          resolveWith(socket);
+        });
+      }),
+  );
+}

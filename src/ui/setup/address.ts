@@ -1,0 +1,46 @@
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isLoopback } from "../../core/http/loopback.ts";
+import { type Said, said } from "./said.ts";
+
+/** The address of a service as it belongs under `base_url`, and what was changed about what was written, as sentences. */
+export interface ServiceAddress {
+  readonly baseUrl: string;
+  readonly notes: readonly Said[];
+}
+
+/**
+ * Reads an address as people write it: copied out of a browser or the manual, with or without https://. Throws
+ * ConfigError for what is none, for one with a password in it, and for http:// to another machine unless it is allowed.
+ */
+export function readAddress(written: string, allowPlainHttp: boolean): ServiceAddress {
+  const notes: Said[] = [];
+  const text = written.trim();
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
+  const scheme = isLoopback(text.replace(/[:/].*$/, "")) ? "http" : "https";
+  if (!hasScheme && text !== "")
+    notes.push(said("The address says no {scheme}://; that is assumed.", { scheme }));
+  const url = URL.parse(hasScheme ? text : `${scheme}://${text}`);
+  if (text === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
+    throw new ConfigError(`This is not the address of a service: ${text === "" ? "nothing" : text}.`, {
+      hint: "Write it as https://monitoring.example.com.",
+    });
+  if (url.username !== "" || url.password !== "")
+    throw new ConfigError("The address has a user name or a password in it.", {
+      hint: "Take it out; the service is asked with a token alone.",
+    });
+  if (url.search !== "" || url.hash !== "")
+    notes.push(said("What follows ? or # in the address is left out."));
+  const path = url.pathname.replace(/\/+$/, "");
+  const base = path.replace(/\/api(\/v\d+(\/.*)?)?$/, "");
+  if (base !== path)
+    notes.push(
+      said("{end} at the end of the address is left out; it is added by itself.", {
+        end: path.slice(base.length),
+      }),
+    );
+  if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname))
+    throw new ConfigError(`With http:// everybody on the way to ${url.host} could read the token.`, {
+      hint: "Use https://, or add --allow-plain-http in a test network.",
+    });
+  return { baseUrl: `${url.origin}${base}`, notes };
+}

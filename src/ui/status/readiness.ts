@@ -1,0 +1,127 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { CommitTrouble } from "./commits.ts";
+import { hasLittleSpace } from "./disk.ts";
+import { createMade, WATCHED_MS } from "./remembered.ts";
+import type { Status, StatusHealth } from "./report.ts";
+import type { LiveSink } from "./sink-report.ts";
+import type { SourceHealth } from "./source-health.ts";
+
+/**
+ * Whether the worker does what it is there for: polls are not older than promised, the state takes what is to be
+ * remembered, and no sink is blocked for long. The answer needs no password, so it names things and quotes nobody.
+ */
+export interface Readiness {
+  readonly ready: boolean;
+  /** Empty when it is ready. */
+  readonly reasons: readonly NotReady[];
+  /** What is still incomplete and makes the worker no less ready; absent where all is complete. */
+  readonly notes?: readonly string[];
+}
+
+export interface NotReady {
+  readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
+  /** What it is about: `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
+  readonly subject: string;
+  /** One sentence for people, without anybody's words. */
+  readonly message: string;
+}
+
+export interface ReadinessOptions {
+  readonly clock: Clock;
+  readonly health: Status["health"];
+  /** False before everything has started and from the beginning of a stop on. */
+  readonly isRunning: () => boolean;
+  readonly commitTrouble: () => CommitTrouble | null;
+}
+
+/** A sink may be blocked for so long before the worker stops being ready, in milliseconds; docs/operations.md says so. */
+export const SINK_BLOCKED_MS = 10 * 60_000;
+/** Being delivered to, or with nothing to take, or about to begin. */
+const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
+
+export function createReadiness(options: ReadinessOptions): () => Promise<Readiness> {
+  const { clock, isRunning, commitTrouble } = options;
+  // Anybody may ask, as often as he likes.
+  const made = createMade(clock);
+
+  async function look(): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
+    const failed = commitTrouble();
+    const commits: readonly NotReady[] =
+      failed === null
+        ? []
+        : [
+            {
+              reason: "commit-failed",
+              subject: "state",
+              message: `Nothing could be written to the state since ${failed.since}; the log says why.`,
+            },
+          ];
+    const { reasons, notes } = await found(options.health);
+    return { reasons: [...commits, ...reasons], notes };
+  }
+
+  return async () => {
+    if (!isRunning()) {
+      const message = "The worker is starting or stopping.";
+      return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
+    }
+    const { reasons, notes } = await made("readiness", WATCHED_MS, look);
+    return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
+  };
+}
+
+async function found(health: Status["health"]): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
+  let known: StatusHealth;
+  try {
+    known = await health();
+  } catch {
+    const message = "The state cannot be read; the log says why.";
+    return { reasons: [{ reason: "commit-failed", subject: "state", message }], notes: [] };
+  }
+  const { sources, sinks, disk, now } = known;
+  const reasons: readonly NotReady[] = [
+    ...(hasLittleSpace(disk.free)
+      ? [
+          {
+            reason: "disk-full" as const,
+            subject: "state",
+            message: "The disk that holds the state is full, or nearly; free some space.",
+          },
+        ]
+      : []),
+    ...sources.flatMap(latePolls),
+    ...sinks.flatMap((sink) => blocked(sink, Date.parse(now))),
+  ];
+  return { reasons, notes: sources.flatMap(inventoryNote) };
+}
+
+/** Polls that never succeeded are not late while pages of the first inventory arrive; the answer says why. */
+function inventoryNote({ name, firstInventory }: SourceHealth): readonly string[] {
+  const message = firstInventory?.message ?? null;
+  return message === null ? [] : [`${name}: ${message}`];
+}
+
+function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady[] {
+  return jobs
+    .filter(({ late }) => late)
+    .map((job) => {
+      const last = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
+      const isRefused = unavailable.some((each) => each.job === job.name);
+      return {
+        reason: "poll-late",
+        subject: `source/${name}/${job.name}`,
+        message: `A good poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${last}.${isRefused ? " The service refuses it: let the token have the right, or switch the schedule off." : ""}`,
+      };
+    });
+}
+
+function blocked({ name: sink, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
+  if (UNBLOCKED.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
+  return [
+    {
+      reason: "sink-blocked",
+      subject: `sink/${sink}`,
+      message: `The sink ${sink} takes no events since ${since} (${state}); \`plenum status\` says why.`,
+    },
+  ];
+}

@@ -1,0 +1,130 @@
+import { type Ticket, ticketKey, ticketsOf } from "../../../connectors/shared/receiver/tickets.ts";
+import type { Alarm } from "../../core/model/building.ts";
+import type { AnyEvent } from "../../core/model/event.ts";
+import { counted } from "../../core/values/plural.ts";
+import type { Silence } from "../../engine/silence/silence.ts";
+import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
+import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
+import { type Remembered, WATCHED_MS } from "./remembered.ts";
+import { type Silenced, silencedBy } from "./silence-rows.ts";
+
+/** An alarm that is active, or whose fate is not known. */
+export interface AlarmRow {
+  readonly source: string;
+  readonly alarm: Alarm;
+  readonly state: HeldAlarm["state"];
+  /** Where people find it at the receivers. */
+  readonly tickets: readonly Ticket[];
+  /** Null where people are told of it. */
+  readonly silenced: Silenced | null;
+}
+
+/** Whether it is active, or may be. */
+export function isShown({ state }: Pick<HeldAlarm, "state">): boolean {
+  return state !== "resolved" && state !== "vanished";
+}
+
+/** Highest priority first, then the newest. `silences`: those that are active. */
+export async function alarmRows(
+  remembered: Remembered,
+  sources: readonly string[],
+  sinks: readonly string[],
+  silences: readonly Silence[],
+): Promise<readonly AlarmRow[]> {
+  const tickets = await ticketsOf((set) => remembered.documents(set, WATCHED_MS), sinks);
+  const rows: AlarmRow[] = [];
+  for (const source of sources) {
+    const held = await remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS);
+    for (const { alarm, episode, state } of held.values()) {
+      if (!isShown({ state })) continue;
+      rows.push({
+        source,
+        alarm,
+        state,
+        tickets: tickets.get(ticketKey(source, episode)) ?? [],
+        silenced: silencedBy(silences, source, alarm),
+      });
+    }
+  }
+  return rows.toSorted(
+    (a, b) =>
+      a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
+      Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
+  );
+}
+
+/** An event as one line; its data can be large and stay where they are. */
+export interface ShownEvent {
+  readonly position: number;
+  /** When it was told, UTC; `event.time` says when it happened. */
+  readonly time: string;
+  readonly type: string;
+  readonly gist: string;
+}
+
+export function shownEvent({ position, committedAt, event }: LoggedEvent): ShownEvent {
+  return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
+}
+
+/** What a person wants to know of an event besides its kind. */
+export function gistOf(event: AnyEvent): string {
+  switch (event.type) {
+    case "command-accepted":
+      return `tag ${event.data.tagId} to ${event.data.requested}`;
+    case "command-result":
+      return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
+    case "command-not-restored":
+      return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
+    case "tag-value": {
+      const { tag, value, quality } = event.data;
+      const unit = tag.unit ? ` ${tag.unit}` : "";
+      return `${tag.displayName}: ${value === null ? "no value" : `${value}${unit}`}${quality === "good" ? "" : ` (${quality})`}`;
+    }
+    case "tag-systems-changed":
+      return `${nameOf(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
+    case "series-break":
+      return `${nameOf(event)}: other ${event.data.what.join(" and ")} than before`;
+    case "silent-sensors":
+      return `${nameOf(event)}: ${counted(sum(Object.values(event.data.counts)), "finding")} in ${counted(event.data.tags, "tag")}`;
+    case "history-complete":
+      if ("site" in event.data)
+        return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
+      return `${event.data.tag.displayName}: ${event.data.resolution} of ${event.data.firstDate} to ${event.data.lastDate}`;
+    case "day-sealed":
+      return `${event.data.site.displayName}: ${event.data.date}, revision ${event.data.revision}`;
+    case "audit-head":
+      return `${counted(event.data.records, "record")}, ${event.data.head.slice(0, 12)}…`;
+    case "silence-started":
+    case "silence-ended":
+      return `until ${event.data.silence.to}: ${event.data.silence.reason}`;
+    case "token-expiring":
+      return `in ${counted(event.data.daysLeft, "day")}`;
+    case "delivery-gap":
+      return `${event.data.sink}: ${counted(event.data.count, "event")} lost by ${event.data.reason}`;
+    case "configuration-changed": {
+      const { changes, pending } = event.data;
+      const waiting = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
+      return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${waiting}`;
+    }
+    case "source-unavailable":
+      return event.data.reason;
+    case "source-available":
+      return `away since ${event.data.unavailableSince}`;
+    case "worker-alive":
+      return `alarms polled at ${event.data.alarmsPolledAt ?? "no time yet"}`;
+    default:
+      return nameOf(event);
+  }
+}
+
+/** The name of the thing that an event is about. */
+function nameOf({ data, subject }: AnyEvent): string {
+  if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
+  if ("gateway" in data) return data.gateway.displayName;
+  if ("host" in data) return data.host.displayName;
+  if ("system" in data) return data.system.displayName;
+  if ("tag" in data) return data.tag.displayName;
+  return "site" in data ? data.site.displayName : subject;
+}
+
+const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);

@@ -1,0 +1,66 @@
+import type { Gateway, Site, System } from "../../core/model/building.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import { type Held, type HeldTagPlace, syncSet } from "../../engine/sync/snapshot.ts";
+import { activeAlarms } from "./alarm-briefs.ts";
+import type { DayBars, SiteAnswer } from "./answers.ts";
+import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import type { TagIndex } from "./tag-index.ts";
+
+export interface SiteParts {
+  readonly store: Pick<Store, "document">;
+  readonly remembered: Remembered;
+  readonly tags: Pick<TagIndex, "counts" | "ofSite">;
+  readonly raised: (source: string, site: number) => Promise<DayBars>;
+}
+
+/** Null where nobody knows the site. */
+export async function siteAnswer(parts: SiteParts, source: string, id: number): Promise<SiteAnswer | null> {
+  const { remembered, store, tags } = parts;
+  const site = await store.document<Held<Site>>(documentSet("site", source), String(id));
+  if (site === undefined) return null;
+  const ofSite = async <T extends { readonly displayName: string }>(
+    name: "gateway" | "system",
+    maxAgeMs: number,
+  ) => {
+    const held = await remembered.documents<Held<T>>(documentSet(name, source), maxAgeMs);
+    return [...held.values()]
+      .filter((each) => each.siteId === id && each.missingSince === null)
+      .map(({ value }) => value)
+      .sort((a, b) => a.displayName.localeCompare(b.displayName, "en", { numeric: true }));
+  };
+  const [gateways, systems, tagsOf] = await Promise.all([
+    ofSite<Gateway>("gateway", WATCHED_MS),
+    ofSite<System>("system", STEADY_MS),
+    tagsBySystem(parts, source, id),
+  ]);
+  return {
+    source,
+    id,
+    displayName: site.value.displayName,
+    alarms: await activeAlarms(remembered, source, (alarm) => alarm.site.id === id),
+    gateways: gateways.map(({ id: gateway, displayName, online }) => ({ id: gateway, displayName, online })),
+    systems: systems.map((system) => ({
+      id: system.id,
+      displayName: system.displayName,
+      tags: tagsOf?.get(system.id) ?? (tagsOf === null ? system.datapointsCount : 0),
+    })),
+    tags: await tags.counts({ source, site: id }),
+    raised: await parts.raised(source, id),
+  };
+}
+
+/** How many tags of the site the listing of each system shows; null where nobody lists them. */
+async function tagsBySystem(
+  { remembered, tags }: SiteParts,
+  source: string,
+  site: number,
+): Promise<ReadonlyMap<string, number> | null> {
+  const places = await remembered.documents<HeldTagPlace>(syncSet("tag-system", source), STEADY_MS);
+  if (places.size === 0) return null;
+  const counts = new Map<string, number>();
+  for (const { tag } of await tags.ofSite(source, site)) {
+    for (const system of places.get(tag.id)?.systemIds ?? [])
+      counts.set(system, (counts.get(system) ?? 0) + 1);
+  }
+  return counts;
+}

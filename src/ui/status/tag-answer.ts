@@ -1,0 +1,148 @@
+import type { Gateway, System, Tag } from "../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import { offlineGateways } from "../../engine/sync/inventory/behind-gateway.ts";
+import {
+  type Held,
+  type HeldQuarantine,
+  type HeldTagPlace,
+  type HeldValue,
+  lastGoodOf,
+  syncSet,
+} from "../../engine/sync/snapshot.ts";
+import type { LiveTag } from "../../engine/sync/work.ts";
+import { tagOf } from "../../engine/views/curves.ts";
+import { activeAlarms } from "./alarm-briefs.ts";
+import type { TagAnswer, TagRow } from "./answers.ts";
+import type { CommandRows } from "./command-rows.ts";
+import { type Remembered, WATCHED_MS } from "./remembered.ts";
+import type { TagIndex } from "./tag-index.ts";
+import { tagLog } from "./tag-log.ts";
+
+/** Where a sink puts something, ready to be copied. */
+export type Place = TagAnswer["places"][number];
+
+export interface TagParts {
+  readonly store: Pick<Store, "document">;
+  readonly remembered: Remembered;
+  readonly tags: Pick<TagIndex, "row" | "ofSite">;
+  readonly commands: CommandRows;
+  /** Where it stands in the live reads; null where it is not read. */
+  readonly live: (source: string, id: string) => LiveTag | null;
+  /** Where the sinks put an event, those left out whose filter does not let it through. */
+  readonly places: (event: Event) => readonly Place[];
+  readonly writable: (source: string, id: string) => TagAnswer["writable"];
+}
+
+const COMMANDS_SHOWN = 10;
+
+/** Null where nobody knows the tag. */
+export async function tagAnswer(parts: TagParts, source: string, id: string): Promise<TagAnswer | null> {
+  const { store, tags } = parts;
+  const row = await tags.row(source, id);
+  if (row === null) return null;
+  const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
+    store.document<HeldValue>(documentSet("value", source), id),
+    parts.commands.list({ source, tag: id, limit: COMMANDS_SHOWN }),
+    systemsOf(store, source, id),
+    tagLog(store, source, id),
+    nextOf(parts, source, id),
+    alarmsOf(parts, row),
+    gatewayOf(parts, row),
+  ]);
+  return {
+    ...row,
+    systems,
+    gatewayOffline,
+    lastGood: value === undefined ? null : lastGoodOf(value),
+    ...next,
+    log,
+    places: parts.places(sampleOf(row)),
+    alarms,
+    commands,
+    writable: parts.writable(source, id),
+  };
+}
+
+async function systemsOf(
+  store: Pick<Store, "document">,
+  source: string,
+  id: string,
+): Promise<TagAnswer["systems"]> {
+  const place = await store.document<HeldTagPlace>(syncSet("tag-system", source), id);
+  const held = await Promise.all(
+    (place?.systemIds ?? []).map((system) =>
+      store.document<Held<System>>(documentSet("system", source), system),
+    ),
+  );
+  return held.flatMap((system) =>
+    system === undefined ? [] : [{ id: system.value.id, displayName: system.value.displayName }],
+  );
+}
+
+/** The name of the offline gateway behind which every tag of the site is. */
+async function gatewayOf({ remembered }: TagParts, { source, siteId }: TagRow): Promise<string | null> {
+  const gateways = await remembered.documents<Held<Gateway>>(documentSet("gateway", source), WATCHED_MS);
+  const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
+  return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
+}
+
+async function nextOf(
+  { store, live }: TagParts,
+  source: string,
+  id: string,
+): Promise<Pick<TagAnswer, "everySeconds" | "next">> {
+  const known = live(source, id);
+  if (known !== null) {
+    const { dueAt, everySeconds, reasons } = known;
+    const early = dueAt === null ? [] : ["It may go earlier, when a request has a place left."];
+    return { everySeconds, next: { at: dueAt, why: [...reasons, ...early].join(" ") } };
+  }
+  const tag = await store.document<Held<Tag>>(documentSet("tag", source), id);
+  const aside = await store.document<HeldQuarantine>(syncSet("quarantine", source), id);
+  const why =
+    tag?.missingSince != null
+      ? `Complete listings do not show it since ${tag.missingSince}, so it is not asked for.`
+      : aside !== undefined
+        ? `Set aside until ${aside.until}: ${aside.reason}`
+        : "No class of live reads selects it, or the worker has only just started.";
+  return { everySeconds: null, next: { at: null, why } };
+}
+
+/** Active alarms that name this tag, and no other of its site. */
+async function alarmsOf({ remembered, tags }: TagParts, row: TagRow): Promise<TagAnswer["alarms"]> {
+  const { siteId, source, tag } = row;
+  if (siteId === null) return [];
+  const all = (await tags.ofSite(source, siteId)).map((each) => ({
+    siteId: each.siteId,
+    name: each.tag.displayName,
+    id: each.tag.id,
+  }));
+  return activeAlarms(
+    remembered,
+    source,
+    (alarm) => alarm.site.id === siteId && tagOf(alarm, all)?.id === tag.id,
+  );
+}
+
+/** A value of this tag as it is told. */
+function sampleOf({ source, siteId, tag, value, quality, time }: TagRow): Event {
+  const at = time ?? "1970-01-01T00:00:00.000Z";
+  return makeEvent({
+    type: "tag-value",
+    source: sourceUri(source),
+    subject: subjectOf("tag", siteId, tag.id),
+    time: at,
+    siteId,
+    data: {
+      tag,
+      value,
+      quality: quality ?? "bad",
+      time: at,
+      latencyMs: 0,
+      lastGood: null,
+      behindGateway: null,
+    },
+    facts: [],
+  });
+}
