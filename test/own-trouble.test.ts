@@ -3,7 +3,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { OwnTrouble } from "#src/core/errors/errors.ts";
-import { keptSecret, readCertificates, readSecret } from "#src/core/values/secret.ts";
+import { keptSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";

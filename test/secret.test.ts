@@ -5,7 +5,7 @@ import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseYaml } from "#src/app/config/load.ts";
 import { ConfigError, sentence } from "#src/core/errors/errors.ts";
-import { readSecret, SecretRef, secretStamp } from "#src/core/values/secret.ts";
+import { readSecret, SecretRef, secretStamp } from "#src/core/runtime/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
 let folder: string;

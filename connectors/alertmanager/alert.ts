@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isoUtc } from "../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { Told } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 
 /** What an alert is known by; a label of the user's own cannot stand in for one. */

@@ -5,7 +5,7 @@ import { isPage } from "../../src/core/http/html-page.ts";
 import { ask, type Said } from "../../src/core/http/outbound/ask.ts";
 import { givenHeaders, inHeader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
-import { keptSecret } from "../../src/core/values/secret.ts";
+import { keptSecret } from "../../src/core/runtime/secret.ts";
 import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";

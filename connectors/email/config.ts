@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 
 const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;

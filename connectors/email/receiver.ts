@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { failureOfConnection } from "../../src/core/http/tls-trouble.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
-import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";

@@ -1,6 +1,6 @@
 import { access, mkdir, readdir, truncate, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { isoUtc } from "../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type Appender, openAppender } from "./appender.ts";
 import { finish, syncFolder, UNDONE } from "./finish.ts";
 

@@ -4,7 +4,7 @@ import { cloudEventTexts } from "../../src/core/codec/history-event.ts";
 import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
-import { isoUtc } from "../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { type Appender, openAppender } from "./appender.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { finish, syncFolder } from "./finish.ts";

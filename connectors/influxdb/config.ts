@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
+import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { hasCredentials, SecretRef } from "../../src/core/values/secret.ts";
 import { NAME_TAGS } from "./names.ts";
 
 const Url = z

@@ -3,7 +3,7 @@ import type { ConnectorContext, Picture } from "../../src/core/connector.ts";
 import { Throttled } from "../../src/core/errors/errors.ts";
 import type { System } from "../../src/core/model/building.ts";
 import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
-import { isoUtc } from "../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 
 /** What can be written beside the ids, as tags of a point. */
 export const NAME_TAGS = ["name", "site_name", "system"] as const;

@@ -4,7 +4,7 @@ import type { Failure } from "../../src/core/errors/errors.ts";
 import { knockThrough, proxyOf } from "../../src/core/http/proxy.ts";
 import { endedUnanswered, speaksTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { type Body, createExchange, type Exchange } from "./exchange.ts";

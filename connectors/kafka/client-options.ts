@@ -7,7 +7,7 @@ import {
 } from "@platformatic/kafka";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { KafkaConfig } from "./config.ts";
 
 /** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */

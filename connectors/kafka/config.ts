@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
 import { templateComplaint } from "./topics.ts";
 
 /** A host and a port; an IPv6 address stands in brackets. */

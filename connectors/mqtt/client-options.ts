@@ -5,7 +5,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 

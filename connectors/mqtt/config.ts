@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
 import { prefixComplaint, templateComplaint } from "./topics.ts";
 
 const Tls = z.strictObject({

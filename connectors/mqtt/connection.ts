@@ -1,8 +1,8 @@
 import type { IPublishPacket } from "mqtt";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { isoUtc } from "../../src/core/runtime/clock.ts";
 import { abortable, loop, rest } from "../../src/core/runtime/waiting.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type Link, openLink } from "./link.ts";

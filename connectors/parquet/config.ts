@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
+import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { hasCredentials, SecretRef } from "../../src/core/values/secret.ts";
 
 const Endpoint = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { type Clock, isoUtc } from "../../src/core/runtime/clock.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";

@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { addressOf, staysPrivate } from "../../src/core/postgres/address.ts";
 import { postgresUrl, SchemaName, SslModeWord } from "../../src/core/postgres/options.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
 
 const Name = z.string().min(1).max(63);
 

@@ -4,7 +4,7 @@ import { addressOf } from "../../src/core/postgres/address.ts";
 import { failureOf } from "../../src/core/postgres/outcome.ts";
 import { refuseUnfit } from "../../src/core/postgres/server.ts";
 import { openSession, type Session } from "../../src/core/postgres/session.ts";
-import { keptSecret, readCertificates } from "../../src/core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
 import { land } from "./land.ts";

@@ -3,8 +3,8 @@ import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.t
 import { ask, failureOfAnswer, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
 import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
+import { keptSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
-import { keptSecret } from "../../src/core/values/secret.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { ServiceNowConfig } from "./config.ts";
 

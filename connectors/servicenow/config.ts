@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 
 /** Fields that Plenum fills by itself. */

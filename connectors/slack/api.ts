@@ -5,7 +5,7 @@ import { ask, type Question, type Said } from "../../src/core/http/outbound/ask.
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { keptSecret } from "../../src/core/values/secret.ts";
+import { keptSecret } from "../../src/core/runtime/secret.ts";
 import type { SlackConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { OutboundConfig } from "../../src/core/http/outbound/config.ts";
-import type { SecretRef } from "../../src/core/values/secret.ts";
+import type { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
 import { demandsOf, type FormatName } from "./formats/by-name.ts";
 import type { TemplateConfig } from "./formats/template-config.ts";

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
-import { SecretRef } from "../../src/core/values/secret.ts";
+import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 import { complaintsAbout } from "./config-rules.ts";
 import { FORMAT_NAMES } from "./formats/by-name.ts";

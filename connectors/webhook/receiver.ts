@@ -6,7 +6,7 @@ import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
 import { createHttpEnd, type HttpEnd } from "../../src/core/http/outbound/http-end.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret } from "../../src/core/values/secret.ts";
+import { keptSecret } from "../../src/core/runtime/secret.ts";
 import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
 import type { WebhookConfig } from "./config.ts";
 import { isForEvents } from "./config-rules.ts";

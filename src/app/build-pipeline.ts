@@ -1,4 +1,3 @@
-import { withTickets } from "../../connectors/shared/receiver/tickets.ts";
 import type { FleetShare } from "../core/connector.ts";
 import type { ConfigurationState } from "../core/model/reload-facts.ts";
 import type { Clock } from "../core/runtime/clock.ts";
@@ -23,6 +22,7 @@ import type { Store } from "../engine/store/store.ts";
 import { createTogether } from "../engine/sync/read/together.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
 import { createPicture } from "../engine/views/picture.ts";
+import { withTickets } from "../engine/views/tickets.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Answers } from "../ui/status/answering.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "../ui/status/commits.ts";

@@ -5,7 +5,7 @@ import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
 import type { Service } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import { secretStamp } from "../core/values/secret.ts";
+import { secretStamp } from "../core/runtime/secret.ts";
 import { type BackPressure, largestReply } from "../engine/delivery/back-pressure.ts";
 import { serviceClock } from "../engine/source/clock-skew.ts";
 import type { StateConfig } from "../engine/store/config.ts";

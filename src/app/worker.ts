@@ -1,12 +1,13 @@
 import type { Accept } from "../core/connector.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
-import { type Clock, isoUtc, systemClock } from "../core/runtime/clock.ts";
+import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockDoubt, watching } from "../core/runtime/clock-doubt.ts";
 import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
+import { isoUtc } from "../core/values/iso-utc.ts";
 import { folderGuards } from "../engine/commands/guards.ts";
 import { endSilence } from "../engine/silence/silence.ts";
 import type { Source } from "../engine/source/source.ts";

@@ -10,8 +10,9 @@ import {
   type ReloadReport,
   refusedNotice,
 } from "../core/model/reload-facts.ts";
-import { type Clock, isoUtc } from "../core/runtime/clock.ts";
+import type { Clock } from "../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../core/runtime/log.ts";
+import { isoUtc } from "../core/values/iso-utc.ts";
 
 /**
  * The configuration file of a member. All members of a fleet have the same configuration, which they prove to each other

@@ -1,6 +1,7 @@
 import { sentence } from "../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../core/runtime/clock.ts";
+import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
+import { isoUtc } from "../core/values/iso-utc.ts";
 import type { Pinned } from "../engine/commands/approval/approval.ts";
 import type { Guards } from "../engine/commands/guards.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";

@@ -1,7 +1,8 @@
 import type { Pipeline } from "../app/build-pipeline.ts";
 import { Retryable } from "../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../core/runtime/clock.ts";
+import type { Clock } from "../core/runtime/clock.ts";
 import { VERSION } from "../core/runtime/version.ts";
+import { isoUtc } from "../core/values/iso-utc.ts";
 import type { Outbox } from "../engine/store/store.ts";
 import { united } from "../engine/store/united.ts";
 import type { Answers, Elsewhere } from "../ui/status/answering.ts";

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { isoUtc, systemClock } from "#src/core/runtime/clock.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";

@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Command } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshValues } from "#src/engine/commands/fresh-values.ts";

@@ -2,7 +2,7 @@ import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs
 import { join, relative } from "node:path";
 import { beforeEach, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { readSecret, SecretRef } from "#src/core/values/secret.ts";
+import { readSecret, SecretRef } from "#src/core/runtime/secret.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 let folder: string;

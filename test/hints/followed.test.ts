@@ -9,7 +9,7 @@ import { parseYaml } from "#src/app/config/load.ts";
 import { type ConfigProblem, ConfigurationError } from "#src/app/config/problems.ts";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import { Secret } from "#src/core/runtime/log.ts";
-import { readSecret } from "#src/core/values/secret.ts";
+import { readSecret } from "#src/core/runtime/secret.ts";
 import { privateKeyOf } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/folder.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";

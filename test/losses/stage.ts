@@ -1,5 +1,5 @@
 import type { Event } from "#src/core/model/event.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { TransportReply } from "#src/engine/source/reception.ts";
 import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
 import { type HeldBackfill, syncSet } from "#src/engine/sync/snapshot.ts";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { ticketKey, ticketsOf, withTickets } from "#connectors/shared/receiver/tickets.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
+import { ticketKey, ticketsOf, withTickets } from "#src/engine/views/tickets.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 

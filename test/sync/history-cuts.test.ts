@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   bucketsEach,
   doubtful,

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { nextBackfill, nextFollowing } from "#src/engine/sync/history/ask.ts";
 import { ledgerFor, type Series } from "#src/engine/sync/history/book.ts";
 import { bucketBefore, bucketStart } from "#src/engine/sync/history/buckets.ts";

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { type Bell, createBell } from "#src/core/runtime/waiting.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";

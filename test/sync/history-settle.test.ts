@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Ask } from "#src/engine/sync/history/ask.ts";
 import type { Series } from "#src/engine/sync/history/book.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { NoLog } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Measurement } from "#src/core/model/building.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buckets.ts";
 import {
   adapted,

@@ -1,5 +1,5 @@
-import { isoUtc } from "../../../src/core/runtime/clock.ts";
 import { breath } from "../../../src/core/runtime/waiting.ts";
+import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
 
 type Bound = string | number;

@@ -3,7 +3,7 @@ import { PointReader } from "../../../src/core/codec/point-reader.ts";
 import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/event.ts";
 import { sourceName } from "../../../src/core/model/event.ts";
-import { isoUtc } from "../../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import {
   gatewayCells,
   hostCells,

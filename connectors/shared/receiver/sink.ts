@@ -16,8 +16,8 @@ import {
   sentence,
 } from "../../../src/core/errors/errors.ts";
 import type { AlarmFact, Event } from "../../../src/core/model/event.ts";
-import { isoUtc } from "../../../src/core/runtime/clock.ts";
 import { breath } from "../../../src/core/runtime/waiting.ts";
+import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { absorb, alarmsIn, concernsIncidents, mayFold } from "./absorb.ts";
 import { createAgenda } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";

@@ -1,4 +1,5 @@
-import { type Clock, isoUtc } from "../../../src/core/runtime/clock.ts";
+import type { Clock } from "../../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { HeldIncident } from "./held.ts";
 import type { Place, Receiver, Told } from "./receiver.ts";
 

@@ -1,5 +1,5 @@
 import type { ConnectorContext } from "../../../src/core/connector.ts";
-import { isoUtc } from "../../../src/core/runtime/clock.ts";
+import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { lineOf } from "./dossier.ts";
 import { type HeldIncident, isOver } from "./held.ts";

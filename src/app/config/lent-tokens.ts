@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import { realFolder } from "../../core/errors/folder-trouble.ts";
-import type { SecretRef } from "../../core/values/secret.ts";
+import type { SecretRef } from "../../core/runtime/secret.ts";
 import type { Contradiction } from "./problems.ts";
 
 type Path = readonly (string | number)[];

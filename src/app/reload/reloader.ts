@@ -9,11 +9,12 @@ import {
   type ReloadReport,
   refusedNotice,
 } from "../../core/model/reload-facts.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { changesBetween, inForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";

@@ -4,8 +4,8 @@ import { Config } from "../../app/config/config.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
+import { readSecret } from "../../core/runtime/secret.ts";
 import { neverShow } from "../../core/values/masking.ts";
-import { readSecret } from "../../core/values/secret.ts";
 import { NOT_SHOWN, secretReferences, shownConfig } from "./shown-config.ts";
 
 /** What is to be known of the configuration, as it may be sent. */

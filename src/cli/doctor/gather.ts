@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/accepted-config.ts";
 import { lookAtConfiguration } from "./configuration.ts";
 import { diskFacts, machineFacts } from "./machine.ts";

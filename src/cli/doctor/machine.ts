@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, statfsSync, statSync } from "node:fs";
 import { arch, cpus, freemem, loadavg, platform, release, tmpdir, totalmem, uptime, version } from "node:os";
 import { join } from "node:path";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 
 /** Names of variables that change what a worker does; their contents are nobody's business. */
 const TELLING_VARIABLES =

@@ -1,6 +1,6 @@
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
 import { breath } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
 import { isCountedOn } from "../../engine/sync/completeness/reach.ts";

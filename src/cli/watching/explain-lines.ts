@@ -1,5 +1,5 @@
-import type { Ticket } from "../../../connectors/shared/receiver/tickets.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
+import type { Ticket } from "../../engine/views/tickets.ts";
 import { reasonOf } from "../past/gaps.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 

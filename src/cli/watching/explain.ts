@@ -1,12 +1,12 @@
 import type { Command } from "commander";
-import { ticketKey, ticketsOf } from "../../../connectors/shared/receiver/tickets.ts";
 import { shownConfig } from "../../app/build-status.ts";
 import { planSettings } from "../../app/build-sync.ts";
 import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../core/model/event.ts";
-import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
@@ -23,6 +23,7 @@ import {
   type HeldValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
+import { ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
 import { askPolls, askTag, type TagWork } from "../../ui/operator/work.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";

@@ -1,4 +1,3 @@
-import type { Ticket } from "../../../connectors/shared/receiver/tickets.ts";
 import type { Tag } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Kind } from "../../core/model/event.ts";
@@ -11,6 +10,7 @@ import type {
   HeldQuarantine,
   HeldValue,
 } from "../../engine/sync/snapshot.ts";
+import type { Ticket } from "../../engine/views/tickets.ts";
 import type { TagWork } from "../../ui/operator/work.ts";
 
 /** Everything that the state and a running worker know about one tag. */

@@ -1,8 +1,9 @@
 import { type Command, InvalidArgumentError } from "commander";
 import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   addSilence,
   cutSilence,

@@ -1,6 +1,7 @@
 import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
-import { isoUtc, systemClock } from "../../core/runtime/clock.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { askToArm } from "../../engine/commands/arming.ts";
 import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import type { CliContext } from "../shell/context.ts";

@@ -1,5 +1,5 @@
 import type { Measurement } from "../model/building.ts";
-import { isoUtc } from "../runtime/clock.ts";
+import { isoUtc } from "../values/iso-utc.ts";
 import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./packed-points.ts";
 
 /**

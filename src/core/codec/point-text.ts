@@ -1,4 +1,4 @@
-import { isoUtc } from "../runtime/clock.ts";
+import { isoUtc } from "../values/iso-utc.ts";
 import { COMMA } from "./packed-points.ts";
 import { PointReader } from "./point-reader.ts";
 

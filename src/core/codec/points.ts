@@ -1,5 +1,5 @@
 import type { Measurement, TagValue } from "../model/building.ts";
-import { isoUtc } from "../runtime/clock.ts";
+import { isoUtc } from "../values/iso-utc.ts";
 
 /**
  * A logged series in two columns: 16 bytes a point, where an object with its text takes a hundred. One reply may hold

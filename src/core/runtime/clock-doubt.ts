@@ -1,4 +1,5 @@
-import { type Clock, isoUtc } from "./clock.ts";
+import { isoUtc } from "../values/iso-utc.ts";
+import type { Clock } from "./clock.ts";
 import { type Service, Stopping, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";

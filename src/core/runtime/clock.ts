@@ -76,12 +76,3 @@ function timer(ms: number, signal?: AbortSignal): Promise<void> {
     signal?.addEventListener("abort", abort, { once: true });
   });
 }
-
-/** The moment that was asked for last: the 20 values of a reply say the same one, and share its text. */
-let lastIso = { ms: Number.NaN, text: "" };
-
-/** Milliseconds since 1970 as ISO 8601 UTC with milliseconds and a trailing `Z`. */
-export function isoUtc(ms: number): string {
-  if (lastIso.ms !== ms) lastIso = { ms, text: new Date(ms).toISOString() };
-  return lastIso.text;
-}

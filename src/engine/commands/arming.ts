@@ -1,7 +1,8 @@
 import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store, StoreDescription } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";

@@ -1,6 +1,7 @@
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { loop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { ApprovalGuard } from "./approval/guard.ts";
 import type { Arming } from "./arming.ts";
 import type { AuditSpace } from "./audit/space.ts";

@@ -1,6 +1,7 @@
 import type { Accept, Arrival } from "../../core/connector.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
 import { type Command, type Reason, tagKey } from "./command.ts";

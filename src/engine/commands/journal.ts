@@ -1,7 +1,8 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import {
   AUDIT_LOG,

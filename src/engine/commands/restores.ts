@@ -1,7 +1,8 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createBell, loop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
 import { type Command, type Finish, tagKey } from "./command.ts";

@@ -1,6 +1,6 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 import { sameValue } from "./gate.ts";
 

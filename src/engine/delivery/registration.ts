@@ -1,6 +1,7 @@
 import type { Sink } from "../../core/connector.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { snapshotWish } from "./snapshot.ts";

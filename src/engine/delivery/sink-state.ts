@@ -1,7 +1,8 @@
 import { sentence } from "../../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { SinkLag } from "../store/store.ts";
 

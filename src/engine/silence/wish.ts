@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Silence } from "./silence.ts";
 
 /** Which silence somebody wants to begin, now or later. */

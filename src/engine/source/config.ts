@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { ProxyConfig } from "../../core/http/proxy.ts";
+import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
-import { SecretRef } from "../../core/values/secret.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 

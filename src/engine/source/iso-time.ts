@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 
 /** A time of the service: what we hold of it (see src/core/model/building.ts), and whether it was one at all. */
 export interface WireTime {

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { Secret } from "../../core/runtime/log.ts";
-import { keptSecret, type SecretRef } from "../../core/values/secret.ts";
+import { keptSecret, type SecretRef } from "../../core/runtime/secret.ts";
 
 /**
  * The access token as it is now. It is read again for every request, which is seldom and cheap, so a new token in

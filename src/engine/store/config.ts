@@ -2,9 +2,9 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { addressOf, staysPrivate, urlsOf } from "../../core/postgres/address.ts";
 import { postgresUrl, SchemaName } from "../../core/postgres/options.ts";
+import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
-import { SecretRef } from "../../core/values/secret.ts";
 
 const QUARTER_OF_AN_HOUR_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync, realpathSync, statSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { createDocuments } from "./documents.ts";
 import { beginEpoch } from "./epoch.ts";
 import { sizeOf, stateFile } from "./folder.ts";

@@ -1,5 +1,6 @@
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { CHECKED, type CheckedName, checksumSql, unsound } from "./checksum.ts";
 import { type Bindable, Damaged, type Database } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";

@@ -1,6 +1,6 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumOf } from "./checksum.ts";
 import { letterChecksum } from "./damage.ts";
 import type { Database } from "./sqlite.ts";

@@ -1,6 +1,7 @@
 import { eventIn, eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, KINDS, type Kind } from "../../core/model/event.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";

@@ -19,7 +19,7 @@ import {
 import { dirname, join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { danglingLink } from "../../core/errors/folder-trouble.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 
 /** The file system's type number, as statfs(2) tells it. */
 export type FileSystemType = (folder: string) => number;

@@ -1,5 +1,5 @@
 import { type Event, makeEvent } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StoredGap } from "./store.ts";
 
 /** One gap event per sink and reason in this time; what is lost in between is gathered for the next one. */

@@ -1,5 +1,5 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumSql } from "./checksum.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";

@@ -1,5 +1,5 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { EVENT_COLUMNS, type EventRow, isSound, URGENT } from "./event-log.ts";
 import {
   type Count,

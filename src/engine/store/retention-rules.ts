@@ -1,5 +1,5 @@
 import { type Event, isUrgent } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Loss } from "./gap-sums.ts";
 import type { RetentionBounds, SinkPosition } from "./store.ts";
 

@@ -7,7 +7,8 @@ import {
   sourceUri,
   subjectOf,
 } from "../../core/model/event.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
 import type { Holding } from "./holding.ts";
 import { type HeldUnavailability, syncSet } from "./snapshot.ts";

@@ -1,9 +1,10 @@
 import { makeEvent, sourceUri, WORKER_SUBJECT } from "../../core/model/event.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { createBell, loop, within } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { HeldPoll } from "./snapshot.ts";
 

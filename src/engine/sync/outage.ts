@@ -8,9 +8,10 @@ import {
 } from "../../core/errors/errors.ts";
 import { OWN_TROUBLE_MS } from "../../core/errors/own-trouble.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { abortable, createBell, rest, WOKEN } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";

@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
 import { ConfigError, type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { abortable, loop, oneAtATime, rest, within } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower } from "./follower.ts";
 import type { Job } from "./job.ts";

@@ -1,7 +1,8 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { type Bell, createBell, loop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
 

@@ -1,5 +1,5 @@
 import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
 import { instant } from "./alarms/times.ts";
 import type { Poll } from "./inventory/poll.ts";

@@ -1,5 +1,6 @@
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { formatDuration } from "../../core/values/duration.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { ActiveCounts } from "./alarms/active-counts.ts";
 import type { PollTime } from "./job.ts";
 import type { LiveReads } from "./read/live-reads.ts";

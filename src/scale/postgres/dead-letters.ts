@@ -1,6 +1,6 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import { plainList, textList } from "../../core/postgres/lists.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { numberOf } from "../../engine/store/dead-letters.ts";
 import type { DeadLetter, Refusal } from "../../engine/store/store.ts";
 import type { Ask } from "./documents.ts";

@@ -1,7 +1,7 @@
 import { eventIn, eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
 import { plainList, textList } from "../../core/postgres/lists.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   bytesOf,
   FOLLOWED_MS,

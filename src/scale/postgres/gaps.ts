@@ -1,7 +1,7 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import { ofWorkerFor } from "../../core/model/event.ts";
 import { plainList } from "../../core/postgres/lists.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { GATHER_MS, gapEvent, type Loss, REMEMBERED_MS } from "../../engine/store/gap-sums.ts";
 import type { StoredGap } from "../../engine/store/store.ts";
 import type { Ask } from "./documents.ts";

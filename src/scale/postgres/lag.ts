@@ -1,7 +1,7 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Kind } from "../../core/model/event.ts";
 import { plainList } from "../../core/postgres/lists.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { URGENT_KIND } from "../../engine/store/event-log.ts";
 import {
   type Count,

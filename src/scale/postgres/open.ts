@@ -4,7 +4,7 @@ import { openPrimary } from "../../core/postgres/primary.ts";
 import { quoted } from "../../core/postgres/quoted.ts";
 import type { Session, SessionOptions } from "../../core/postgres/session.ts";
 import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
-import { keptSecret, readCertificates } from "../../core/values/secret.ts";
+import { keptSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { FOR_STATE, hasStoppedWriting, meaningIn, withoutPrimary } from "./meaning.ts";
 import { createNotices } from "./notices.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";

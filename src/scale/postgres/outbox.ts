@@ -1,6 +1,7 @@
 import type { Sequence } from "../../core/model/sequence.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import type { Bell } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/ahead.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
 import type { DeadLetters } from "./dead-letters.ts";

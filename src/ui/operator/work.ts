@@ -1,5 +1,5 @@
 import { type Context, Hono } from "hono";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type {

@@ -1,5 +1,5 @@
 import { type Event, sourceName } from "../../core/model/event.ts";
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 
 /** Alarms that were raised, by UTC day: each is counted once, though the log forgets it before the month is over. */

@@ -1,4 +1,3 @@
-import { ticketKey, ticketsOf, unsentBy } from "../../../connectors/shared/receiver/tickets.ts";
 import type { Alarm } from "../../core/model/building.ts";
 import {
   type AlarmFact,
@@ -17,6 +16,7 @@ import {
 } from "../../engine/store/store.ts";
 import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
 import { tagOf } from "../../engine/views/curves.ts";
+import { ticketKey, ticketsOf, unsentBy } from "../../engine/views/tickets.ts";
 import { briefly, briefOf } from "./alarm-briefs.ts";
 import type { AlarmAnswer, AlarmBrief } from "./answers.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";

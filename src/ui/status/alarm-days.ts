@@ -1,4 +1,4 @@
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { RaisedAlarm } from "../plots/raised.ts";
 import type { DayBars } from "./answers.ts";
 

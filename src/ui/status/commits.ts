@@ -1,5 +1,6 @@
 import { sentence } from "../../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { Conflict, type Store } from "../../engine/store/store.ts";
 
 /** Why the state does not take what is to be remembered, and since when (UTC); null while the last write succeeded. */

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isLoopback } from "../../core/http/loopback.ts";
-import { SecretRef } from "../../core/values/secret.ts";
+import { SecretRef } from "../../core/runtime/secret.ts";
 
 const TrustedProxy = z.strictObject({
   address: z

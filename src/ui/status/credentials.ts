@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Secret } from "../../core/runtime/log.ts";
-import { readSecret, type SecretRef } from "../../core/values/secret.ts";
+import { readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import type { StatusConfig } from "./config.ts";
 
 /** Fewest characters of a password: a few guesses a second find nothing of this length. */

@@ -1,7 +1,8 @@
 import { Points } from "../../core/codec/points.ts";
 import { Malformed, sentence } from "../../core/errors/errors.ts";
 import type { Resolution, TagLog } from "../../core/model/building.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Samples } from "../plots/samples.ts";
 import type { PlotAnswer } from "./answers.ts";
 

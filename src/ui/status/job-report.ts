@@ -1,4 +1,4 @@
-import { isoUtc } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { HeldPoll } from "../../engine/sync/snapshot.ts";
 import type { PollTime } from "../../engine/sync/work.ts";
 

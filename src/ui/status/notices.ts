@@ -1,5 +1,5 @@
-import { isoUtc } from "../../core/runtime/clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-doubt.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { DamagedRows, SeenCopy } from "../../engine/store/store.ts";
 import { becomesFull, hasLittleSpace } from "./disk.ts";

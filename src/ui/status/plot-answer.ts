@@ -1,6 +1,7 @@
 import { BUCKET_MS, type Resolution } from "../../core/model/building.ts";
 import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { TagReading } from "../../engine/sync/work.ts";
 import { besides, type Line, lineOf, lineOfHours } from "../plots/fold.ts";

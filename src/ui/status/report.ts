@@ -1,5 +1,6 @@
 import type { ConfigurationState } from "../../core/model/reload-facts.ts";
-import { type Clock, isoUtc } from "../../core/runtime/clock.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { silencesIn } from "../../engine/silence/silence.ts";
 import type { DamagedRows, SeenCopy, Store, Wanted } from "../../engine/store/store.ts";
 import { diskSpace } from "./disk.ts";

@@ -1,10 +1,10 @@
-import { type Ticket, ticketKey, ticketsOf } from "../../../connectors/shared/receiver/tickets.ts";
 import type { Alarm } from "../../core/model/building.ts";
 import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { Silence } from "../../engine/silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
+import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
 import { type Remembered, WATCHED_MS } from "./remembered.ts";
 import { type Silenced, silencedBy } from "./silence-rows.ts";
 

@@ -2,7 +2,7 @@ import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
-import { isoUtc } from "#src/core/runtime/clock.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { type Readings, readReadings } from "./readings.ts";
 
 /** Events of a workload in the order of a log, with the values that they hold. */

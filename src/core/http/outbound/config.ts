@@ -1,6 +1,6 @@
 import { z } from "zod";
+import { hasCredentials, SecretRef } from "../../runtime/secret.ts";
 import { Duration } from "../../values/duration.ts";
-import { hasCredentials, SecretRef } from "../../values/secret.ts";
 import { ProxyConfig } from "../proxy.ts";
 import { parseNetwork } from "./networks.ts";
 

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors/errors.ts";
 import type { Clock } from "../../runtime/clock.ts";
-import { keptSecret, type SecretRef } from "../../values/secret.ts";
+import { keptSecret, type SecretRef } from "../../runtime/secret.ts";
 
 /**
  * Request headers of a configuration, with lower-case names, read anew at each call: an exchanged secret needs no

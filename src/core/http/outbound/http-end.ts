@@ -1,8 +1,8 @@
 import { lookup as systemLookup } from "node:dns";
 import { Client } from "undici";
 import type { Clock } from "../../runtime/clock.ts";
+import { readCertificates } from "../../runtime/secret.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
-import { readCertificates } from "../../values/secret.ts";
 import { proxyOf } from "../proxy.ts";
 import { endedUnanswered, type FarEnd, failureOfConnection, speaksTls, wantsTls } from "../tls-trouble.ts";
 import type { OutboundConfig } from "./config.ts";

@@ -1,5 +1,5 @@
 import { ConfigError, Rejected } from "../../../core/errors/errors.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ApprovalConfig } from "../config.ts";
 import {
   type Approvals,

@@ -1,8 +1,8 @@
 import { type Failure, meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
 import { type OneAtATime, othersTurn, withOthersTurns } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";

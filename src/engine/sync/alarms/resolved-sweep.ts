@@ -1,7 +1,7 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
 import type { OneAtATime } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome, OK } from "../job.ts";

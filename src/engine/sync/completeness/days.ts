@@ -1,5 +1,5 @@
 import type { Resolution } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "../history/buckets.ts";
 import type { Range } from "../history/ranges.ts";
 

@@ -1,8 +1,9 @@
 import type { Site } from "../../../core/model/building.ts";
 import { makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import { breath } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { accountOf } from "../completeness/account.ts";
 import { countOn } from "../completeness/counts.ts";

@@ -1,5 +1,5 @@
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { accountOf, addAccounts, NOTHING } from "../completeness/account.ts";
 import {

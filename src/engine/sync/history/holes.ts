@@ -1,5 +1,5 @@
 import type { Resolution } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { closedUntil, ms, unfetched, wishedPast } from "./ledger.ts";
 import { type BackfillOrders, pendingOf } from "./orders.ts";
 import type { LedgerOf } from "./progress.ts";

@@ -1,4 +1,5 @@
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type HeldCut, type HeldWindow, syncSet } from "../snapshot.ts";
 import { bucketsEach, type Counts, provedCut, valuesBelow } from "./cuts.ts";

@@ -1,4 +1,4 @@
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { ms } from "./ledger.ts";
 import { heldSpans } from "./spans.ts";

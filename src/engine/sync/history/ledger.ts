@@ -1,6 +1,6 @@
 import { Points } from "../../../core/codec/points.ts";
 import type { Resolution } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart, localDay, timeBefore } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";

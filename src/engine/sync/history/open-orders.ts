@@ -1,5 +1,6 @@
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import type { HistoryBook, Series } from "./book.ts";
 import { ms } from "./ledger.ts";

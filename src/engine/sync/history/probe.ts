@@ -1,5 +1,5 @@
 import type { TagLog } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HistoryQuery } from "../../source/source.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import type { HistoryBook, Series } from "./book.ts";

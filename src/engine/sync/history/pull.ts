@@ -1,8 +1,9 @@
 import { ConfigError, meaningOf, OwnTrouble, Throttled } from "../../../core/errors/errors.ts";
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { createBell, loop, WOKEN } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import type { Follower } from "../follower.ts";

@@ -1,4 +1,4 @@
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HeldHistory, HeldRefusal } from "../snapshot.ts";
 import { ms } from "./ledger.ts";
 import type { Range } from "./ranges.ts";

@@ -1,7 +1,8 @@
 import { meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import type { Ask } from "./ask.ts";

@@ -1,6 +1,6 @@
 import type { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { HeldSpan } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";
 import { merged, type Range, subtract } from "./ranges.ts";

@@ -1,4 +1,4 @@
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type HeldBackfill, type HeldHistory, type HeldToken, syncSet } from "../snapshot.ts";
 import type { HistoryBook, Series } from "./book.ts";

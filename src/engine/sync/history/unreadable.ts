@@ -1,6 +1,6 @@
 import { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type TagLog, type TagTotal } from "../../../core/model/building.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { bucketFinder } from "../completeness/days.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";

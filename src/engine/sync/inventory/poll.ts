@@ -1,8 +1,8 @@
 import type { Host, Site, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-doubt.ts";
 import { breathAmong, othersTurn } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, Held as Shown } from "../../source/source.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";

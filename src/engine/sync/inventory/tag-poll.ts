@@ -1,7 +1,7 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
 import { abortable, othersTurn } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet } from "../../store/store.ts";
 import type { JobOutcome } from "../job.ts";
 import { type Listing, shownBy } from "../listing.ts";

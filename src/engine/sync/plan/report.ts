@@ -1,5 +1,5 @@
-import { isoUtc } from "../../../core/runtime/clock.ts";
 import { spanText } from "../../../core/values/duration.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { changesThatFit, type PlanChange } from "./advice.ts";
 import { type FollowedHistory, followingPerMinute, learningPerMinute, liveShare } from "./share.ts";
 import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";

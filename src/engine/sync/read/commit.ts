@@ -1,9 +1,10 @@
 import { sentence } from "../../../core/errors/errors.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import type { Quality } from "../../../core/model/tag-facts.ts";
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";

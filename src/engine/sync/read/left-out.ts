@@ -1,5 +1,6 @@
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { LeftOut, ReadReply } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type HeldLeftOut, syncSet } from "../snapshot.ts";

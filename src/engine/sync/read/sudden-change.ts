@@ -1,5 +1,6 @@
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 
 /**
  * Notices that much of what is known of live values changes at once: a fault of the service or of a gateway is then likelier

@@ -2,7 +2,7 @@ import { Malformed } from "../../../core/errors/errors.ts";
 import type { TagReading, TagValue } from "../../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type { Quality, TagValueFact } from "../../../core/model/tag-facts.ts";
-import { isoUtc } from "../../../core/runtime/clock.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { PlacedTag } from "../inventory/held.ts";
 import { type HeldValue, lastGoodOf, lastToldOf, type ToldReading } from "../snapshot.ts";

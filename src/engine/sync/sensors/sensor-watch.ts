@@ -1,11 +1,12 @@
 import type { Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import type { SilentSensors } from "../../../core/model/tag-facts.ts";
-import { type Clock, isoUtc } from "../../../core/runtime/clock.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ClockDoubt } from "../../../core/runtime/clock-doubt.ts";
 import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { breath, loop, othersTurn, within } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import { expectedTags, type PlacedTag, visibleSites } from "../inventory/held.ts";
 import { selects } from "../select.ts";

@@ -4,9 +4,9 @@ import { z } from "zod";
 import { ConfigError, OwnTrouble } from "../errors/errors.ts";
 import { realFolder } from "../errors/folder-trouble.ts";
 import { ownTroubleOf, systemCodeOf } from "../errors/own-trouble.ts";
-import type { Clock } from "../runtime/clock.ts";
-import { Secret } from "../runtime/log.ts";
-import { neverShow, readAt } from "./masking.ts";
+import { neverShow, readAt } from "../values/masking.ts";
+import type { Clock } from "./clock.ts";
+import { Secret } from "./log.ts";
 
 /** Where a secret is found. The text itself never stands in the configuration. */
 export const SecretRef = z

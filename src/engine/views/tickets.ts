@@ -1,6 +1,21 @@
-import { type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
-import { type Change, memorySet, type Store } from "../../../src/engine/store/store.ts";
-import type { HeldIncident } from "./held.ts";
+import { type AnyEvent, type Event, sourceName } from "../../core/model/event.ts";
+import { type Change, memorySet, type Store } from "../store/store.ts";
+
+/** The part of an alarm receiver's sink state that is read here; `connectors/shared/receiver` writes it. */
+interface IncidentState {
+  readonly kind: string;
+  readonly source: string;
+  readonly episode: string;
+  /** Key of the incident that contains this one; null where it is sent singly. */
+  readonly into: string | null;
+  readonly status: string;
+  readonly told: {
+    readonly place: { readonly ticket: string | null; readonly link: string | null };
+    readonly isClosed: boolean;
+    readonly isInDoubt?: true;
+  } | null;
+  readonly refused?: string;
+}
 
 /** Where people find an alarm at a receiver. */
 export interface Ticket {
@@ -26,7 +41,7 @@ export async function ticketsOf(
 ): Promise<Tickets> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
-    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    const book = await documents<Partial<IncidentState>>(memorySet(sink));
     for (const { kind, source, episode, into, told } of book.values()) {
       // Other connectors remember other things.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
@@ -53,7 +68,7 @@ export async function unsentBy(
 ): Promise<ReadonlySet<string>> {
   const behind = new Set<string>();
   for (const sink of sinks) {
-    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    const book = await documents<Partial<IncidentState>>(memorySet(sink));
     for (const { kind, source, episode, into, status, told, refused } of book.values()) {
       if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;
