@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
-import type { Imports } from "./violations.ts";
+import type { Imports } from "./packages.ts";
 
 const root = join(import.meta.dirname, "../..");
 
