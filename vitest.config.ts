@@ -12,7 +12,7 @@ const BRANCHES = {
   "src/engine/commands/{gate,step}.ts": 100,
   "src/engine/source/reply.ts": 100,
   "src/engine/source/quota/*.ts": 93,
-  "src/sync/alarms/diff*.ts": 100,
+  "src/engine/sync/alarms/diff*.ts": 100,
   "src/engine/sync/inventory/diff.ts": 98,
   "src/engine/sync/history/{ledger,ledger-before,ranges,spans}.ts": 100,
   "src/engine/sync/history/buckets.ts": 92,

@@ -215,7 +215,7 @@ describe("the version", () => {
       ...Object.fromEntries(Object.entries(git).map(([k, v]) => [`.git/${k}`, v])),
     };
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
-    const code = 'console.log((await import("./src/version.ts")).VERSION)';
+    const code = 'console.log((await import("./src/core/runtime/version.ts")).VERSION)';
     const { stdout } = spawnSync(process.execPath, ["--input-type=module", "-e", code], {
       cwd: folder,
       encoding: "utf8",

@@ -61,7 +61,7 @@ describe("the log of `plenum run`", () => {
     const at = (file: string) =>
       JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
-      import { createLog } from ${at("log.ts")};
+      import { createLog } from ${at("core/runtime/log.ts")};
       import { takeStandardError } from ${at("cli/shell/log-stream.ts")};
       import { watchForFaults } from ${at("cli/shell/last-resort.ts")};
       watchForFaults();

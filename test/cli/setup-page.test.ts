@@ -115,7 +115,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
 });
 
 describe("the setup page in Norwegian", () => {
-  const setup = join(import.meta.dirname, "../../src/setup");
+  const setup = join(import.meta.dirname, "../../src/ui/setup");
   const textsOf = (folder: string, ending: string) =>
     readdirSync(folder)
       .filter((name) => name.endsWith(ending) && name !== "norwegian.mjs")

@@ -311,10 +311,10 @@ function workerProgram(folder: string): string {
     import { setTimeout } from "node:timers/promises";
     import { createFileSink } from "./connectors/file/sink.ts";
     import { FileConfig } from "./connectors/file/config.ts";
-    import { DeliveryConfig } from "./src/delivery/config.ts";
-    import { createDispatcher } from "./src/delivery/dispatcher.ts";
-    import { openStore } from "./src/store/open.ts";
-    import { systemClock } from "./src/clock.ts";
+    import { DeliveryConfig } from "./src/engine/delivery/config.ts";
+    import { createDispatcher } from "./src/engine/delivery/dispatcher.ts";
+    import { openStore } from "./src/engine/store/open.ts";
+    import { systemClock } from "./src/core/runtime/clock.ts";
     import { contextFor } from "./test/connectors/context.ts";
     import { sampleEvent, valueEvent } from "./test/sample-events.ts";
     const store = await openStore({ folder: ${JSON.stringify(join(folder, "state"))}, clock: systemClock });

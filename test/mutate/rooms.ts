@@ -21,7 +21,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "diff",
-    files: ["src/sync/alarms/diff*.ts", "src/engine/sync/inventory/diff.ts"],
+    files: ["src/engine/sync/alarms/diff*.ts", "src/engine/sync/inventory/diff.ts"],
     tests: [
       "test/sync/diff-inventory.test.ts",
       "test/sync/diff-alarm-life.test.ts",
@@ -70,7 +70,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "stored",
-    files: ["stored-event", "history-event", "packed-points", "packed-value"].map((name) => `src/${name}.ts`),
+    files: ["stored-event", "history-event", "packed-points", "packed-value"].map((name) => `src/core/codec/${name}.ts`),
     tests: ["test/stored-event.test.ts", "test/history-event.test.ts"],
   },
   {

@@ -405,7 +405,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
 });
 
 describe("Norwegian", () => {
-  const folder = join(import.meta.dirname, "../../src/status/page");
+  const folder = join(import.meta.dirname, "../../src/ui/status/page");
   const sources = readdirSync(folder)
     .filter((name) => name.endsWith(".mjs") && name !== "norwegian.mjs")
     .map((name) => readFileSync(join(folder, name), "utf8"))

@@ -47,7 +47,7 @@ function packed(branch: string): string | undefined {
 
 function read(path: string): string | null {
   try {
-    return readFileSync(new URL(`../${path}`, import.meta.url), "utf8");
+    return readFileSync(new URL(`../../../${path}`, import.meta.url), "utf8");
   } catch {
     return null;
   }
