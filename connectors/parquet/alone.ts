@@ -45,13 +45,13 @@ export function createAlone(format: TableFormat, where: string) {
         const { columns } = portion;
         const there = await keysIn(portion, signal);
         const mine = new Set<string>();
-        const rows = portion.sorted().filter((row) => {
+        const rows = (await portion.sorted()).filter((row) => {
           const key = keyOf(columns, row);
           if (there.has(key) || mine.has(key)) return false;
           mine.add(key);
           return true;
         });
-        if (rows.length > 0) portions.push({ ...portion, sorted: () => rows });
+        if (rows.length > 0) portions.push({ ...portion, sorted: async () => rows });
         for (const key of mine) there.add(key);
       }
       const changes = hand.changes();

@@ -85,10 +85,10 @@ export function createColumns(table: Table): Columns {
   };
 }
 
-/** Puts rows into the order of their table's `sortedBy`; those of which it says nothing stay as they came. */
-export function sorting(columns: Columns): (rows: readonly number[]) => Uint32Array {
+/** Sorts rows by their table's `sortedBy`; rows that are equal in it stay in ascending order. Pauses often. */
+export function sorting(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
   const compare = columns.comparing(columns.table.sortedBy);
-  return (rows) => Uint32Array.from(rows).sort((a, b) => compare(a, b) || a - b);
+  return (rows) => mergedRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
 /**
@@ -100,7 +100,7 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
   const isSameThing = columns.comparing(table.key);
-  const rows = await mergedRuns(columns.length, compare);
+  const rows = await mergedRuns(new Uint32Array(columns.length).map((_, row) => row), compare);
   const once = new Uint32Array(rows.length);
   let kept = 0;
   for (let n = 0; n < rows.length; n++) {
@@ -114,15 +114,15 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
 /** Rows that are compared before the time is looked at: 1,000 comparisons take less than 1 ms. */
 const ROWS_AT_ONCE = 1_000;
 
-/** Sorts the rows 0 to `length`, not included, by merging ascending runs in pairs until one is left. */
-async function mergedRuns(length: number, compare: Comparing): Promise<Uint32Array> {
-  let rows = Uint32Array.from({ length }, (_, row) => row);
+/** Sorts rows by merging ascending runs in pairs until one is left. */
+async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): Promise<Uint32Array> {
+  const { length } = rows;
   let starts: number[] = [];
   for (let n = 0; n < length; n++) {
-    if (n === 0 || compare(n - 1, n) > 0) starts.push(n);
+    if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) starts.push(n);
     if (n % ROWS_AT_ONCE === 0) await pause();
   }
-  let spare = new Uint32Array(length);
+  let [sorted, spare] = [rows, new Uint32Array(length)];
   while (starts.length > 1) {
     const merged: number[] = [];
     for (let run = 0; run < starts.length; run += 2) {
@@ -132,15 +132,15 @@ async function mergedRuns(length: number, compare: Comparing): Promise<Uint32Arr
       merged.push(from);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
-        const isLeft = right >= end || (left < middle && compare(rows[left] ?? 0, rows[right] ?? 0) <= 0);
-        spare[to] = rows[isLeft ? left++ : right++] ?? 0;
+        const isLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
+        spare[to] = sorted[isLeft ? left++ : right++] ?? 0;
         if (to % ROWS_AT_ONCE === 0) await pause();
       }
     }
-    [rows, spare] = [spare, rows];
+    [sorted, spare] = [spare, sorted];
     starts = merged;
   }
-  return rows;
+  return sorted;
 }
 
 function logical(value: unknown): Cell {

@@ -30,7 +30,7 @@ export interface Portion {
   readonly partition: Partition;
   readonly columns: Columns;
   /** In the order of the file. */
-  sorted(): Uint32Array;
+  sorted(): Promise<Uint32Array>;
 }
 
 export interface Change {

@@ -32,7 +32,7 @@ export async function putPortions(options: {
     for (const portion of portions) {
       if (faults.length > 0) break;
       signal.throwIfAborted();
-      const rows = portion.sorted();
+      const rows = await portion.sorted();
       const bytes = await parquetOf(portion.columns, rows);
       const digest = digestOf(bytes);
       const key = keyFor(portion, digest);

@@ -17,21 +17,23 @@ export function withNews(table: Table, held: readonly Row[], news: readonly Row[
   if (table.keeping === "append") throw new Error(`Rows of ${table.name} do not change.`);
   const isVersions = table.keeping === "versions";
   const things = thingsOf(table);
+  const compare = comparing(table);
   const rows = [...held];
   /** Of each thing: what it was told last, and where its current row stands. */
   const latest = new Map<string, { newest: Row; at: number | null }>();
   const isCurrent = isVersions ? placeOf(table, "is_current") : -1;
   held.forEach((row, at) => {
-    const known = latest.get(things(row));
-    const newest = known === undefined || isNewer(table, row, known.newest) ? row : known.newest;
+    const thing = things(row);
+    const known = latest.get(thing);
+    const newest = known === undefined || compare(row, known.newest) > 0 ? row : known.newest;
     const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at ?? null);
-    latest.set(things(row), { newest, at: isAt });
+    latest.set(thing, { newest, at: isAt });
   });
 
   let isChanged = false;
-  for (const row of news.toSorted((a, b) => order(table, a, b))) {
+  for (const row of news.toSorted(compare)) {
     const known = latest.get(things(row));
-    if (known !== undefined && !isNewer(table, row, known.newest)) continue;
+    if (known !== undefined && compare(row, known.newest) <= 0) continue;
     const at = known?.at ?? null;
     const before = at === null ? undefined : rows[at];
     if (!isVersions) {
@@ -60,15 +62,11 @@ function thingsOf(table: Table): (row: Row) => string {
   return (row) => JSON.stringify(places.map((place) => row[place]));
 }
 
-/** The order in which rows were told. */
-export function order(table: Table, a: Row, b: Row): number {
+/** Compares rows by the order in which their events were committed. */
+function comparing(table: Table): (a: Row, b: Row) => number {
   const observed = placeOf(table, "observed_at");
   const position = placeOf(table, "position");
-  return Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
-}
-
-function isNewer(table: Table, row: Row, than: Row): boolean {
-  return order(table, row, than) > 0;
+  return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
 /** Columns that say when and whence, not how the thing is. */

@@ -1,5 +1,4 @@
 import { mkdirSync, readdirSync } from "node:fs";
-import { monitorEventLoopDelay } from "node:perf_hooks";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
@@ -7,22 +6,26 @@ import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { usedBy } from "../process-use.ts";
-import { live, plant, type Workload } from "./workloads.ts";
+import { live, type Workload } from "./workloads.ts";
 
 /**
- * Lands one workload in steps of 15 minutes, with the hourly compaction of the open day and the merge of the days that are
- * over, and prints what it cost as JSON: `compact.ts <live or plant> <values> <folder> <plain or delta> [sealed]`. With
- * `sealed` the ledger accounts for each day at the end, otherwise nothing does.
+ * Measures the lake in a process of its own and prints the result as JSON: `compact.ts <cost or stop> <values> <folder>
+ * <plain or delta>`.
+ *
+ * `cost` writes live values of all sites in steps of 15 minutes, with the hourly compaction of the open day and the merge
+ * of the days that are over, and counts the processor time. `stop` writes the same number of values of one site and
+ * day as fast as the sink takes them, finalizes that day, and finds the longest stop of the event loop. Watching the
+ * event loop takes processor time, so one run does not measure both.
  */
 export interface CompactedLake {
   readonly values: number;
-  /** User and system of all threads: up to the last landing with the hourly compaction, and the merge of the days. */
+  /** User and system time of all threads: up to the last landing with the hourly compaction, and the merge of the days. */
   readonly landingMs: number;
   readonly mergeMs: number;
-  /** The event loop stood still for so long at most, in milliseconds, in each of the two. */
+  /** The longest turn of the event loop in each of the two, in processor time of the main thread; 0 for `cost`. */
   readonly landingStopMs: number;
   readonly mergeStopMs: number;
-  /** Files of one table, site and day at most: before the merge, and after it. */
+  /** Maximum number of files of one table, site and day: before the merge, and after it. */
   readonly filesBefore: number;
   readonly filesAfter: number;
   readonly peakBytes: number;
@@ -34,7 +37,10 @@ const HOUR_MS = 4 * QUARTER_MS;
 const STEP = 6_000;
 const MOST_TICKS = 10_000;
 
-const [workload = "", count = "0", folder = "", format = "plain", sealed = ""] = process.argv.slice(2);
+const SITE = 1;
+
+const [measured = "", count = "0", folder = "", format = "plain"] = process.argv.slice(2);
+const isStop = measured === "stop";
 mkdirSync(folder, { recursive: true });
 let passedMs = 0;
 const clock = {
@@ -44,19 +50,35 @@ const clock = {
 };
 const config = ParquetConfig.parse({ folder, table_format: format });
 const sink = createParquetSink(config, contextFor("lake", clock));
-const stops = monitorEventLoopDelay({ resolution: 1 });
 const longestMs = { landing: 0, merge: 0 };
 
 async function counted(phase: "landing" | "merge", work: () => Promise<unknown>): Promise<number> {
   const before = process.cpuUsage();
-  stops.reset();
-  stops.enable();
-  await work();
-  await new Promise((resolve) => setTimeout(resolve, 2));
-  stops.disable();
-  if (stops.count > 0) longestMs[phase] = Math.max(longestMs[phase], stops.max / 1e6);
+  if (isStop) longestMs[phase] = Math.max(longestMs[phase], await longestTurn(work));
+  else await work();
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1_000;
+}
+
+/** The longest turn of the event loop while `work` goes on, in milliseconds of processor time of this thread. */
+async function longestTurn(work: () => Promise<unknown>): Promise<number> {
+  let longestMs = 0;
+  let isDone = false;
+  const all: number[] = [];
+  let before = process.threadCpuUsage();
+  function look(): void {
+    const { user, system } = process.threadCpuUsage(before);
+    longestMs = Math.max(longestMs, (user + system) / 1_000);
+    all.push((user + system) / 1_000);
+    before = process.threadCpuUsage();
+    if (!isDone) setImmediate(look);
+  }
+  setImmediate(look);
+  await work();
+  isDone = true;
+  await new Promise((resolve) => setImmediate(resolve));
+  process.stderr.write(`${all.filter((x) => x > 9).map((x) => x.toFixed(0)).join(" ")} | `);
+  return longestMs;
 }
 
 async function ticks(): Promise<void> {
@@ -105,16 +127,17 @@ function mostFiles(): number {
 await sink.open(never());
 await ticks();
 let landingMs = 0;
-for (const batch of steps(workload === "live" ? live(Number(count)) : plant(3_000, Number(count)))) {
+for (const batch of steps(live(Number(count), isStop ? SITE : undefined))) {
   for (const event of batch) days.add(`${event.siteid ?? ""} ${event.time.slice(0, 10)}`);
   landingMs += await counted("landing", () => write(batch));
+  if (isStop) continue;
   passedMs += QUARTER_MS;
   landingMs += await counted("landing", ticks);
 }
 values = Number(count);
 const filesBefore = mostFiles();
 let mergeMs = 0;
-if (sealed !== "") {
+if (isStop) {
   const seals = [...days].map((word) => daySealed(word.split(" ")[0] ?? "", word.split(" ")[1] ?? ""));
   mergeMs += await counted("merge", () => write(seals));
   mergeMs += await counted("merge", ticks);

@@ -55,9 +55,13 @@ export function* plant(tags: number, values: number): Workload {
   }
 }
 
-/** Live values at the whole quota: 20 tags every three seconds, each time with the next value that was recorded. */
-export function* live(values: number): Workload {
-  const groups = [...Map.groupBy(readReadings(), ({ siteId }) => siteId).values()].flatMap(inTwenties);
+/**
+ * Live values at the complete quota, of all sites or of one: 20 tags every three seconds, each time with the next value
+ * that was recorded.
+ */
+export function* live(values: number, onlySite?: number): Workload {
+  const readings = readReadings().filter(({ siteId }) => onlySite === undefined || siteId === onlySite);
+  const groups = [...Map.groupBy(readings, ({ siteId }) => siteId).values()].flatMap(inTwenties);
   let made = 0;
   for (let request = 0; made < values; request++) {
     const round = Math.floor(request / groups.length);
