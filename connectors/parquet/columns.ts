@@ -18,6 +18,8 @@ export interface Columns {
    */
   addAll(rows: number, cellsOf: (place: number) => Promise<ArrayLike<unknown> | null>): Promise<void>;
   cell(place: number, row: number): Cell;
+  /** Returns the function that reads cells of one column. */
+  reading(place: number): (row: number) => Cell;
   /** Orders rows by columns, one after the other; null comes first. What is added later is not in the order. */
   comparing(names: readonly string[]): Comparing;
 }
@@ -71,6 +73,7 @@ export function createColumns(table: Table): Columns {
     },
 
     cell: (place, row) => storeAt(place).cell(row),
+    reading: (place) => storeAt(place).cell,
 
     comparing(names) {
       const all = names.map((name) => storeAt(placeOf(table, name)).comparing());

@@ -232,15 +232,18 @@ function sourceOf(columns: Columns, column: Column, place: number, rows: Uint32A
   };
 }
 
-function unpacked(columns: Columns, { type }: Column, place: number, rows: Uint32Array): unknown[] {
+function unpacked(columns: Columns, column: Column, place: number, rows: Uint32Array): unknown[] {
   const cells: unknown[] = new Array(rows.length);
-  for (let n = 0; n < rows.length; n++) cells[n] = physical(type, columns.cell(place, rows[n] ?? 0));
+  const cellAt = columns.reading(place);
+  for (let n = 0; n < rows.length; n++) cells[n] = physical(column, cellAt(rows[n] ?? 0));
   return cells;
 }
 
-function physical(type: ColumnType, cell: Cell): unknown {
+function physical({ name, type }: Column, cell: Cell): unknown {
   if (typeof cell !== "number" || type === "number") return cell;
-  return type === "time" ? BigInt(Math.round(cell * 1_000)) : BigInt(Math.round(cell));
+  if (type === "time") return BigInt(Math.round(cell * 1_000));
+  // The writer packs differences of 32-bit numbers without BigInt.
+  return name === "position" && (cell | 0) === cell ? cell : BigInt(Math.round(cell));
 }
 
 /** Row groups above this size are read column by column, so that nothing else waits for long. */
