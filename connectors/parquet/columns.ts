@@ -103,7 +103,10 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
   const isSameThing = columns.comparing(table.key);
-  const rows = await mergedRuns(new Uint32Array(columns.length).map((_, row) => row), compare);
+  const rows = await mergedRuns(
+    new Uint32Array(columns.length).map((_, row) => row),
+    compare,
+  );
   const once = new Uint32Array(rows.length);
   let kept = 0;
   for (let n = 0; n < rows.length; n++) {

@@ -60,16 +60,17 @@ async function counted(phase: "landing" | "merge", work: () => Promise<unknown>)
   return (user + system) / 1_000;
 }
 
-/** The longest turn of the event loop while `work` goes on, in milliseconds of processor time of this thread. */
+/**
+ * Returns the longest turn of the event loop while `work` runs, in milliseconds of processor time of this thread. Waiting
+ * for the disk or for a busy machine does not count.
+ */
 async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   let longestMs = 0;
   let isDone = false;
-  const all: number[] = [];
   let before = process.threadCpuUsage();
   function look(): void {
     const { user, system } = process.threadCpuUsage(before);
     longestMs = Math.max(longestMs, (user + system) / 1_000);
-    all.push((user + system) / 1_000);
     before = process.threadCpuUsage();
     if (!isDone) setImmediate(look);
   }
@@ -77,7 +78,6 @@ async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   await work();
   isDone = true;
   await new Promise((resolve) => setImmediate(resolve));
-  process.stderr.write(`${all.filter((x) => x > 9).map((x) => x.toFixed(0)).join(" ")} | `);
   return longestMs;
 }
 

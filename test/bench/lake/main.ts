@@ -32,10 +32,13 @@ const MOST = {
   live: { bytes: 5, microseconds: 20 },
   /** As recorded: small buildings by the hour, of which each day and building is a file of 500 values. */
   recorded: { bytes: 9.5, microseconds: 17 },
-  /** Landing in steps of 15 minutes, hourly compaction and the merge of the days, together. */
+  /**
+   * Landing in steps of 15 minutes, hourly compaction and the merge of the days, together: 25 µs (plain) and 26 µs
+   * (delta) were measured on 2 cores with a load of 12.
+   */
   compacted: 30,
-  /** The event loop, in milliseconds, on a machine that does other work as well. */
-  stopMs: 100,
+  /** The longest stop of the event loop, in milliseconds of its processor time: the requirement. */
+  stopMs: 50,
   files: 30,
   mebibytes: 64,
   /** Of the second half against the first; time by a machine that does other work as well. */
@@ -123,28 +126,30 @@ async function all(): Promise<void> {
   }
 }
 
-/** What compaction adds, for values that land as they come. */
+/** Measures live values with compaction: processor time a value, and the longest stop while a day of a site is finalized. */
 async function compaction(): Promise<readonly Judged[]> {
   const judged: Judged[] = [];
   for (const format of ["plain", "delta"]) {
-    const folder = join(root, `compact-${format}`);
-    const lake = await child<CompactedLake>("compact.ts", "live", 3 * LIVE_VALUES, folder, format);
-    const each = (ms: number) => (1_000 * ms) / lake.values;
-    const [landing, merge] = [each(lake.landingMs), each(lake.mergeMs)];
+    const measure = (what: string, values: number) =>
+      child<CompactedLake>("compact.ts", what, values, join(root, `${what}-${format}`), format);
+    const cost = await measure("cost", 3 * LIVE_VALUES);
+    const each = (ms: number) => (1_000 * ms) / cost.values;
+    const [landing, merge] = [each(cost.landingMs), each(cost.mergeMs)];
     const words = `${landing.toFixed(1)} + ${merge.toFixed(1)}`;
     process.stdout.write(
-      cells(`live, ${format}: by the quarter + merge`, String(lake.values), "–", words, "–"),
+      cells(`live, ${format}: by the quarter + merge`, String(cost.values), "–", words, "–"),
     );
+    const stop = await measure("stop", 3 * LIVE_VALUES);
     judged.push(
       [`${format}: µs of a live value with compaction`, landing + merge, MOST.compacted],
       [
-        `${format}: longest stop of the event loop, ms`,
-        Math.max(lake.landingStopMs, lake.mergeStopMs),
+        `${format}: longest stop of the event loop, day finalized, ms of processor time`,
+        Math.max(stop.landingStopMs, stop.mergeStopMs),
         MOST.stopMs,
       ],
     );
     if (format === "plain")
-      judged.push(["plain: files of a day before its merge", lake.filesBefore, MOST.files]);
+      judged.push(["plain: files of a day before its merge", cost.filesBefore, MOST.files]);
   }
   return judged;
 }

@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { createColumns, sortedOnce } from "#connectors/parquet/columns.ts";
+import { rowsOfFiles } from "#connectors/parquet/changing.ts";
+import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { joinedParquet, parquetOf, readParquet } from "#connectors/parquet/parquet-file.ts";
@@ -65,6 +66,26 @@ test("files are read, sorted and written in parts, and the event loop runs betwe
   expect(await turnsDuring(() => sortedOnce(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
   expect(await turnsDuring(() => joinedParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
+});
+
+test("sorting rows for a file yields to the event loop between parts", async () => {
+  const rows = Array.from({ length: ROWS }, (_, row) => ROWS - 1 - row);
+  let sorted = new Uint32Array();
+  const turns = await turnsDuring(async () => {
+    sorted = Uint32Array.from(await sorting(filled(ROWS))(rows));
+  });
+  expect(turns).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect([...sorted].sort((a, b) => a - b)).toEqual(rows.toReversed());
+});
+
+test("reading the rows of a dimension yields to the event loop while they are copied", async () => {
+  const bytes = await parquetOf(
+    filled(ROWS),
+    Uint32Array.from({ length: ROWS }, (_, row) => row),
+  );
+  const decoding = await turnsDuring(() => readParquet(bytes, createColumns(VALUE_TABLE), "x"));
+  const turns = await turnsDuring(() => rowsOfFiles(VALUE_TABLE, ["x"], async () => bytes, String));
+  expect(turns).toBeGreaterThanOrEqual(decoding + ROWS / 1_000 - 1);
 });
 
 test("joined files have the rows and the bounds of all of them", async () => {
