@@ -32,10 +32,7 @@ const MOST = {
   live: { bytes: 5, microseconds: 20 },
   /** As recorded: small buildings by the hour, of which each day and building is a file of 500 values. */
   recorded: { bytes: 9.5, microseconds: 17 },
-  /**
-   * Landing in steps of 15 minutes, hourly compaction and the merge of the days, together: 25 µs (plain) and 26 µs
-   * (delta) were measured on 2 cores with a load of 12.
-   */
+  /** Landing in steps of 15 minutes, hourly compaction and the merge of the days, together: a quarter above the 22 to 24 µs measured. */
   compacted: 30,
   /** The longest stop of the event loop, in milliseconds of its processor time: the requirement. */
   stopMs: 50,
