@@ -6,10 +6,10 @@ import { createBell, restUntilRung } from "../../core/runtime/waiting.ts";
 import type { ListRate } from "./source.ts";
 
 /**
- * Who asks: the poll of the active alarms; what the trust in them hangs on (other lists of alarms, sites, the token); the
- * other lists.
+ * `alarms`: the poll of the active alarms. `urgent`: requests that alarms depend on (other lists of alarms, sites, the token,
+ * the gateways of a site with a new alarm). `tags`: the long lists of tags. `other`: the short lists (gateways, hosts, systems).
  */
-export type ListLane = "alarms" | "urgent" | "other";
+export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
 /**
  * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
@@ -21,9 +21,11 @@ export type ListLane = "alarms" | "urgent" | "other";
 export interface ListPace {
   /**
    * Runs a task when its lane has a slot; the task learns when the slot was taken. Two requests a minute are for the active
-   * alarms alone, and a third of the rate is for them and the urgent lists, so that a first inventory of many buildings,
-   * which takes minutes at this pace, never keeps an alarm waiting. Nor does a storm of alarms that takes the whole rate
-   * keep the rest waiting for ever: after two minutes its next request takes any slot.
+   * alarms alone. A third of the rate is for alarms and urgent lists. The lanes `other` and `tags` borrow it evenly over the
+   * window, except for three slots: of 30 a minute they may use 20 at once and 27 in a minute. So a first inventory of many
+   * sites delays the next urgent request by less than 8 s. While both lanes wait, two short lists leave for each list of
+   * tags. A storm of alarms that needs the complete rate does not stop them: a request that has waited for two minutes takes
+   * any slot.
    */
   run<T>(task: (since: Moment) => Promise<T>, signal: AbortSignal, lane?: ListLane): Promise<T>;
   /** Nothing leaves for this long: the whole service is in maintenance. */
@@ -50,9 +52,14 @@ const SAME_REFUSAL_MS = 60_000;
 const RECOVER_EVERY_MS = 600_000;
 /** How long a refusal is believed to show the real limit. */
 const REMEMBER_MS = 86_400_000;
+/** Share of the rate that is for alarms and urgent lists first. */
 const URGENT_SHARE = 1 / 3;
 /** Requests a minute that only the active alarms use: a page every 30 s. */
 const FOR_ALARMS = 2;
+/** Slots of the urgent share that the other lists never borrow: those of the active alarms and one for an urgent list. */
+const NEVER_LENT = FOR_ALARMS + 1;
+/** Requests of the lane `other` for each one of the lane `tags` while both wait for a slot. */
+const OTHER_PER_TAGS = 2;
 /** The least that a refusal alone leaves: the alarms, and one for the rest. What the service granted may be less. */
 const LEAST_RATE = FOR_ALARMS + 1;
 /** Minutes in a row with a refusal that says 0 s, after which it shows a limit all the same. */
@@ -76,8 +83,13 @@ export function createListPace(options: ListPaceOptions): ListPace {
     alarms: new PQueue({ concurrency: 1 }),
     urgent: new PQueue({ concurrency: 1 }),
     other: new PQueue({ concurrency: 1 }),
+    tags: new PQueue({ concurrency: 1 }),
   };
-  const released = createBell();
+  /** Lanes with a request that waits for a slot. */
+  const waiting = new Set<ListLane>();
+  /** Requests of the lane `other` since the last one of the lane `tags`. */
+  let othersInARow = 0;
+  const changed = createBell();
   let starts: Start[] = [];
   let lastOfRestMs = Number.NEGATIVE_INFINITY;
   let heldUntilMs = Number.NEGATIVE_INFINITY;
@@ -93,18 +105,39 @@ export function createListPace(options: ListPaceOptions): ListPace {
     return Math.min(perMinute, statedLimit, age < REMEMBER_MS ? lowered.ceiling : perMinute, recovered);
   }
 
-  /** When so many of these starts are out of the window. */
-  function freeAt(among: readonly Start[], most: number): number {
+  /** When fewer than so many of these starts are in the window. */
+  function freeAt(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
     const blocking = among.at(-most);
-    return blocking === undefined ? Number.NEGATIVE_INFINITY : blocking.atMs + WINDOW_MS;
+    return blocking === undefined ? Number.NEGATIVE_INFINITY : blocking.atMs + windowMs;
+  }
+
+  /**
+   * When a request that is not urgent may start. Each slot that it borrows needs a longer time with few starts: at 30 a minute
+   * the 21st start comes 7.6 s after the first, the 22nd 15.3 s after it, and the 27th 53 s after it.
+   */
+  function lentAt(allowed: number): number {
+    const reserve = Math.floor(allowed * URGENT_SHARE);
+    const lendable = Math.max(0, reserve - NEVER_LENT);
+    let atMs = Number.NEGATIVE_INFINITY;
+    for (let lent = 0; lent <= lendable; lent++) {
+      const windowMs = (WINDOW_MS * (lent + 1)) / (lendable + 1);
+      atMs = Math.max(atMs, freeAt(starts, Math.max(1, allowed - reserve + lent), windowMs));
+    }
+    return atMs;
+  }
+
+  function isTurnOfTheOther(lane: ListLane): boolean {
+    if (lane === "tags") return waiting.has("other") && othersInARow < OTHER_PER_TAGS;
+    return lane === "other" && waiting.has("tags") && othersInARow >= OTHER_PER_TAGS;
   }
 
   function waitMs(nowMs: number, lane: ListLane, sinceMs: number): number {
     starts = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
     const allowed = rate(nowMs);
     const isOverdue = nowMs - sinceMs >= PATIENCE_MS;
-    const shared = lane === "other" && !isOverdue ? allowed - Math.floor(allowed * URGENT_SHARE) : allowed;
-    let atMs = freeAt(starts, Math.max(1, shared));
+    if (isTurnOfTheOther(lane)) return Number.POSITIVE_INFINITY;
+    const isUrgent = lane === "alarms" || lane === "urgent" || isOverdue;
+    let atMs = isUrgent ? freeAt(starts, allowed) : lentAt(allowed);
     if (lane !== "alarms") {
       const rest = allowed - FOR_ALARMS;
       const others = starts.filter((start) => start.lane !== "alarms");
@@ -119,16 +152,24 @@ export function createListPace(options: ListPaceOptions): ListPace {
   async function slot(signal: AbortSignal, lane: ListLane): Promise<Moment> {
     const sinceMs = clock.monotonic();
     const left = () => waitMs(clock.monotonic(), lane, sinceMs);
-    for (let ms = left(); ms > 0; ms = left()) {
-      await restUntilRung(clock, ms, released, signal);
+    waiting.add(lane);
+    try {
+      for (let ms = left(); ms > 0; ms = left()) {
+        await restUntilRung(clock, ms, changed, signal);
+        signal.throwIfAborted();
+      }
       signal.throwIfAborted();
+      isTrialPermitted = false;
+      const taken = mark();
+      starts.push({ atMs: taken.monotonicMs, lane });
+      if (lane !== "alarms") lastOfRestMs = taken.monotonicMs;
+      if (lane === "other") othersInARow += 1;
+      if (lane === "tags") othersInARow = 0;
+      return taken;
+    } finally {
+      waiting.delete(lane);
+      changed.ring();
     }
-    signal.throwIfAborted();
-    isTrialPermitted = false;
-    const taken = mark();
-    starts.push({ atMs: taken.monotonicMs, lane });
-    if (lane !== "alarms") lastOfRestMs = taken.monotonicMs;
-    return taken;
   }
 
   function hold(forMs: number) {
@@ -162,11 +203,11 @@ export function createListPace(options: ListPaceOptions): ListPace {
     hold,
     release() {
       heldUntilMs = Number.NEGATIVE_INFINITY;
-      released.ring();
+      changed.ring();
     },
     permitTrial(isPermitted) {
       isTrialPermitted = isPermitted;
-      if (isPermitted) released.ring();
+      if (isPermitted) changed.ring();
     },
     refused(startedMs, forMs, saysNow = false) {
       const nowMs = clock.monotonic();

@@ -54,7 +54,7 @@ export interface TagCall {
 
 export interface ListCall {
   readonly endpoint: ListEndpoint | "me";
-  /** Only the list of active alarms is not of its endpoint's usual lane. */
+  /** A lane in place of the usual one of the endpoint. */
   readonly lane?: ListLane;
   /** As it stands in the address. */
   readonly query?: string;
@@ -62,8 +62,11 @@ export interface ListCall {
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
-/** What alarms and the trust in them hang on. */
-const URGENT_LISTS: ReadonlySet<ListCall["endpoint"]> = new Set(["alarms", "sites", "me"]);
+/** The usual lane of each list. */
+const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
+  ...{ alarms: "urgent", sites: "urgent", me: "urgent" },
+  ...{ gateways: "other", hosts: "other", systems: "other", tags: "tags" },
+};
 
 export interface Sent {
   readonly answer: DecodedReply;
@@ -300,7 +303,7 @@ export function createSend(options: SendOptions): Send {
 
     list(call, signal) {
       longWaits.look();
-      const lane = call.lane ?? (URGENT_LISTS.has(call.endpoint) ? "urgent" : "other");
+      const lane = call.lane ?? LANE_OF[call.endpoint];
       return sent(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 

@@ -33,10 +33,10 @@ export interface HttpTransport {
 }
 
 /**
- * As many as may be under way at once: 8 under the quota (a slow gateway takes its time) and 2 lists. With fewer,
+ * As many as may be under way at once: 8 under the quota (a slow gateway takes its time) and 4 lists. With fewer,
  * a request would wait here after its slot of the quota has begun.
  */
-const CONNECTIONS = 10;
+const CONNECTIONS = 12;
 /** Idle sockets are given up before most proxies and firewalls forget them. */
 const KEEP_ALIVE_MS = 55_000;
 /** A new socket looks the name up again, so a service that moved is found. */
