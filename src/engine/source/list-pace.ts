@@ -60,6 +60,8 @@ const FOR_ALARMS = 2;
 const NEVER_LENT = FOR_ALARMS + 1;
 /** Requests of the lane `other` for each one of the lane `tags` while both wait for a slot. */
 const OTHER_PER_TAGS = 2;
+/** A list of tags leaves the next slot to the lane `other` for this long: the next short list follows the reply to the last. */
+const NEXT_OTHER_MS = 1_000;
 /** The least that a refusal alone leaves: the alarms, and one for the rest. What the service granted may be less. */
 const LEAST_RATE = FOR_ALARMS + 1;
 /** Minutes in a row with a refusal that says 0 s, after which it shows a limit all the same. */
@@ -89,6 +91,7 @@ export function createListPace(options: ListPaceOptions): ListPace {
   const waiting = new Set<ListLane>();
   /** Requests of the lane `other` since the last one of the lane `tags`. */
   let othersInARow = 0;
+  let lastOtherMs = Number.NEGATIVE_INFINITY;
   const changed = createBell();
   let starts: Start[] = [];
   let lastOfRestMs = Number.NEGATIVE_INFINITY;
@@ -126,18 +129,23 @@ export function createListPace(options: ListPaceOptions): ListPace {
     return atMs;
   }
 
-  function isTurnOfTheOther(lane: ListLane): boolean {
-    if (lane === "tags") return waiting.has("other") && othersInARow < OTHER_PER_TAGS;
-    return lane === "other" && waiting.has("tags") && othersInARow >= OTHER_PER_TAGS;
+  /** When it is the turn of this lane among `other` and `tags`; infinity until the other lane has taken a slot. */
+  function turnAt(lane: ListLane): number {
+    const isTurnOfTags = othersInARow >= OTHER_PER_TAGS;
+    if (lane === "tags" && !isTurnOfTags)
+      return waiting.has("other") ? Number.POSITIVE_INFINITY : lastOtherMs + NEXT_OTHER_MS;
+    return lane === "other" && isTurnOfTags && waiting.has("tags")
+      ? Number.POSITIVE_INFINITY
+      : Number.NEGATIVE_INFINITY;
   }
 
   function waitMs(nowMs: number, lane: ListLane, sinceMs: number): number {
     starts = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
     const allowed = rate(nowMs);
     const isOverdue = nowMs - sinceMs >= PATIENCE_MS;
-    if (isTurnOfTheOther(lane)) return Number.POSITIVE_INFINITY;
-    const isUrgent = lane === "alarms" || lane === "urgent" || isOverdue;
-    let atMs = isUrgent ? freeAt(starts, allowed) : lentAt(allowed);
+    const isUrgent = lane === "alarms" || lane === "urgent";
+    let atMs = isUrgent || isOverdue ? freeAt(starts, allowed) : lentAt(allowed);
+    atMs = Math.max(atMs, turnAt(lane));
     if (lane !== "alarms") {
       const rest = allowed - FOR_ALARMS;
       const others = starts.filter((start) => start.lane !== "alarms");
@@ -163,8 +171,11 @@ export function createListPace(options: ListPaceOptions): ListPace {
       const taken = mark();
       starts.push({ atMs: taken.monotonicMs, lane });
       if (lane !== "alarms") lastOfRestMs = taken.monotonicMs;
-      if (lane === "other") othersInARow += 1;
       if (lane === "tags") othersInARow = 0;
+      if (lane === "other") {
+        othersInARow += 1;
+        lastOtherMs = taken.monotonicMs;
+      }
       return taken;
     } finally {
       waiting.delete(lane);
