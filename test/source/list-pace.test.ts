@@ -60,6 +60,65 @@ describe("the pace of lists (trap 32)", () => {
     expect(Math.max(...waited)).toBe(0);
   });
 
+  it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave it unused", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    for (let i = 0; i < 400; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
+    await clock.runUntil(10 * 61_000 - 1);
+    expect(starts.length).toBe(270);
+    expect(starts.filter((ms) => ms === 0)).toHaveLength(20);
+    expect(starts.slice(20, 27).map((ms) => Math.round(ms / 1_000))).toEqual([8, 15, 23, 31, 38, 46, 53]);
+  });
+
+  it("lets an urgent list leave at once, and each further one within 8 s, at any time of an inventory", async () => {
+    for (let atMs = 60_000; atMs < 190_000; atMs += 1_700) {
+      const clock = virtualClock();
+      const pace = createListPace({ perMinute: 30, clock });
+      for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never(), i % 2 ? "tags" : "other");
+      await clock.runUntil(atMs);
+      const waited: number[] = [];
+      const wait = async () => waited.push(clock.monotonic() - atMs);
+      for (let i = 0; i < 5; i++) void pace.run(wait, never(), "urgent");
+      await clock.runUntil(atMs + 60_000);
+      expect(waited).toHaveLength(5);
+      for (const [n, ms] of waited.entries()) expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
+    }
+  });
+
+  it("sends two short lists for each list of tags while both wait, and either alone at the complete rate", async () => {
+    const counts = async (shortLists: number, tagLists: number) => {
+      const clock = virtualClock();
+      const pace = createListPace({ perMinute: 30, clock });
+      const count = { other: 0, tags: 0 };
+      const replied = (lane: "other" | "tags") => async () => {
+        await clock.sleep(50);
+        count[lane] += 1;
+      };
+      const inTurn = async (lane: "other" | "tags", lists: number) => {
+        for (let i = 0; i < lists; i++) await pace.run(replied(lane), never(), lane);
+      };
+      void inTurn("tags", tagLists);
+      void inTurn("other", shortLists);
+      await clock.runUntil(10 * 61_000 - 1);
+      return count;
+    };
+    expect(await counts(400, 400)).toEqual({ other: 180, tags: 90 });
+    expect(await counts(0, 400)).toEqual({ other: 0, tags: 270 });
+    expect(await counts(400, 0)).toEqual({ other: 270, tags: 0 });
+    expect(await counts(60, 400)).toEqual({ other: 60, tags: 210 });
+  });
+
+  it("does not keep a list of tags waiting for a short list that takes long", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    void pace.run(() => clock.sleep(300_000), never(), "other");
+    for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "tags");
+    await clock.runUntil(10_000);
+    expect(starts).toEqual([1_000, 1_000, 1_000]);
+  });
+
   it("lets an inventory go on while alarms take all they can get", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });

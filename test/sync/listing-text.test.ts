@@ -6,13 +6,13 @@ import { tagNamed } from "./trial-building.ts";
 
 /** What somebody who waits for the tags of a large building is told. */
 
-test("the wait follows the pace: twenty pages at once, and twenty in each minute", () => {
+test("the wait follows the pace: 24 pages at once, and 24 in each minute", () => {
   const at = (pages: number, pagesLeft: number) =>
     listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
   expect(at(20, 40)).toBe("Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists");
-  expect(at(21, 39)).toBe("Listing tags: 10500, site 1 of 1, about 1 min more at the pace of lists");
-  expect(at(1, 19)).toBe("Listing tags: 500, site 1 of 1");
+  expect(at(25, 35)).toBe("Listing tags: 12500, site 1 of 1, about 1 min more at the pace of lists");
+  expect(at(1, 23)).toBe("Listing tags: 500, site 1 of 1");
   expect(at(60, 0)).toBe("Listing tags: 30000, site 1 of 1");
 });
 

@@ -287,8 +287,8 @@ function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPol
 
 /**
  * In the order of their first runs: what decides the scope first, then what matters most. The list of tags runs at the same
- * time as all that follow it, request by request in turn with the short lists: its first page comes within a second, so
- * values do too, and the gateways of a building with 60 pages of tags are known within seconds. After a restart the stored
+ * time as all that follow it: its first page comes within a second, so values do too. While slots are scarce, two short lists
+ * are read for each page of tags, so the gateways of 300 sites are known after 18 minutes. After a restart the stored
  * tags are read at once, and a gateway that went away meanwhile is noticed before hosts and systems are listed.
  */
 function ownJobs(
