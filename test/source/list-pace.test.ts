@@ -82,7 +82,8 @@ describe("the pace of lists (trap 32)", () => {
       for (let i = 0; i < 5; i++) void pace.run(wait, never(), "urgent");
       await clock.runUntil(atMs + 60_000);
       expect(waited).toHaveLength(5);
-      for (const [n, ms] of waited.entries()) expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
+      for (const [n, ms] of waited.entries())
+        expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
     }
   });
 
