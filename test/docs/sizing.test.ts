@@ -59,7 +59,7 @@ describe("how long a first start takes", () => {
     });
     onTestFinished(() => virtual.clear());
     const isSimulated = tags <= SIMULATED_TAGS_MAX;
-    await virtual.clock.advance((isSimulated ? row.readMs : row.namedMs) * 1.3);
+    await virtual.clock.advance((isSimulated ? row.readMs : row.namedMs) * 1.15);
     const startMs = virtual.clock.now() - virtual.clock.monotonic();
     const events = await virtual.events();
     const timesOf = (type: string) =>

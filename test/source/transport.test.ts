@@ -305,8 +305,8 @@ describe("slow answers (trap 14)", () => {
       answers.push(() => json(response, {}));
     });
     const transport = transportTo(url);
-    const busy = Array.from({ length: 10 }, (_, n) => transport.send({ ...GET, path: `/${n}` }, never()));
-    await expect.poll(() => asked.length).toBe(10);
+    const busy = Array.from({ length: 12 }, (_, n) => transport.send({ ...GET, path: `/${n}` }, never()));
+    await expect.poll(() => asked.length).toBe(12);
     const abort = new AbortController();
     const waiting = failureOf(transport.send({ ...GET, path: "/given-up" }, abort.signal));
     await setImmediate();
@@ -315,7 +315,7 @@ describe("slow answers (trap 14)", () => {
     for (const answer of answers.splice(0)) answer();
     await Promise.all(busy);
     const last = transport.send({ ...GET, path: "/last" }, never());
-    await expect.poll(() => asked.length).toBe(11);
+    await expect.poll(() => asked.length).toBe(13);
     for (const answer of answers) answer();
     await last;
     expect(asked.at(-1)).toBe("/last");
