@@ -11,11 +11,12 @@ export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
  * Shortens pauses of more than a minute that the service ordered (503, 429), because such an order may be a mistake: 30
  * days, say. Meanwhile the health check, which costs no quota, is asked every minute. When it says twice in a row that the
  * service is healthy, one request may leave as a trial, never a write. An answer to it ends the pause; where it is refused
- * too, the pause goes on, and the next trial comes after 5 minutes, then 10, 20 and 40, then every hour.
+ * too, the pause goes on, and the next trial comes after 5 minutes, then 10, 20 and 40, then every hour. Where the service
+ * named no time, the pause is our own guess, and once healthy is enough.
  */
 export interface LongWaits {
-  /** The service ordered a pause. */
-  ordered(scope: PauseScope, forMs: number): void;
+  /** The service ordered a pause; `isTold`: it also said for how long. */
+  ordered(scope: PauseScope, forMs: number, isTold?: boolean): void;
   /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
   answered(scope: PauseScope, startedMs: number): void;
   /** Looks for pauses that the quota has stored before a restart. */
@@ -37,11 +38,18 @@ const USUAL_MS = 62_000;
 /** How often the health check is asked meanwhile, in milliseconds. */
 const HEALTH_EVERY_MS = 60_000;
 const HEALTHY_IN_A_ROW = 2;
+
+interface Wait {
+  readonly sinceMs: number;
+  readonly untilMs: number;
+  /** So often in a row the health check has to say healthy before a trial. */
+  readonly healthyInARow: number;
+}
 /** From one trial to the next, in milliseconds; doubled with each. */
 const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
 
 export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions): LongWaits {
-  const waits = new Map<PauseScope, { readonly sinceMs: number; readonly untilMs: number }>();
+  const waits = new Map<PauseScope, Wait>();
   const trials = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
   const end = new AbortController();
   let isWatching = false;
@@ -72,10 +80,10 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       await clock.sleep(HEALTH_EVERY_MS, end.signal);
       healthy = (await health(end.signal)).status === "healthy" ? healthy + 1 : 0;
       forgetOver();
-      for (const scope of waits.keys()) {
+      for (const [scope, { healthyInARow }] of waits) {
         const { count, notBeforeMs } = trials.get(scope) ?? { count: 0, notBeforeMs: 0 };
         if (healthy === 0) permit(scope, false);
-        if (healthy < HEALTHY_IN_A_ROW || clock.monotonic() < notBeforeMs) continue;
+        if (healthy < healthyInARow || clock.monotonic() < notBeforeMs) continue;
         trials.set(scope, spaced(count + 1));
         log.info(
           { scope, trial: count + 1 },
@@ -98,13 +106,13 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       });
   }
 
-  function ordered(scope: PauseScope, forMs: number): void {
+  function ordered(scope: PauseScope, forMs: number, isTold = true): void {
     const tried = trials.get(scope);
     if (tried !== undefined) trials.set(scope, spaced(tried.count));
     if (forMs <= USUAL_MS) return;
     const nowMs = clock.monotonic();
     const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
-    waits.set(scope, { sinceMs: nowMs, untilMs });
+    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isTold ? HEALTHY_IN_A_ROW : 1 });
     start();
   }
 

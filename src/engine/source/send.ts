@@ -211,7 +211,7 @@ export function createSend(options: SendOptions): Send {
       waitMs = maintenance.seen(failure.retryAfterMs);
       limiter.hold(waitMs, "everything");
       lists.hold(waitMs);
-      longWaits.ordered("everything", waitMs);
+      longWaits.ordered("everything", waitMs, failure.retryAfterMs !== null);
     } else {
       limit.refused(startedMs, waitMs, failure.saysNow);
       longWaits.ordered(limit.scope(), waitMs);

@@ -21,8 +21,9 @@ import type { HeldHealth } from "./snapshot.ts";
 
 /**
  * The time in which the service as a whole is not to be had: the token is refused, it is in maintenance, or it
- * cannot be reached. Everything rests but one probe; the picture stays as it was. When the service is back, one
- * pass compares everything before anything is told, and the first thing told is that it is back.
+ * cannot be reached. Everything rests but one probe; the picture stays as it was. When the service is back, the first
+ * thing told is that it is back; one pass then tells what each page shows, and compares everything before it tells what
+ * is absent.
  */
 export interface Outage {
   isOn(): boolean;
@@ -207,7 +208,12 @@ export function createOutage(options: OutageOptions): Outage {
     } catch (error) {
       signal.throwIfAborted();
       const failure = meaningOf(error);
-      if (!isAnswer(failure)) return failure;
+      // What a page showed was told, and that the service is back: a failure that may pass does not take that back.
+      const isAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
+      if (!isAnswer(failure) && isAway) {
+        await availability.down(reasonOf(failure));
+        return failure;
+      }
     }
     await availability.up();
     return null;

@@ -26,7 +26,10 @@ import { instant } from "./times.ts";
 
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
-  /** The first poll after the service was away: everything is read twice, and told only when both agree. */
+  /**
+   * The first poll after the service was away: everything is read twice, and an absence counts only when both agree. What
+   * a page shows is emitted when it arrives, as ever, after the news that the service is back.
+   */
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
@@ -158,10 +161,12 @@ export function createAlarmPoll(
 
   /**
    * Emits what a page shows before the next page arrives, as far as nothing else can change what it means. A page that
-   * cannot be committed is committed with the complete list, and so are the pages after it.
+   * cannot be committed is committed with the complete list, and so are the pages after it. `returning`: the service was
+   * away, which is told to be over first, because the gateways that are read before new alarms are not told until then.
    */
-  function pageEmitter(signal: AbortSignal): ReadActive["onPage"] {
+  function pageEmitter(returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
     let isFailing = false;
+    let isAwayTold = returning;
     return async (records) => {
       pages += 1;
       if (isFailing) return;
@@ -170,6 +175,8 @@ export function createAlarmPoll(
         return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
       });
       if (listed.length === 0) return;
+      if (isAwayTold) await parts.commit("alarms", {}, returning);
+      isAwayTold = false;
       const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
       if (gateways !== null) await gateways;
       const known = new Map(listed.flatMap(({ id }) => [...entryOf(held(), id)]));
@@ -205,7 +212,7 @@ export function createAlarmPoll(
     // A mass change is measured against what was known before this poll.
     const before: Alarms = new Map(held());
     const askedAtMs = clock.now();
-    const onPage = careful ? async () => {} : pageEmitter(signal);
+    const onPage = pageEmitter(careful, signal);
     const readAgain = async (seen: ActiveAlarms) =>
       bothReadings(seen, await list.read({ careful: false, onPage, signal }));
     let seen = await list.read({ careful, onPage, signal });
