@@ -134,6 +134,24 @@ describe.each([
   });
 });
 
+test("503 without a time: the list goes on when the health check says healthy once", async () => {
+  const trial = rig();
+  trial.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
+  trial.service.healthy = false;
+  const times = listing(trial);
+  await trial.clock.advance(20 * MINUTE);
+  const refused = asked(trial, /alarms/).length;
+  trial.service.healthy = true;
+  await trial.clock.advance(61_000);
+  expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
+  // That trial was refused too: the health check may be wrong.
+  await trial.clock.advance(4 * MINUTE);
+  expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
+  trial.service.refusal = null;
+  await trial.clock.advance(2 * MINUTE);
+  expect(times.length).toBeGreaterThan(0);
+});
+
 test("a usual wait of a minute asks no health check and sends no trial", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 60 } }] });

@@ -510,6 +510,51 @@ describe("maintenance freezes", () => {
     expect(told(id)).toEqual(["alarm-raised"]);
   });
 
+  /** 20 pages of alarms, which the list rate lets nobody read twice in a minute, and one more alarm while it is away. */
+  async function awayWithManyPages() {
+    await started({ pageSize: 5, simulator: { sites: [3], alarms: { recorded: false, order: "id" } } });
+    const { control } = trial.simulator;
+    for (let alarms = 0; alarms < 98; alarms += 1) control.raiseAlarm({ siteId: 3 });
+    await trial.clock.advance(5 * MINUTE);
+    control.setFaults([{ fault: { kind: "maintenance", retry_after: 60 } }]);
+    await trial.clock.advance(59_000);
+    return control.raiseAlarm({ siteId: 3 });
+  }
+  const news = () =>
+    trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
+
+  test("many pages: a new alarm is emitted with its page, after the return, while the pages are read twice", async () => {
+    const id = await awayWithManyPages();
+    const before = news().length;
+    trial.simulator.control.setFaults([]);
+    const asked = trial.requests.length;
+    while (told(id).length === 0 && trial.requests.length - asked < 60) await trial.clock.advance(50);
+    const pages = trial.requests.slice(asked).filter(({ query }) => query.get("status") === "active");
+    expect(pages.length).toBeLessThanOrEqual(22);
+    expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
+    await trial.clock.advance(10 * MINUTE);
+    expect(news().slice(before)).toEqual(["source-available", "alarm-raised"]);
+  });
+
+  test.each([
+    ["maintenance", ["source-available", "alarm-raised", "source-unavailable", "source-available"]],
+    ["reset", ["source-available", "alarm-raised"]],
+  ])("many pages, and a later one brings %s: each return is told once", async (kind, events) => {
+    const id = await awayWithManyPages();
+    const before = news().length;
+    let isMet = false;
+    trial.onRequest(() => {
+      // The second reading meets it.
+      if (isMet || told(id).length === 0) return;
+      isMet = true;
+      trial.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);
+    });
+    trial.simulator.control.setFaults([]);
+    await trial.clock.advance(20 * MINUTE);
+    expect(isMet).toBe(true);
+    expect(news().slice(before)).toEqual(events);
+  });
+
   test("trap 21: a refused token: at most 12 requests an hour, no alarm event, a new token within 10 s", async () => {
     let stamp = "old";
     const {

@@ -106,3 +106,24 @@ describe("values of a site that turn null at once", () => {
     expect(since(0)).toEqual([]);
   });
 });
+
+test("after a maintenance, a new alarm is told behind the gateway that went offline meanwhile", async () => {
+  const { clock, simulator, gateways } = await started([12], {
+    read: [{ name: "all", every: "15m" }],
+    schedules: { gateways: "0 0 1 1 *" },
+  });
+  const { control } = simulator;
+  control.setFaults([{ fault: { kind: "maintenance", retry_after: 20 } }]);
+  await clock.advance(MINUTE);
+  control.setGateway(gateways[0]?.id ?? 0, false);
+  const id = control.raiseAlarm({ siteId: 12 });
+  await clock.advance(MINUTE);
+  control.setFaults([]);
+  await clock.advance(MINUTE);
+  const told = (await virtual.events()).filter(
+    ({ type }) => type === "source-available" || type === "gateway-offline" || type === "alarm-raised",
+  );
+  expect(told.map(({ type }) => type)).toEqual(["source-available", "gateway-offline", "alarm-raised"]);
+  const raised = told.find((event) => event.type === "alarm-raised");
+  expect(raised?.data).toMatchObject({ alarm: { id }, behindGateway: expect.stringMatching(/./) });
+});
