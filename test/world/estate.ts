@@ -190,9 +190,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   }
   await quiet(0);
   const isSlow = (counts[LIST_REFUSED] ?? 0) > 0;
-  await clock.advance(
-    order !== "shuffled" ? REST_MS : isSlow ? SHUFFLED_SLOW_REST_MS : SHUFFLED_REST_MS,
-  );
+  await clock.advance(order !== "shuffled" ? REST_MS : isSlow ? SHUFFLED_SLOW_REST_MS : SHUFFLED_REST_MS);
 
   /** Some alarms begin and end while nothing is wrong; the fault before is over after so many milliseconds. */
   async function quiet(ms: number): Promise<void> {
