@@ -51,8 +51,8 @@ const JSON_TYPE = "application/json; charset=utf-8";
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
   "/inbox.mjs": { file: "inbox.mjs", type: "text/javascript; charset=utf-8" },
-  "/favicon.svg": { file: "../../status/page/favicon.svg", type: "image/svg+xml" },
-  "/colours.css": { file: "../../status/page/colours.css", type: "text/css; charset=utf-8" },
+  "/favicon.svg": { file: "../../../ui/status/page/favicon.svg", type: "image/svg+xml" },
+  "/colours.css": { file: "../../../ui/status/page/colours.css", type: "text/css; charset=utf-8" },
   "/inbox.css": { file: "inbox.css", type: "text/css; charset=utf-8" },
 };
 
