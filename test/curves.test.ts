@@ -3,7 +3,7 @@ import type { Alarm, Resolution, Tag, TagValue } from "#src/core/model/building.
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
 import type { TagValueFact } from "#src/core/model/tag-facts.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 
@@ -96,7 +96,7 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
     });
   }
   for (const [id, [name, told]] of Object.entries(tags)) await know(id, name, told);
-  const picture = createPicture(store, new Map([["main", "Europe/Oslo"]]));
+  const picture = createBuildingView(store, new Map([["main", "Europe/Oslo"]]));
   return {
     store,
     tell,
@@ -174,7 +174,7 @@ describe("which tag an alarm is about", () => {
       "2": ["VS1-GT2", { newest, systems: ["s1"] }],
     });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
-    const picture = createPicture(tags.store, new Map());
+    const picture = createBuildingView(tags.store, new Map());
     expect(await picture.curves("other", ALARM, SPAN)).toEqual([]);
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
 import { inFullSeconds } from "#src/core/runtime/full-seconds.ts";
-import { createBell, loop } from "#src/core/runtime/waiting.ts";
+import { createWakeup, loop } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
@@ -79,7 +79,7 @@ describe("loops that look", () => {
   test("are woken once a second, however many they are and whenever they began; a bell and a stop are heard at once", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const bell = createBell();
+    const bell = createWakeup();
     const turns = Array.from({ length: 8 }, () => 0);
     const runs = turns.map(async (_, n) => {
       await clock.sleep(n * 110);
@@ -101,7 +101,7 @@ describe("loops that look", () => {
     expect(clock.woken() - woken).toBe(60);
     // The first turn, and 60 full seconds or 12 of five.
     expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
-    bell.ring();
+    bell.wakeUp();
     await clock.advance(0);
     expect(turns[0]).toBe(62);
     stop.abort();

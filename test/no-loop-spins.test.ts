@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { createPruning } from "#src/engine/delivery/pruning.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
 import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";
@@ -106,7 +106,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     }));
     for (const brokenFrom of ["the start", "later"]) {
       isBroken = brokenFrom === "the start";
-      const picture = createPicture(store, new Map());
+      const picture = createBuildingView(store, new Map());
       const shared = {
         sinks: configured,
         outbox: state.part,
@@ -118,7 +118,7 @@ describe.each(WAYS)("a state that %s", (way) => {
       };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
-      const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockDoubt({ clock, log }) });
+      const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });
       await dispatcher.start(new AbortController().signal);
       await pruning.start(new AbortController().signal);
       await clock.advance(5_000);

@@ -2,8 +2,8 @@ import fs, { rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { OwnTrouble } from "#src/core/errors/errors.ts";
-import { keptSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
+import { LocalFailure } from "#src/core/errors/errors.ts";
+import { cachedSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
@@ -52,7 +52,7 @@ describe("a secret file that this machine cannot read at the moment", () => {
   const put = (text: string) => writeFileSync(file, text, { mode: 0o600 });
 
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ENOSPC"])("%s: the last one is used", (code) => {
-    const secret = keptSecret({ file }, clock);
+    const secret = cachedSecret({ file }, clock);
     expect(secret().reveal()).toBe("first");
     fault.open = code;
     expect(secret().reveal()).toBe("first");
@@ -65,13 +65,13 @@ describe("a secret file that this machine cannot read at the moment", () => {
 
   test("an opened file that may not be read is no mistake in the settings", () => {
     fault.read = "EACCES";
-    expect(() => readSecret({ file })).toThrow(OwnTrouble);
+    expect(() => readSecret({ file })).toThrow(LocalFailure);
   });
 
   test("without a last one it is a trouble of this machine, to be tried again", () => {
     fault.open = "EMFILE";
-    const secret = keptSecret({ file }, clock);
-    expect(secret).toThrow(OwnTrouble);
+    const secret = cachedSecret({ file }, clock);
+    expect(secret).toThrow(LocalFailure);
     expect(secret).toThrow(/because of this machine: no file may be opened any more \(EMFILE\)/);
     fault.open = "";
     expect(secret().reveal()).toBe("first");
@@ -80,17 +80,17 @@ describe("a secret file that this machine cannot read at the moment", () => {
   test.each(["gone", "empty"])(
     "%s for a minute: it may be exchanged; then a person has to look",
     async (how) => {
-      const secret = keptSecret({ file }, clock);
+      const secret = cachedSecret({ file }, clock);
       secret();
       if (how === "gone") rmSync(file);
       else put("");
-      expect(secret).toThrow(OwnTrouble);
+      expect(secret).toThrow(LocalFailure);
       await clock.advance(59_000);
-      expect(secret).toThrow(OwnTrouble);
+      expect(secret).toThrow(LocalFailure);
       put("second");
       expect(secret().reveal()).toBe("second");
       rmSync(file);
-      expect(secret).toThrow(OwnTrouble);
+      expect(secret).toThrow(LocalFailure);
       await clock.advance(60_000);
       expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
     },
@@ -98,14 +98,14 @@ describe("a secret file that this machine cannot read at the moment", () => {
 
   test("that was never there is a mistake in the settings at once", () => {
     rmSync(file);
-    const secret = keptSecret({ file }, clock);
+    const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
-    expect(secret).not.toThrow(OwnTrouble);
+    expect(secret).not.toThrow(LocalFailure);
   });
 
   test("certificates: the machine's trouble and a wrong path are told apart", () => {
     fault.read = "EMFILE";
-    expect(() => readCertificates(file, "ca_file")).toThrow(OwnTrouble);
+    expect(() => readCertificates(file, "ca_file")).toThrow(LocalFailure);
     fault.read = "ENOENT";
     expect(() => readCertificates(file, "ca_file")).toThrow(expect.objectContaining({ field: "ca_file" }));
   });
@@ -123,7 +123,7 @@ describe("ten minutes in which this machine opens no connection", () => {
       (send: Transport): Transport =>
       async (request, signal) => {
         if (isBroken)
-          throw new OwnTrouble("The service could not be asked, because of this machine (EMFILE).");
+          throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
         left.push(request.path);
         return send(request, signal);
       };

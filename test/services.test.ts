@@ -10,14 +10,13 @@ import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
 import { createReloader } from "#src/app/reload/reloader.ts";
 import type { CommandSource } from "#src/core/connector.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { type Service, startedOnce } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { rest } from "#src/core/runtime/waiting.ts";
+import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createAvailability } from "#src/engine/sync/availability.ts";
 import { createHeartbeat } from "#src/engine/sync/heartbeat.ts";
-import { createHolding } from "#src/engine/sync/holding.ts";
 import type { Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
@@ -25,7 +24,8 @@ import { createScheduler } from "#src/engine/sync/scheduler.ts";
 import { createScope } from "#src/engine/sync/scope.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
-import { createDoor } from "#src/ui/operator/door.ts";
+import { createSyncState } from "#src/engine/sync/sync-state.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 import { createStatusServer } from "#src/ui/status/server.ts";
 import { createRig } from "./commands/rig.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
@@ -43,7 +43,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/app/build-sensors.ts": "services.test.ts",
   "src/app/build-sinks.ts": "services.test.ts",
   "src/app/build-sync.ts": "services.test.ts",
-  "src/core/runtime/clock-doubt.ts": "clock/doubt.test.ts",
+  "src/core/runtime/clock-check.ts": "clock/doubt.test.ts",
   "src/engine/commands/commands.ts": "services.test.ts",
   "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/engine/delivery/pruning.ts": "delivery/pruning.test.ts",
@@ -52,7 +52,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/app/reload/file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
   "src/engine/silence/keeper.ts": "silence.test.ts",
-  "src/ui/operator/door.ts": "services.test.ts",
+  "src/ui/operator/control-socket.ts": "services.test.ts",
   "src/ui/plots/plots.ts": "plots/plots.test.ts",
   "src/ui/status/server.ts": "services.test.ts",
   "src/engine/sync/heartbeat.ts": "services.test.ts",
@@ -116,7 +116,7 @@ describeService("the status server", async () => {
 
 describeService("the operator's door", async () => {
   const stateFolder = temporaryFolder("door");
-  const service = createDoor({ stateFolder, routes: new Hono() });
+  const service = createControlSocket({ stateFolder, routes: new Hono() });
   return {
     service,
     quiet: () => expect(readdirSync(stateFolder)).toEqual([]),
@@ -208,7 +208,7 @@ describeService("the reloader", async () => {
 describeService("the scheduler of a source", async () => {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const log = pino({ level: "silent" });
-  const holding = await createHolding(createMemoryStore(), ["availability/main", "poll/main"]);
+  const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
   const availability = createAvailability({ source: "main", holding, clock });
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
   const scope = createScope(source, clock);
@@ -245,12 +245,12 @@ describeService("the scheduler of a source", async () => {
         name: "live",
         async follow({ draining, forced }) {
           running += 1;
-          await rest(clock, 1e9, draining, forced);
+          await sleepFor(clock, 1e9, draining, forced);
           running -= 1;
         },
       },
     ],
-    ticker: clockTicker(clock, createClockDoubt({ clock, log })),
+    ticker: clockTicker(clock, createClockCheck({ clock, log })),
     clock,
     log,
     metrics: createMetrics(),

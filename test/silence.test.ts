@@ -12,8 +12,8 @@ import {
   silencesIn,
   whom,
 } from "#src/engine/silence/silence.ts";
-import { silenceOf, type Wish } from "#src/engine/silence/wish.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { type SilenceRequest, silenceOf } from "#src/engine/silence/wish.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
@@ -52,7 +52,7 @@ describe("which alarms a silence covers", () => {
 });
 
 describe("a wish for a silence", () => {
-  const wish = (more: Partial<Wish> = {}): Wish => ({
+  const wish = (more: Partial<SilenceRequest> = {}): SilenceRequest => ({
     ...{ source: null, site: 3, priorities: null, name: null, alarm: null, madeBy: "cli" },
     ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
   });
@@ -77,7 +77,7 @@ describe("a wish for a silence", () => {
     expect(() => silenceOf(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
   });
 
-  test.each<[string, Partial<Wish>, string]>([
+  test.each<[string, Partial<SilenceRequest>, string]>([
     ["ends as it begins", { toMs: START }, "The end has to be after the beginning, and after now."],
     ["is over", { fromMs: START - 9, toMs: START }, "The end has to be after the beginning, and after now."],
     ["lasts too long", { toMs: START + 366 * 86_400_000 + 1 }, "A silence lasts a year at most."],
@@ -239,7 +239,7 @@ describe("a silence", () => {
   test("that began and ended while nothing ran leaves without a word", async () => {
     const { store, keeper } = await keeping(silence({ from: at(-90), to: at(-30) }));
     expect(store.events).toEqual([]);
-    expect(await createPicture(store, new Map()).silences()).toEqual([]);
+    expect(await createBuildingView(store, new Map()).silences()).toEqual([]);
     await keeper.stop(1_000);
   });
 });

@@ -6,7 +6,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { knockAt } from "#src/core/http/tls-trouble.ts";
+import { probeServer } from "#src/core/http/connection-problem.ts";
 import { refuseUnverifiedTls } from "#src/core/http/verified-tls.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { certificateFor } from "./connectors/certificate.ts";
@@ -67,7 +67,7 @@ describe("a stranger with a certificate of its own, while the environment says n
 
   test("a knock at its door is refused as well", async () => {
     const { stub } = await stranger();
-    await expect(knockAt({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
+    await expect(probeServer({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",
     });
   });

@@ -3,15 +3,15 @@ import { describe, expect, test, vi } from "vitest";
 import {
   abortable,
   anyOf,
-  createBell,
+  createWakeup,
   firstOf,
   loop,
   oneAtATime,
-  rest,
-  restUntilRung,
+  runInSlices,
+  sleepFor,
+  sleepUntilWoken,
   timeLimit,
   within,
-  withOthersTurns,
 } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
@@ -21,11 +21,11 @@ describe("waiting", () => {
   test("rests the whole time, or less when a signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const whole = rest(clock, 1_000, never, stop.signal);
-    const cut = rest(clock, 5_000, stop.signal);
+    const whole = sleepFor(clock, 1_000, never, stop.signal);
+    const cut = sleepFor(clock, 5_000, stop.signal);
     await clock.advance(1_000);
     stop.abort();
-    expect(await Promise.all([whole, cut, rest(clock, 1, AbortSignal.abort())])).toEqual([
+    expect(await Promise.all([whole, cut, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([
       true,
       false,
       false,
@@ -40,7 +40,7 @@ describe("waiting", () => {
       for (; steps < 1_000; steps += 1) yield;
       return "done";
     }
-    const walked = withOthersTurns(work(), 250, clock, never);
+    const walked = runInSlices(work(), 250, clock, never);
     expect(steps).toBe(249);
     await clock.advance(0);
     expect(await walked).toBe("done");
@@ -48,7 +48,7 @@ describe("waiting", () => {
     expect(clock.woken()).toBe(4);
     steps = 0;
     const stop = new AbortController();
-    const ended = withOthersTurns(work(), 250, clock, stop.signal);
+    const ended = runInSlices(work(), 250, clock, stop.signal);
     stop.abort(new Error("stop"));
     await expect(ended).rejects.toThrow("stop");
     expect(steps).toBe(249);
@@ -56,36 +56,36 @@ describe("waiting", () => {
 
   test("a bell ends a wait, and neither leaves a sleeper behind", async () => {
     const clock = createVirtualClock(0);
-    const bell = createBell();
-    const rung = restUntilRung(clock, 60_000, bell, never);
-    const forEver = restUntilRung(clock, Number.POSITIVE_INFINITY, bell, never);
+    const bell = createWakeup();
+    const rung = sleepUntilWoken(clock, 60_000, bell, never);
+    const forEver = sleepUntilWoken(clock, Number.POSITIVE_INFINITY, bell, never);
     await clock.advance(10);
-    bell.ring();
+    bell.wakeUp();
     await Promise.all([rung, forEver]);
     expect(clock.monotonic()).toBe(10);
     expect(clock.sleepers()).toBe(0);
-    const timed = restUntilRung(clock, 50, bell, never);
+    const timed = sleepUntilWoken(clock, 50, bell, never);
     await clock.advance(50);
     await timed;
   });
 
   test("of several bells each is heard, once, and none keeps whoever has heard another", async () => {
-    const bells = [createBell(), createBell()] as const;
+    const bells = [createWakeup(), createWakeup()] as const;
     const either = anyOf(...bells);
     for (const bell of bells) {
-      const rings = either.rings();
-      const heard = either.heard(never);
+      const rings = either.wakeups();
+      const heard = either.nextWakeup(never);
       let calls = 0;
       either.listen(() => (calls += 1));
       const unlisten = either.listen(() => (calls += 100));
       unlisten();
-      bell.ring();
+      bell.wakeUp();
       await heard;
-      for (const each of bells) each.ring();
-      expect([calls, either.rings() - rings]).toEqual([1, 3]);
+      for (const each of bells) each.wakeUp();
+      expect([calls, either.wakeups() - rings]).toEqual([1, 3]);
     }
     const stop = new AbortController();
-    const heard = either.heard(stop.signal);
+    const heard = either.nextWakeup(stop.signal);
     stop.abort();
     await heard;
     expect(getEventListeners(stop.signal, "abort")).toEqual([]);
@@ -189,7 +189,7 @@ describe("the loop", () => {
   test("a ring during a turn is not overslept, and a turn that wants to go on lets others run", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
-    const bell = createBell();
+    const bell = createWakeup();
     let turns = 0;
     const ended = loop({
       clock,
@@ -197,7 +197,7 @@ describe("the loop", () => {
       bell,
       async turn() {
         turns += 1;
-        if (turns === 1) bell.ring();
+        if (turns === 1) bell.wakeUp();
         if (turns < 4) return turns === 2 ? 0 : Number.POSITIVE_INFINITY;
         return 1_000;
       },
@@ -205,7 +205,7 @@ describe("the loop", () => {
     });
     await clock.advance(10);
     expect(turns).toBe(3);
-    bell.ring();
+    bell.wakeUp();
     await clock.advance(2_500);
     expect(turns).toBe(6);
     stop.abort();

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import type { Told } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 
 /** One alert, as `POST /api/v2/alerts` of Alertmanager takes it. */
@@ -33,7 +33,11 @@ const ANNOTATION_LENGTH = 4_000;
 const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
 /** How an incident is told for the first time. */
-export function firstTold(told: Told, further: Readonly<Record<string, string>>, nowMs: number): FirstTold {
+export function firstTold(
+  told: IncidentMessage,
+  further: Readonly<Record<string, string>>,
+  nowMs: number,
+): FirstTold {
   const { alarm, key, kind, priority, site, source } = told;
   const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : NAMES[kind];
   const labels = {
@@ -53,7 +57,7 @@ export function firstTold(told: Told, further: Readonly<Record<string, string>>,
 }
 
 /** An incident that stands. */
-export function firing(told: Told, first: FirstTold, nowMs: number): Alert {
+export function firing(told: IncidentMessage, first: FirstTold, nowMs: number): Alert {
   return alertOf(told, first, isoUtc(nowMs + FAR_AHEAD_MS));
 }
 
@@ -61,12 +65,12 @@ export function firing(told: Told, first: FirstTold, nowMs: number): Alert {
  * An incident that is over. The end is never ahead of our clock: Alertmanager holds an alert with an end in the future
  * to be firing, and keeps the later of two such ends. It is never before the beginning either, which is refused.
  */
-export function over(told: Told, first: FirstTold, nowMs: number): Alert {
+export function over(told: IncidentMessage, first: FirstTold, nowMs: number): Alert {
   const endMs = Math.min(instantOf(told.endedAt ?? "") ?? nowMs, nowMs);
   return alertOf(told, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
 }
 
-function alertOf(told: Told, { labels, startsAt }: FirstTold, endsAt: string): Alert {
+function alertOf(told: IncidentMessage, { labels, startsAt }: FirstTold, endsAt: string): Alert {
   const { alarm, endedAt, link, priority, startedAt, text } = told;
   const lines = [
     ...text.fields.map((field) => `${field.label}: ${field.text}`),

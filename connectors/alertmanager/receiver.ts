@@ -2,11 +2,11 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
-import { ask, type Said } from "../../src/core/http/outbound/ask.ts";
 import { givenHeaders, inHeader } from "../../src/core/http/outbound/headers.ts";
-import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
+import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
@@ -18,13 +18,23 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const { clock } = context;
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
-  const end = createHttpEnd({ url, config, clock });
+  const end = createHttpClient({ url, config, clock });
   const further = givenHeaders(config.headers, clock);
   const authorization = authorizationOf(config, context);
 
-  function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown): Promise<Said> {
+  function request(
+    method: "GET" | "POST",
+    path: string,
+    signal: AbortSignal,
+    json?: unknown,
+  ): Promise<ReceiverResponse> {
     const headers = { ...further(), ...authorization() };
-    return ask(end, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
+    return sendRequest(
+      end,
+      { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json },
+      clock,
+      signal,
+    );
   }
 
   /** One alert a request: of several Alertmanager takes the good ones and answers 400 to all. */
@@ -36,12 +46,12 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  function firstOf(told: Told, ref: unknown): FirstTold {
+  function firstOf(told: IncidentMessage, ref: unknown): FirstTold {
     const remembered = FirstTold.safeParse(ref);
     return remembered.success ? remembered.data : firstTold(told, config.labels, clock.now());
   }
 
-  async function standing(told: Told, ref: unknown, signal: AbortSignal) {
+  async function standing(told: IncidentMessage, ref: unknown, signal: AbortSignal) {
     const first = firstOf(told, ref);
     await post(firing(told, first, clock.now()), signal);
     return placeOf(first);
@@ -76,7 +86,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   };
 }
 
-function placeOf(first: FirstTold): Place {
+function placeOf(first: FirstTold): IncidentReference {
   return { ref: first, ticket: null, link: null };
 }
 
@@ -85,11 +95,11 @@ function authorizationOf(
   { clock }: ConnectorContext,
 ): () => Record<string, string> {
   if (config.token !== undefined) {
-    const token = keptSecret(config.token, clock);
+    const token = cachedSecret(config.token, clock);
     return () => ({ authorization: `Bearer ${inHeader(token().reveal(), "Authorization")}` });
   }
   if (config.password === undefined) return () => ({});
-  const password = keptSecret(config.password, clock);
+  const password = cachedSecret(config.password, clock);
   return () => {
     const both = Buffer.from(`${config.user}:${password().reveal()}`).toString("base64");
     return { authorization: `Basic ${both}` };

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
-import type { Told } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
@@ -10,7 +10,7 @@ const TEXT_LENGTH = 4_000;
 
 /** One mail about an incident. `title` is the one that the first mail had, so that the thread stays one. */
 export function mailOf(
-  told: Told,
+  told: IncidentMessage,
   title: string,
   config: Pick<EmailConfig, "from" | "to" | "cc" | "subject_prefix">,
   nowMs: number,
@@ -44,14 +44,14 @@ export function mailOf(
 }
 
 /** The same for the same change told again, so that a mailbox can fold the two. An event may be about several incidents. */
-function changeOf({ changeId, key, status }: Told): string {
+function changeOf({ changeId, key, status }: IncidentMessage): string {
   return createHash("sha256")
     .update(JSON.stringify([key, changeId, status]))
     .digest("hex")
     .slice(0, 32);
 }
 
-function isUrgent({ priority, status }: Told): boolean {
+function isUrgent({ priority, status }: IncidentMessage): boolean {
   return priority === "A" && status === "active";
 }
 
@@ -61,7 +61,7 @@ function senderOf(text: string): { name: string; address: string } {
   return { name, address };
 }
 
-function plainOf({ link, text }: Told): string {
+function plainOf({ link, text }: IncidentMessage): string {
   const fields = text.fields.map((field) => `${line(field.label)}: ${plain(field.text)}`);
   return [
     `${line(text.status)}: ${line(text.title)}`,
@@ -75,7 +75,7 @@ function plainOf({ link, text }: Told): string {
 }
 
 /** Nothing in it is loaded from anywhere, and nothing of the service's is markup. */
-function htmlOf({ link, text }: Told): string {
+function htmlOf({ link, text }: IncidentMessage): string {
   const rows = text.fields.map(
     (field) =>
       `<tr><td style="padding:2px 12px 2px 0;vertical-align:top;color:#555">${html(line(field.label))}</td><td>${html(plain(field.text))}</td></tr>`,

@@ -6,7 +6,7 @@ import {
   Retryable,
   Throttled,
 } from "../../src/core/errors/errors.ts";
-import { type FarEnd, failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import { oneLine } from "../shared/receiver/text.ts";
 
 /** Greylisting lets a mail pass when it comes again after some minutes, usually five. */
@@ -25,8 +25,8 @@ interface MailError {
   readonly timeoutType?: string;
 }
 
-/** The mail server in the words of src/core/http/tls-trouble.ts. */
-export function mailServer(host: string, port: number): FarEnd {
+/** The mail server in the words of src/core/http/connection-problem.ts. */
+export function mailServer(host: string, port: number): Server {
   return {
     name: `The mail server at ${host}:${port}`,
     failed: "could not be reached",
@@ -49,7 +49,7 @@ export function mailServer(host: string, port: number): FarEnd {
  * | 5xx to all recipients, or to the content   | this mail will not be taken                         |
  * | no answer                                  | may pass; after the content it may have been taken  |
  */
-export function failureOfMail(error: unknown, end: FarEnd): Failure {
+export function failureOfMail(error: unknown, end: Server): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as MailError;
@@ -88,7 +88,7 @@ export function failureOfMail(error: unknown, end: FarEnd): Failure {
   );
 }
 
-function refusal(command: string, code: string, said: string, end: FarEnd): Failure {
+function refusal(command: string, code: string, said: string, end: Server): Failure {
   if (code === "ETLS") {
     return new ConfigError(`${end.name} does not change to TLS.${said}`, {
       field: "security",

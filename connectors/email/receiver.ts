@@ -2,10 +2,10 @@ import { createHash } from "node:crypto";
 import { createTransport } from "nodemailer";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
-import { failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 import { mailOf } from "./mail.ts";
@@ -24,7 +24,7 @@ const FirstMail = z.object({ title: z.string() });
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const end = mailServer(config.host, port);
-  const password = config.password === undefined ? null : keptSecret(config.password, clock);
+  const password = config.password === undefined ? null : cachedSecret(config.password, clock);
   /** Recipients that were refused, so that each is told once. */
   const refused = new Set<string>();
   let beganMs = Number.NEGATIVE_INFINITY;
@@ -69,7 +69,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     }
   }
 
-  async function send(told: Told, title: string, signal: AbortSignal): Promise<Place> {
+  async function send(told: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
     const mail = mailOf(told, title, config, clock.now());
     const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
     for (const { recipient = "", response } of sent.rejectedErrors ?? []) {
@@ -88,12 +88,12 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function titleOf(told: Told, place: Place): string {
+  function titleOf(told: IncidentMessage, place: IncidentReference): string {
     const first = FirstMail.safeParse(place.ref);
     return first.success ? first.data.title : told.text.title;
   }
 
-  function isTold({ change, priority }: Told): boolean {
+  function isTold({ change, priority }: IncidentMessage): boolean {
     return config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),

@@ -1,6 +1,6 @@
 import { isAbsolute, relative, resolve, sep } from "node:path";
-import type { ConnectorDefinition, Shared } from "../../src/core/connector.ts";
-import { realFolder } from "../../src/core/errors/folder-trouble.ts";
+import type { ConnectorDefinition, SharedStore } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { FileConfig } from "./config.ts";
 import { folderOf } from "./layout.ts";
@@ -20,7 +20,7 @@ export const file = {
  * Files of another name are nobody's business here, nor are those of the other layout, whose names are made otherwise. With
  * `path` all folders below are looked through for files that were not finished.
  */
-function sameFiles(one: FileConfig, other: FileConfig): Shared | null {
+function sameFiles(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
   const [here, there] = [realFolder(one.folder), realFolder(other.folder)];

@@ -1,5 +1,5 @@
 import type { Failure } from "../../src/core/errors/errors.ts";
-import { folderFailure } from "../../src/core/errors/folder-trouble.ts";
+import { folderFailure } from "../../src/core/errors/folder-problem.ts";
 
 /** What a failed file operation means, as a sentence. */
 export function meaning(error: unknown, folder: string): Failure {

@@ -1,12 +1,12 @@
 import { access, constants, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { danglingLink, linkTrouble } from "../../src/core/errors/folder-trouble.ts";
+import { danglingLink, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
 /** Checks the folder, or the nearest one above it that exists, without creating anything. */
 export async function writable(folder: string): Promise<void> {
   const link = danglingLink(folder);
-  if (link !== null) throw linkTrouble(link);
+  if (link !== null) throw linkProblem(link);
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;

@@ -1,5 +1,5 @@
 import { historyText } from "../../src/core/codec/history-event.ts";
-import type { ConnectorContext, Picture } from "../../src/core/connector.ts";
+import type { BuildingView, ConnectorContext } from "../../src/core/connector.ts";
 import { Throttled } from "../../src/core/errors/errors.ts";
 import type { System } from "../../src/core/model/building.ts";
 import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
@@ -196,11 +196,11 @@ function tagOf(event: AnyEvent): About["tag"] {
   }
 }
 
-async function siteName(picture: Picture, source: string, id: string): Promise<string | null> {
+async function siteName(picture: BuildingView, source: string, id: string): Promise<string | null> {
   return (await picture.one("site", source, id))?.displayName ?? null;
 }
 
-async function tagName(picture: Picture, source: string, id: string): Promise<string | null> {
+async function tagName(picture: BuildingView, source: string, id: string): Promise<string | null> {
   return (await picture.one("tag", source, id))?.displayName ?? null;
 }
 

@@ -1,13 +1,13 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import {
+  failureOfConnection,
+  indicatesTls,
+  type Server,
+  wantsTls,
+} from "../../src/core/http/connection-problem.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
-import {
-  type FarEnd,
-  failureOfConnection,
-  saysItWantsTls,
-  wantsTls,
-} from "../../src/core/http/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseAnswer } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
@@ -49,7 +49,7 @@ const STORED: Verdict = { kind: "stored", tooOld: null };
 export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
   if (error instanceof HttpError) {
     if (error.statusCode === 413) return { kind: "too-large" };
-    if (error.statusCode === 400 && saysItWantsTls(error.body ?? "")) {
+    if (error.statusCode === 400 && indicatesTls(error.body ?? "")) {
       return { kind: "failed", error: wantsTls(serverAt(config)) };
     }
     if (isAboutPath(error)) return { kind: "failed", error: noSuchPath(config) };
@@ -83,7 +83,7 @@ function noSuchPath(config: InfluxConfig): ConfigError {
  * | 429, 503        | Throttled    | told to wait                                                       |
  * | 408, 425, 5xx   | Retryable    | may pass                                                           |
  * | other 3xx, 4xx  | ConfigError  | nothing that a line could cause: it must not cost a single event   |
- * | none            | as listed in src/core/http/tls-trouble.ts                                                   |
+ * | none            | as listed in src/core/http/connection-problem.ts                                                   |
  */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   if (!(error instanceof HttpError)) return failureOfConnection(error, serverAt(config));
@@ -146,8 +146,8 @@ function notFound(said: string, words: string | null, config: InfluxConfig): Con
   });
 }
 
-/** The server in the words of src/core/http/tls-trouble.ts, which knows what it means that there was no answer. */
-export function serverAt(config: InfluxConfig): FarEnd {
+/** The server in the words of src/core/http/connection-problem.ts, which knows what it means that there was no answer. */
+export function serverAt(config: InfluxConfig): Server {
   return {
     name: new URL(config.url).origin,
     failed: "could not be reached",

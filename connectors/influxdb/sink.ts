@@ -1,10 +1,10 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
 import type { Failure } from "../../src/core/errors/errors.ts";
-import { knockThrough, proxyOf } from "../../src/core/http/proxy.ts";
-import { endedUnanswered, speaksTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
+import { endedUnanswered, speaksTls, wantsTls } from "../../src/core/http/connection-problem.ts";
+import { probeThroughProxy, proxyOf } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { type Body, createExchange, type Exchange } from "./exchange.ts";
@@ -68,7 +68,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     const url = new URL(config.url);
     if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
     const address = { host: url.hostname, port: Number(url.port || 80) };
-    const knock = (limit: AbortSignal) => knockThrough(proxy, address, AbortSignal.any([limit, signal]));
+    const knock = (limit: AbortSignal) => probeThroughProxy(proxy, address, AbortSignal.any([limit, signal]));
     return (await speaksTls(knock)) ? wantsTls(serverAt(config)) : null;
   }
 
@@ -190,11 +190,11 @@ function pathOf(config: InfluxConfig): string {
 /** The Authorization header as it is now; null without. */
 function authorizationOf(config: InfluxConfig, { clock }: ConnectorContext): () => string | null {
   if (config.token !== undefined) {
-    const token = keptSecret(config.token, clock);
+    const token = cachedSecret(config.token, clock);
     return () => `Token ${token().reveal()}`;
   }
   const { username } = config;
   if (username === undefined || config.password === undefined) return () => null;
-  const password = keptSecret(config.password, clock);
+  const password = cachedSecret(config.password, clock);
   return () => `Basic ${Buffer.from(`${username}:${password().reveal()}`).toString("base64")}`;
 }

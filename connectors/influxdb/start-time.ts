@@ -1,5 +1,5 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import type { Life } from "../../src/core/connector.ts";
+import type { ServerInstance } from "../../src/core/connector.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** The measurements of a server's own; VictoriaMetrics has 100 kB of them, and this one near the end. */
@@ -13,7 +13,7 @@ export async function lifeOfServer(
   exchange: Pick<Exchange, "get">,
   before: string | null,
   signal: AbortSignal,
-): Promise<Life | null> {
+): Promise<ServerInstance | null> {
   let body: string;
   try {
     body = (await exchange.get("/metrics", signal, MAX_METRICS_BYTES)).body;

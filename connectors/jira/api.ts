@@ -1,9 +1,14 @@
 import { z } from "zod";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { ask, failureOfAnswer, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
-import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
+import {
+  failureOfResponse,
+  type ReceiverRequest,
+  type ReceiverResponse,
+  sendRequest,
+} from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { JiraConfig } from "./config.ts";
@@ -25,9 +30,9 @@ const Refusal = z.object({
 export interface Jira {
   readonly origin: string;
   /** `path` begins behind `/rest/api/3`; `allow` are statuses beside 2xx that the caller understands. */
-  ask(question: Question, signal: AbortSignal): Promise<Said>;
+  ask(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse>;
   /** The same, and its answer in the form that it has to have. */
-  read<T>(question: Question, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
+  read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
   /** When the last request began, on the monotonic clock. */
   lastStepMs(): number;
   close(): Promise<void>;
@@ -36,8 +41,8 @@ export interface Jira {
 export function createJira(config: JiraConfig, clock: Clock): Jira {
   const base = new URL(config.url);
   const root = `${base.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
-  const end = createHttpEnd({ url: base, config, clock });
-  const token = keptSecret(config.token, clock);
+  const end = createHttpClient({ url: base, config, clock });
+  const token = cachedSecret(config.token, clock);
 
   function authorization(): string {
     const text = token().reveal();
@@ -56,7 +61,7 @@ export function createJira(config: JiraConfig, clock: Clock): Jira {
     async ask(question, signal) {
       const { allow = [], path } = question;
       const headers = { authorization: authorization() };
-      const said = await ask(
+      const said = await sendRequest(
         end,
         { ...question, path: root + path, headers, allow: WITH_WORDS },
         clock,
@@ -78,24 +83,24 @@ export function createJira(config: JiraConfig, clock: Clock): Jira {
 }
 
 /** The answer in the form that it has to have. Where it has not, nobody knows what was carried out. */
-export function readAs<T>(said: Said, schema: z.ZodType<T>, origin: string): T {
+export function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(said.json);
   if (read.success) return read.data;
   throw notJira(said, origin);
 }
 
 /** Jira's own words, as one line; empty where it said none. */
-export function wordsOf(said: Said): string {
+export function wordsOf(said: ReceiverResponse): string {
   const { errorMessages, errors } = refusalOf(said);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
   return cut(printable([...errorMessages, ...named].join(" ")), MAX_WORDS);
 }
 
-function refusalOf(said: Said): z.infer<typeof Refusal> {
+function refusalOf(said: ReceiverResponse): z.infer<typeof Refusal> {
   return Refusal.safeParse(said.json).data ?? { errorMessages: [], errors: {} };
 }
 
-function failureOf(said: Said, origin: string, nowMs: number): Error {
+function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error {
   const { status } = said;
   const words = wordsOf(said);
   if (status === 409)
@@ -103,13 +108,13 @@ function failureOf(said: Said, origin: string, nowMs: number): Error {
   if (status === 400 && words !== "") return refused(said, origin);
   const body = said.json === undefined ? said.body : words;
   return (
-    failureOfAnswer({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
+    failureOfResponse({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
     new Retryable(`${origin} answered ${status}.`)
   );
 }
 
 /** Only summary and description come from the alarm; whatever else does not fit was configured, here or there. */
-function refused(said: Said, origin: string): ConfigError | Rejected {
+function refused(said: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(refusalOf(said).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");
   const sentence = `${origin} answered 400. It said: ${wordsOf(said)}`;
@@ -129,14 +134,14 @@ function unknownUser(origin: string): ConfigError {
   });
 }
 
-function believed(said: Said, origin: string): Said {
+function believed(said: ReceiverResponse, origin: string): ReceiverResponse {
   if (said.body.trim() !== "" && said.json === undefined) throw notJira(said, origin);
   const words = wordsOf(said);
   if (words === "") return said;
   throw new Rejected(`${origin} answered ${said.status}, and refused it all the same. It said: ${words}`);
 }
 
-function notJira({ status }: Said, origin: string): Retryable {
+function notJira({ status }: ReceiverResponse, origin: string): Retryable {
   return new Retryable(`${origin} answered ${status}, but not as Jira does.`, {
     hint: "Check that url leads to Jira itself, and not to a page for signing in.",
   });

@@ -1,7 +1,7 @@
 import { printable } from "../../src/core/values/printable.ts";
-import type { Told } from "../shared/receiver/receiver.ts";
-import { cut, withFewerCurves } from "../shared/receiver/text.ts";
-import type { WordName } from "../shared/receiver/words.ts";
+import type { PhraseName } from "../shared/receiver/phrases.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
 /** Longest summary, in characters (Jira). */
 const MAX_SUMMARY = 255;
@@ -27,19 +27,19 @@ export interface Format {
   sentence(text: string): unknown;
 }
 
-export function summaryOf({ text }: Told): string {
+export function summaryOf({ text }: IncidentMessage): string {
   return cut(printable(text.title), MAX_SUMMARY);
 }
 
-export function descriptionOf(told: Told, format: Format): unknown {
-  const whole = withFewerCurves(bodyOf(told, LONGEST_TEXT))
+export function descriptionOf(told: IncidentMessage, format: Format): unknown {
+  const whole = withFewerTimeSeries(bodyOf(told, LONGEST_TEXT))
     .map((body) => format.render(body))
     .find((rendered) => sizeOf(rendered) <= MAX_BODY);
   return whole ?? fitting(format, (longest) => ({ ...bodyOf(told, longest), curves: [] }));
 }
 
 /** One short comment; `labels` are those of the fields that it repeats. */
-export function commentOf(told: Told, labels: readonly string[], format: Format): unknown {
+export function commentOf(told: IncidentMessage, labels: readonly string[], format: Format): unknown {
   return fitting(format, (longest) => {
     const { status, fields } = bodyOf(told, longest);
     return {
@@ -53,7 +53,7 @@ export function commentOf(told: Told, labels: readonly string[], format: Format)
 }
 
 /** Of what happened, the fields that a comment repeats; null where there is none to write. */
-export function wordsOfComment(told: Told, cameBack: boolean): readonly WordName[] | null {
+export function wordsOfComment(told: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
   if (told.status === "resolved") return ["ended", "lasted"];
   if (cameBack || told.change === "retriggered") return ["since"];
   if (told.change === "acknowledged") return ["acknowledgedBy", "message"];
@@ -76,7 +76,7 @@ function sizeOf(rendered: unknown): number {
   return typeof rendered === "string" ? rendered.length : JSON.stringify(rendered).length;
 }
 
-function bodyOf({ text, link }: Told, longest: number): Body {
+function bodyOf({ text, link }: IncidentMessage, longest: number): Body {
   return {
     status: printable(text.status),
     fields: text.fields.map(({ label, text }) => ({

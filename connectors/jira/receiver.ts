@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Rejected } from "../../src/core/errors/errors.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
-import { vocabulary } from "../shared/receiver/words.ts";
+import { vocabulary } from "../shared/receiver/phrases.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { ADF } from "./adf.ts";
 import { createJira, readAs } from "./api.ts";
 import { commentOf, descriptionOf, summaryOf, wordsOfComment } from "./body.ts";
@@ -47,14 +47,14 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   const words = vocabulary(config.language, config.words);
   const said = new Set<string>();
 
-  const placeOf = (id: string, key: string): Place => ({
+  const placeOf = (id: string, key: string): IncidentReference => ({
     ref: { id, over: false } satisfies z.infer<typeof Ref>,
     ticket: key,
     link: `${site}/browse/${key}`,
   });
 
   /** Whatever holds for the whole project would otherwise be said with every alarm. */
-  function sayOnce(message: string, place: Place): void {
+  function sayOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
     log.warn({ ticket: place.ticket, project: config.project }, message);
@@ -77,7 +77,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   }
 
   /** False when it is not there any more. */
-  async function edit(id: string, told: Told, signal: AbortSignal): Promise<boolean> {
+  async function edit(id: string, told: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
       description: descriptionOf(told, format),
       // Only where it counts something: of one alarm it stays the same, and somebody may have put it better.
@@ -101,7 +101,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     await jira.ask({ method: "POST", path: `/issue/${id}/comment`, json: { body }, allow }, signal);
   }
 
-  function commentFor(told: Told, cameBack: boolean): unknown {
+  function commentFor(told: IncidentMessage, cameBack: boolean): unknown {
     const repeated = wordsOfComment(told, cameBack);
     if (repeated === null) return null;
     const labels = repeated.map((name) => words[name]);
@@ -120,7 +120,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return answer.status !== 400;
   }
 
-  async function reopen(id: string, place: Place, signal: AbortSignal): Promise<boolean> {
+  async function reopen(id: string, place: IncidentReference, signal: AbortSignal): Promise<boolean> {
     const { reopen: name } = config;
     if (name !== undefined) {
       const step = stepNamed(await transitions(id, signal), name);
@@ -222,6 +222,6 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 }
 
 /** Finds the issue of an incident again. */
-function labelOf({ key }: Told): string {
+function labelOf({ key }: IncidentMessage): string {
   return `plenum-${key}`;
 }

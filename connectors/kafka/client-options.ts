@@ -7,7 +7,7 @@ import {
 } from "@platformatic/kafka";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { KafkaConfig } from "./config.ts";
 
 /** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */
@@ -16,7 +16,7 @@ const ON_THE_WAY_MS = 1_000;
 /** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
 export function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) => ConnectionOptions {
   const { sasl, tls } = config;
-  const password = sasl === undefined ? null : keptSecret(sasl.password, clock);
+  const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
   return (host) => ({
     connectTimeout: config.connect_deadline,
     requestTimeout: config.publish_deadline + ON_THE_WAY_MS,

@@ -1,6 +1,6 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
 import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/core/errors/errors.ts";
-import { type FarEnd, failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import type { Address } from "./config.ts";
 
 /**
@@ -142,7 +142,7 @@ export function connectionFailure(error: unknown, address: Address): Failure {
 }
 
 /** What the library says itself, without a system's error behind it. */
-function byLibrary(error: GenericError | MultipleErrors, farEnd: FarEnd, codes: readonly string[]): Failure {
+function byLibrary(error: GenericError | MultipleErrors, farEnd: Server, codes: readonly string[]): Failure {
   const { name } = farEnd;
   if (error.message === "Broker requires TLS.") return speaksTlsOnly(farEnd);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
@@ -162,15 +162,15 @@ function byLibrary(error: GenericError | MultipleErrors, farEnd: FarEnd, codes: 
   return new Retryable(`${name} could not do it at the moment (${code ?? error.code}).`);
 }
 
-export function speaksTlsOnly({ name }: FarEnd): ConfigError {
+export function speaksTlsOnly({ name }: Server): ConfigError {
   return new ConfigError(`${name} speaks TLS, and was talked to without.`, {
     hint: "Set tls.enabled: true, or another port in brokers.",
     field: "tls",
   });
 }
 
-/** The broker in the words of src/core/http/tls-trouble.ts. */
-export function brokerAt({ host, port }: Address): FarEnd {
+/** The broker in the words of src/core/http/connection-problem.ts. */
+export function brokerAt({ host, port }: Address): Server {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
     failed: "could not be reached",

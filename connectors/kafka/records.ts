@@ -1,5 +1,5 @@
 import { dataText } from "../../src/core/codec/history-event.ts";
-import { type Event, orderKey } from "../../src/core/model/event.ts";
+import { type Event, orderingKey } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /**
@@ -25,7 +25,7 @@ const HEADER_BYTES = 10;
 
 export function recordOf(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {
   const headers = headersOf(event, sequence);
-  const key = Buffer.from(orderKey(event));
+  const key = Buffer.from(orderingKey(event));
   const value = Buffer.from(dataText(event));
   let bytes = RECORD_BYTES + key.length + value.length;
   for (const [name, text] of headers) bytes += HEADER_BYTES + name.length + text.length;

@@ -6,7 +6,7 @@ import {
   saslHandshakeV1,
 } from "@platformatic/kafka";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { knockAt, speaksTls } from "../../src/core/http/tls-trouble.ts";
+import { probeServer, speaksTls } from "../../src/core/http/connection-problem.ts";
 import type { Address } from "./config.ts";
 import { brokerAt, speaksTlsOnly } from "./outcome.ts";
 
@@ -25,7 +25,10 @@ export async function whyHungUp(
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
   const farEnd = brokerAt(address);
-  if (tls === undefined && (await speaksTls((limit) => knockAt(address, AbortSignal.any([limit, signal]))))) {
+  if (
+    tls === undefined &&
+    (await speaksTls((limit) => probeServer(address, AbortSignal.any([limit, signal]))))
+  ) {
     return speaksTlsOnly(farEnd);
   }
   const ways = sasl === undefined && !signal.aborted ? await waysOfAuthentication(address, tls, signal) : [];

@@ -1,6 +1,6 @@
-import type { ConnectorContext, Life } from "../../src/core/connector.ts";
+import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { SinceBoot } from "../../src/core/runtime/clock.ts";
-import { abortable, rest, WOKEN } from "../../src/core/runtime/waiting.ts";
+import { abortable, sleepFor, WOKEN } from "../../src/core/runtime/waiting.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
@@ -27,7 +27,7 @@ export interface BrokerWord extends HeldBroker {
 /** The uptime is published every 10 s, so what is retained of it can be so old, and an answer takes its time, in milliseconds. */
 const SLACK_MS = 15_000;
 
-export function lifeOfBroker(before: string | null, { sessionLost, ...now }: BrokerWord): Life {
+export function lifeOfBroker(before: string | null, { sessionLost, ...now }: BrokerWord): ServerInstance {
   const held = before === null ? null : heldBroker(before);
   return { life: JSON.stringify(now), isNew: held !== null && (sessionLost || isYounger(now, held)) };
 }
@@ -97,7 +97,7 @@ export async function uptimeOf(
       signal,
     );
     const over = new AbortController();
-    const late = rest(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => told.resolve(null));
+    const late = sleepFor(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => told.resolve(null));
     link.lost.addEventListener("abort", () => told.resolve(null), { once: true });
     try {
       await link.subscribe([UPTIME], "with what is retained");

@@ -5,7 +5,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 
@@ -77,7 +77,7 @@ function pem(path: string): string {
 
 /** Our password at the broker as it is whenever asked for; null without one. */
 export function passwordOf(config: MqttConfig, clock: Clock): () => Secret | null {
-  return config.password === undefined ? () => null : keptSecret(config.password, clock);
+  return config.password === undefined ? () => null : cachedSecret(config.password, clock);
 }
 
 /** Host and port of the broker, for messages to people. */

@@ -1,7 +1,7 @@
 import type { IPublishPacket } from "mqtt";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { abortable, loop, rest } from "../../src/core/runtime/waiting.ts";
+import { abortable, loop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
@@ -122,7 +122,7 @@ export function createConnection(options: ConnectionOptions): Connection {
   async function openOrStay(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
-    const whole = await rest(clock, HEARTBEAT_MS, closing.signal, link.lost);
+    const whole = await sleepFor(clock, HEARTBEAT_MS, closing.signal, link.lost);
     if (closing.signal.aborted) return;
     if (!whole) throw link.lost.reason;
     await sayOnline(link, since);

@@ -1,7 +1,7 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { rest, WOKEN, within } from "../../src/core/runtime/waiting.ts";
+import { sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
 import { createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 import { createNudge } from "./nudge.ts";
@@ -285,7 +285,7 @@ function linkOver(
         overdue();
         break;
       }
-      await rest(clock, leftMs, lost.signal);
+      await sleepFor(clock, leftMs, lost.signal);
     }
     isWatched = false;
   }
@@ -293,7 +293,7 @@ function linkOver(
   /** Gives the whole connection up when the broker does not answer within the deadline. */
   async function inTime(answered: Promise<void>): Promise<void> {
     const settled = new AbortController();
-    void rest(clock, publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
+    void sleepFor(clock, publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
     try {
       await answered;
     } finally {

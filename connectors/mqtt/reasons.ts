@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { endedUnanswered, type FarEnd, failureOfConnection } from "../../src/core/http/tls-trouble.ts";
+import { endedUnanswered, failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 
 /**
  * What a broker's numbers and a connection's errors mean.
@@ -44,8 +44,8 @@ export function connectFailure(error: unknown, place: string, inMqtt5: boolean):
   return failureOfConnection(error, brokerAt(place));
 }
 
-/** The broker in the words of src/core/http/tls-trouble.ts, which knows what is wrong with a connection. */
-export function brokerAt(place: string): FarEnd {
+/** The broker in the words of src/core/http/connection-problem.ts, which knows what is wrong with a connection. */
+export function brokerAt(place: string): Server {
   return {
     name: `The broker at ${place}`,
     failed: "could not be reached",

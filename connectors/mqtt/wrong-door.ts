@@ -1,6 +1,12 @@
 import { type IClientOptions, MqttClient } from "mqtt";
 import type { Failure } from "../../src/core/errors/errors.ts";
-import { endedUnanswered, knockAt, noTls, speaksTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
+import {
+  endedUnanswered,
+  noTls,
+  probeServer,
+  speaksTls,
+  wantsTls,
+} from "../../src/core/http/connection-problem.ts";
 import { brokerAt, knowsOldMqttOnly } from "./reasons.ts";
 import { NOBODY, openSocket } from "./socket.ts";
 
@@ -35,7 +41,7 @@ export async function whyHungUp(
     }
   } else {
     const address = { host: String(client.host), port: Number(client.port) };
-    const knock = (limit: AbortSignal) => knockAt(address, AbortSignal.any([limit, signal]));
+    const knock = (limit: AbortSignal) => probeServer(address, AbortSignal.any([limit, signal]));
     if (await speaksTls(knock)) return wantsTls(brokerAt(place));
   }
   // Once more in 5, lest it was a restart, and then in 3.1.1.

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { ConnectorContext, Remembered } from "../../src/core/connector.ts";
+import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { lifeOf } from "./paths.ts";
 import type { Seal } from "./sealed-day.ts";
@@ -126,17 +126,17 @@ export async function tellLife(
 }
 
 /** Landings that are begun. */
-export function begun(landings: readonly Landing[]): Remembered {
+export function begun(landings: readonly Landing[]): SinkStateChange {
   return new Map([[LANDINGS, landings]]);
 }
 
 /** All of them are in the lake, and the cursor passes them; days are to be sealed. */
-export function settled(life: string, through: number, seals: readonly Seal[]): Remembered {
+export function settled(life: string, through: number, seals: readonly Seal[]): SinkStateChange {
   const known: Life = { id: life, through };
   return new Map<string, unknown>([[LIFE, known], [LANDINGS, null], ...toSeal(seals)]);
 }
 
-export function toSeal(seals: readonly Seal[]): Remembered {
+export function toSeal(seals: readonly Seal[]): SinkStateChange {
   return new Map(seals.map((seal) => [keyOf(seal), seal]));
 }
 
@@ -145,7 +145,7 @@ export function withSeals(seals: readonly Seal[], more: readonly Seal[]): readon
   return [...new Map([...seals, ...more].map((seal) => [keyOf(seal), seal])).values()];
 }
 
-export function compacting(compactions: readonly Compaction[]): Remembered {
+export function compacting(compactions: readonly Compaction[]): SinkStateChange {
   return new Map([[COMPACTION, compactions.length === 0 ? null : compactions]]);
 }
 
@@ -155,11 +155,11 @@ export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get
 }
 
 /** These days have files to be compacted; null where a day has none any more. */
-export function toCompact(days: ReadonlyMap<string, LooseDay | null>): Remembered {
+export function toCompact(days: ReadonlyMap<string, LooseDay | null>): SinkStateChange {
   return new Map([...days].map(([key, day]) => [`${LOOSE}${key}`, day]));
 }
 
-export function compactedAt(wallMs: number): Remembered {
+export function compactedAt(wallMs: number): SinkStateChange {
   return new Map([[COMPACTED, wallMs]]);
 }
 
@@ -167,7 +167,7 @@ export function dayKey(day: string, site: string | null): string {
   return `${day} ${site ?? ""}`;
 }
 
-export function sealed(seal: Seal): Remembered {
+export function sealed(seal: Seal): SinkStateChange {
   return new Map([[keyOf(seal), null]]);
 }
 

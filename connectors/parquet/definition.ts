@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
-import type { ConnectorDefinition, Shared } from "../../src/core/connector.ts";
-import { realFolder } from "../../src/core/errors/folder-trouble.ts";
+import type { ConnectorDefinition, SharedStore } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { ParquetConfig } from "./config.ts";
 import { endpointOf, prefixOf } from "./s3-answer.ts";
@@ -15,7 +15,7 @@ export const parquet = {
 } satisfies ConnectorDefinition<ParquetConfig>;
 
 /** A Delta table bears several that write, but two that are offered the same events would add each row twice. */
-function sameTables(one: ParquetConfig, other: ParquetConfig): Shared | null {
+function sameTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
   const place = placeOf(other);
   if (place === null || placeOf(one) !== place) return null;
   const isInFolder = other.folder !== undefined;

@@ -3,8 +3,8 @@ import { constants, type Dirent } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { danglingLink, folderFailure, linkTrouble } from "../../src/core/errors/folder-trouble.ts";
-import { systemCodeOf } from "../../src/core/errors/own-trouble.ts";
+import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
+import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
@@ -181,7 +181,7 @@ export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
     const link = danglingLink(path);
-    if (link !== null) throw linkTrouble(link);
+    if (link !== null) throw linkProblem(link);
     const found = await stat(path).catch((error: unknown) => {
       if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;

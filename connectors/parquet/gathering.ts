@@ -1,4 +1,4 @@
-import type { ConnectorContext, Remembered } from "../../src/core/connector.ts";
+import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { type Book, begun, type Landing, settled, tellLife } from "./book.ts";
 import { createHand, type Hand } from "./hand.ts";
@@ -22,7 +22,7 @@ export interface Gathering {
   land(signal: AbortSignal): Promise<void>;
   /** Where all that was taken is in the lake: what goes with the settlement, what landed, and days to be sealed afterwards. */
   settle(): {
-    readonly remember: Remembered;
+    readonly remember: SinkStateChange;
     readonly partitions: readonly Partition[];
     readonly seals: readonly Seal[];
   } | null;

@@ -1,6 +1,6 @@
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
-import { saysItWantsTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 import type { S3Config } from "./config.ts";
 
 export interface S3Answer {
@@ -89,7 +89,7 @@ export function failureOfAnswer(answer: S3Answer, config: S3Config, nowMs: numbe
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted")
     return new Retryable(`${said}.`);
-  if (status === 400 && saysItWantsTls(text)) {
+  if (status === 400 && indicatesTls(text)) {
     return wantsTls({
       name: end,
       failed: "could not be reached",

@@ -2,12 +2,12 @@ import { createHash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
 import { proxyOf, targetOf } from "../../src/core/http/proxy.ts";
-import { failureOfConnection } from "../../src/core/http/tls-trouble.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 import type { S3Config } from "./config.ts";
@@ -61,9 +61,9 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const base = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
-  const accessKeyId = keptSecret(config.access_key_id, clock);
-  const secretAccessKey = keptSecret(config.secret_access_key, clock);
-  const sessionToken = config.session_token === undefined ? null : keptSecret(config.session_token, clock);
+  const accessKeyId = cachedSecret(config.access_key_id, clock);
+  const secretAccessKey = cachedSecret(config.secret_access_key, clock);
+  const sessionToken = config.session_token === undefined ? null : cachedSecret(config.session_token, clock);
   const proxy = proxyOf(config.proxy, clock);
   let agent: Agent | null = null;
   let askedMs = Number.NEGATIVE_INFINITY;

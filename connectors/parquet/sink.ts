@@ -3,8 +3,8 @@ import type {
   Offered,
   Receipt,
   Rejection,
-  Remembered,
   Sink,
+  SinkStateChange,
 } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
@@ -99,7 +99,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   }
 
   /** Finalizes a day, or does a part of the hourly compaction; null where nothing is due. */
-  async function compactNext(signal: AbortSignal): Promise<Remembered | null> {
+  async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [seal, ...rest] = seals;
     if (seal === undefined) {
       const done = await upkept(signal);
@@ -113,7 +113,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   }
 
   /** A file that cannot be read keeps its day from being compacted, and nothing else. */
-  async function upkept(signal: AbortSignal): Promise<Remembered | null> {
+  async function upkept(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
       return (await upkeep?.step(signal)) ?? null;
     } catch (error) {

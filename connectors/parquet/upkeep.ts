@@ -1,4 +1,4 @@
-import type { Remembered } from "../../src/core/connector.ts";
+import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./book.ts";
@@ -17,9 +17,9 @@ import type { TableFormat } from "./table-format.ts";
  */
 export interface Upkeep {
   /** Rows have landed in these partitions: returns what is to be remembered with the settlement. */
-  landed(partitions: Iterable<Partition>): Remembered;
+  landed(partitions: Iterable<Partition>): SinkStateChange;
   /** Does a part of what is due, one day or one table; null where nothing is due. What fails waits for the next pass. */
-  step(signal: AbortSignal): Promise<Remembered | null>;
+  step(signal: AbortSignal): Promise<SinkStateChange | null>;
 }
 
 const HOUR_MS = 3_600_000;
@@ -111,7 +111,7 @@ export function createUpkeep(options: {
     return [...parts.map((join) => ({ join })), ...merges];
   }
 
-  async function merge(key: string, signal: AbortSignal): Promise<Remembered> {
+  async function merge(key: string, signal: AbortSignal): Promise<SinkStateChange> {
     const day = loose.get(key);
     // Rows may have landed since the pass began; then the day waits for the next one.
     if (day === undefined || !isToBeMerged(key, day)) return new Map();

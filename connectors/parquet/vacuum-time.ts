@@ -2,7 +2,7 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A change of wall against measured time that is a step, as everywhere (src/core/runtime/clock-doubt.ts). */
+/** A change of wall against measured time that is a step, as everywhere (src/core/runtime/clock-check.ts). */
 const STEP_MS = 2_000;
 
 /**

@@ -1,7 +1,7 @@
 import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/outcome.ts";
-import type { Asked, Session } from "../../src/core/postgres/session.ts";
+import type { Query, Session } from "../../src/core/postgres/session.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
 import type { Told } from "../shared/lake/rows.ts";
 import { type Portion, portionOf, type Rows } from "./portion.ts";
@@ -93,7 +93,7 @@ async function store({ rows, news }: Portion, landing: Landing): Promise<void> {
   }
 }
 
-function insertOf({ table, columns }: Rows, { place, texts }: Landing): Asked {
+function insertOf({ table, columns }: Rows, { place, texts }: Landing): Query {
   const arrays = columns.map(({ isArray }) => isArray);
   const key = `${table.name} ${arrays.map(Number).join("")}`;
   const text = texts.get(key) ?? insertText(table, place, arrays);

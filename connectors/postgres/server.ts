@@ -1,4 +1,4 @@
-import type { Life } from "../../src/core/connector.ts";
+import type { ServerInstance } from "../../src/core/connector.ts";
 import type { Server } from "../../src/core/postgres/server.ts";
 import type { Session } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
@@ -16,7 +16,7 @@ export function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void
  * Another timeline is a replica that was promoted, and may not have got the last commits; where commits are not on the
  * disk, each start of the server may have lost some. A plain restart otherwise loses nothing.
  */
-export async function lifeOf(session: Session, before: string | null): Promise<Life> {
+export async function lifeOf(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,

@@ -4,7 +4,7 @@ import { addressOf } from "../../src/core/postgres/address.ts";
 import { failureOf } from "../../src/core/postgres/outcome.ts";
 import { refuseUnfit } from "../../src/core/postgres/server.ts";
 import { openSession, type Session } from "../../src/core/postgres/session.ts";
-import { keptSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
 import { land } from "./land.ts";
@@ -16,7 +16,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const address = addressOf(config);
   const place = { schema: config.schema, timescale: config.timescale };
   const wanted: Wanted = { tables: TABLES, place, create: config.create, timeoutMs: config.timeout };
-  const password = config.password === undefined ? () => null : keptSecret(config.password, context.clock);
+  const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const texts = new Map<string, string>();
   let session: Session | null = null;
 

@@ -1,9 +1,14 @@
 import { z } from "zod";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { ask, failureOfAnswer, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
-import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
+import {
+  failureOfResponse,
+  type ReceiverRequest,
+  type ReceiverResponse,
+  sendRequest,
+} from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { ServiceNowConfig } from "./config.ts";
@@ -47,12 +52,12 @@ export interface Table {
 export function createTable(config: ServiceNowConfig, clock: Clock): Table {
   const base = new URL(config.url);
   const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
-  const end = createHttpEnd({ url: base, config, clock });
+  const end = createHttpClient({ url: base, config, clock });
   const authorization = authorizationOf(config, clock);
 
-  async function call(question: Question, signal: AbortSignal): Promise<Said> {
+  async function call(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const headers = { authorization: authorization() };
-    const said = await ask(end, { ...question, headers, allow: WITH_WORDS }, clock, signal);
+    const said = await sendRequest(end, { ...question, headers, allow: WITH_WORDS }, clock, signal);
     const words = wordsOf(said);
     if (said.status < 300) {
       if (words === "") return said;
@@ -65,7 +70,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
     throw failureOf(said, words, end.origin, clock.now());
   }
 
-  async function row(question: Question, signal: AbortSignal): Promise<Row | null> {
+  async function row(question: ReceiverRequest, signal: AbortSignal): Promise<Row | null> {
     const said = await call(question, signal);
     return said.status === 404 ? null : readAs(said, z.object({ result: Row }), end.origin).result;
   }
@@ -134,12 +139,12 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
 function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
   const { user, password, token } = config;
   if (password !== undefined) {
-    const secret = keptSecret(password, clock);
+    const secret = cachedSecret(password, clock);
     return () => `Basic ${Buffer.from(`${user}:${secret().reveal()}`).toString("base64")}`;
   }
   if (token === undefined)
     throw new ConfigError("There is neither a token nor a password.", { field: "token" });
-  const secret = keptSecret(token, clock);
+  const secret = cachedSecret(token, clock);
   return () => {
     const text = secret().reveal();
     if (/^[\x21-\x7e]+$/.test(text)) return `Bearer ${text}`;
@@ -151,13 +156,13 @@ function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
 }
 
 /** ServiceNow's own words, as one line; empty where it said none. */
-function wordsOf({ json }: Said): string {
+function wordsOf({ json }: ReceiverResponse): string {
   const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
   return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_WORDS);
 }
 
 /** Where it has not the form that it has to have, nobody knows what was carried out. */
-function readAs<T>(said: Said, schema: z.ZodType<T>, origin: string): T {
+function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(said.json);
   if (read.success) return read.data;
   throw new Retryable(`${origin} answered ${said.status}, but not as ServiceNow does.`, {
@@ -165,7 +170,7 @@ function readAs<T>(said: Said, schema: z.ZodType<T>, origin: string): T {
   });
 }
 
-function failureOf(said: Said, words: string, origin: string, nowMs: number): Error {
+function failureOf(said: ReceiverResponse, words: string, origin: string, nowMs: number): Error {
   const { status } = said;
   const sentence = `${origin} answered ${status}. It said: ${words}`;
   if (words !== "" && status === 400) {
@@ -186,7 +191,7 @@ function failureOf(said: Said, words: string, origin: string, nowMs: number): Er
   }
   const body = said.json === undefined ? said.body : words;
   return (
-    failureOfAnswer({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
+    failureOfResponse({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
     new Retryable(`${origin} answered ${status}.`)
   );
 }

@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
-import { vocabulary, type WordName } from "../shared/receiver/words.ts";
+import { type PhraseName, vocabulary } from "../shared/receiver/phrases.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { createTable, type Row } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 import { descriptionOf, noteOf, shortDescriptionOf, wordsOfNote } from "./texts.ts";
@@ -27,7 +27,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const words = vocabulary(config.language, config.words);
   const said = new Set<string>();
 
-  function placeOf({ sys_id, number }: Row): Place {
+  function placeOf({ sys_id, number }: Row): IncidentReference {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
     return {
       ref: { id: sys_id, over: false } satisfies z.infer<typeof Ref>,
@@ -37,21 +37,21 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   }
 
   /** Whatever holds for the whole table would otherwise be said with every alarm. */
-  function sayOnce(message: string, place: Place): void {
+  function sayOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
     log.warn({ ticket: place.ticket, table: config.table }, message);
   }
 
-  const labelsOf = (names: readonly WordName[]) => names.map((name) => words[name]);
+  const labelsOf = (names: readonly PhraseName[]) => names.map((name) => words[name]);
 
   /** What an incident says of itself; of one alarm the title stays the same, and somebody may have put it better. */
-  const textsOf = (told: Told) => ({
+  const textsOf = (told: IncidentMessage) => ({
     description: descriptionOf(told),
     ...(told.kind === "alarm" ? {} : { short_description: shortDescriptionOf(told) }),
   });
 
-  const noteFor = (told: Told, cameBack: boolean) => {
+  const noteFor = (told: IncidentMessage, cameBack: boolean) => {
     const repeated = wordsOfNote(told, cameBack);
     return repeated === null ? {} : { work_notes: noteOf(told, labelsOf(repeated)) };
   };
@@ -60,7 +60,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const isResolved = ({ state }: Row) => state === config.resolved_state;
 
   /** What is changed of a resolved incident whose alarm is back. */
-  function reopening(told: Told, place: Place): Readonly<Record<string, unknown>> {
+  function reopening(told: IncidentMessage, place: IncidentReference): Readonly<Record<string, unknown>> {
     if (config.reopen_state !== undefined)
       return { ...textsOf(told), ...noteFor(told, true), state: config.reopen_state };
     sayOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", place);

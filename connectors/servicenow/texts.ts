@@ -1,14 +1,14 @@
 import { printable } from "../../src/core/values/printable.ts";
-import type { Told } from "../shared/receiver/receiver.ts";
-import { cut, withFewerCurves } from "../shared/receiver/text.ts";
-import type { WordName } from "../shared/receiver/words.ts";
+import type { PhraseName } from "../shared/receiver/phrases.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
 /** Longest short_description, in characters (ServiceNow, as it is delivered). */
 const MAX_SHORT = 160;
 /** Longest description, note or close_notes, in characters (ServiceNow, as it is delivered). */
 const MAX_LONG = 4_000;
 
-export function shortDescriptionOf({ text }: Told): string {
+export function shortDescriptionOf({ text }: IncidentMessage): string {
   return cut(defused(printable(text.title)), MAX_SHORT);
 }
 
@@ -16,8 +16,8 @@ export function shortDescriptionOf({ text }: Told): string {
  * Plain text of several lines. How the values went goes first where there is no room, line by line; then every text is
  * shortened by half until the whole has room, the link never.
  */
-export function descriptionOf({ link, text }: Told): string {
-  const whole = withFewerCurves(text)
+export function descriptionOf({ link, text }: IncidentMessage): string {
+  const whole = withFewerTimeSeries(text)
     .map((each) => described({ link, text: each }, MAX_LONG))
     .find((each) => each.length <= MAX_LONG);
   if (whole !== undefined) return whole;
@@ -32,7 +32,7 @@ export function descriptionOf({ link, text }: Told): string {
 }
 
 /** The status and some of the fields; `labels` are theirs. */
-export function noteOf({ text }: Told, labels: readonly string[], before?: string): string {
+export function noteOf({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
   return cut(
     [...(before === undefined ? [] : [before]), text.status, ...linesOf(fields, 1_000)].join("\n"),
@@ -41,14 +41,14 @@ export function noteOf({ text }: Told, labels: readonly string[], before?: strin
 }
 
 /** Of what happened, the fields that a work note repeats; null where there is none to write. */
-export function wordsOfNote(told: Told, cameBack: boolean): readonly WordName[] | null {
+export function wordsOfNote(told: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
   if (cameBack) return ["since"];
   if (told.change === "acknowledged") return ["acknowledgedBy", "message"];
   if (told.change === "recovering") return [];
   return told.change === "vanished" || told.change === "out-of-scope" ? ["unknown"] : null;
 }
 
-function described({ text, link }: Pick<Told, "text" | "link">, longest: number): string {
+function described({ text, link }: Pick<IncidentMessage, "text" | "link">, longest: number): string {
   const list = text.list.map((line) => `- ${cut(defused(printable(line)), longest)}`);
   return [
     printable(text.status),
@@ -60,7 +60,7 @@ function described({ text, link }: Pick<Told, "text" | "link">, longest: number)
 }
 
 /** `Label: text`; what a text has of further lines is moved in, so that none of them looks like a label. */
-function linesOf(fields: Told["text"]["fields"], longest: number): readonly string[] {
+function linesOf(fields: IncidentMessage["text"]["fields"], longest: number): readonly string[] {
   return fields.map(({ label, text }) => {
     const lines = cut(text, longest)
       .split(/[\r\n\u0085\u2028\u2029]+/)

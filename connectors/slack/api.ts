@@ -1,11 +1,15 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
-import { ask, type Question, type Said } from "../../src/core/http/outbound/ask.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
-import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
+import {
+  type ReceiverRequest,
+  type ReceiverResponse,
+  sendRequest,
+} from "../../src/core/http/outbound/request.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { SlackConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 
@@ -43,18 +47,18 @@ const Body = z.looseObject({
 export function createSlackApi(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): SlackApi {
   const url = new URL(config.base_url);
   const { clock } = context;
-  const end = createHttpEnd({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
-  const token = keptSecret(config.token, clock);
+  const end = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
+  const token = cachedSecret(config.token, clock);
   const base = `${url.pathname.replace(/\/+$/, "")}/api/`;
 
   async function call(
-    question: Question,
+    question: ReceiverRequest,
     method: string,
     signal: AbortSignal,
     understood: readonly string[] = [],
   ): Promise<Answer> {
     const headers = { authorization: `Bearer ${bearerOf(token())}` };
-    const said = await ask(end, { ...question, headers }, clock, signal);
+    const said = await sendRequest(end, { ...question, headers }, clock, signal);
     const told = Body.safeParse(said.json);
     const scopes = scopesOf(said);
     if (!told.success) {
@@ -107,7 +111,7 @@ function bearerOf(token: Secret): string {
 }
 
 /** A yes and a no are JSON with `ok`; whatever else came with status 200, nobody knows what was done. */
-function notUnderstood(said: Said, who: string): Retryable {
+function notUnderstood(said: ReceiverResponse, who: string): Retryable {
   if (isUnfinished(said)) {
     return new Retryable(`${who} with more than can be read, or not to the end.`);
   }
@@ -116,10 +120,10 @@ function notUnderstood(said: Said, who: string): Retryable {
   });
 }
 
-function isUnfinished({ body, json }: Said): boolean {
+function isUnfinished({ body, json }: ReceiverResponse): boolean {
   return json === undefined && body.trimStart().startsWith("{");
 }
 
-function scopesOf(said: Said): readonly string[] | null {
+function scopesOf(said: ReceiverResponse): readonly string[] | null {
   return said.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
 }

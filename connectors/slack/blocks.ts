@@ -1,7 +1,7 @@
 import { printable } from "../../src/core/values/printable.ts";
 import type { IncidentStatus } from "../shared/receiver/incident.ts";
-import type { Told } from "../shared/receiver/receiver.ts";
-import { cut, withFewerCurves } from "../shared/receiver/text.ts";
+import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
 /**
  * What is shown of an incident, in blocks of Slack's Block Kit.
@@ -63,7 +63,7 @@ const MARKS: Readonly<Record<IncidentStatus, string>> = {
 };
 
 /** All that is known of it. */
-export function messageOf(told: Told, sizes: Sizes): Message {
+export function messageOf(told: IncidentMessage, sizes: Sizes): Message {
   const { fields, list } = told.text;
   return {
     text: within(headingOf(told), sizes.text),
@@ -78,7 +78,7 @@ export function messageOf(told: Told, sizes: Sizes): Message {
 }
 
 /** The one line that says how it stands now. */
-export function lineOf(told: Told, sizes: Sizes): Message {
+export function lineOf(told: IncidentMessage, sizes: Sizes): Message {
   return {
     text: within(headingOf(told), sizes.text),
     blocks: [{ type: "section", text: plain(headingOf(told), sizes.list) }],
@@ -86,11 +86,11 @@ export function lineOf(told: Told, sizes: Sizes): Message {
 }
 
 /** 🔴 Active: Supply temperature low, Kvarnholmen 4 */
-function headingOf({ status, text }: Told): string {
+function headingOf({ status, text }: IncidentMessage): string {
   return `${MARKS[status]} ${shown(text.status)}: ${shown(text.title)}`;
 }
 
-function sectionsOf(fields: Told["text"]["fields"], most: number): Block[] {
+function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Block[] {
   const pairs = fields
     .map(({ label, text }): [Marked, Plain] => [
       marked(`*${within(shown(label), 200)}*`),
@@ -113,15 +113,15 @@ function listOf(list: readonly string[], most: number): Block[] {
 }
 
 /** As many of them as have room, each whole. */
-function curvesOf({ text }: Told, most: number): Block[] {
+function curvesOf({ text }: IncidentMessage, most: number): Block[] {
   const lines = { curves: text.curves.map(shown) };
-  const texts = withFewerCurves(lines).map(({ curves }) => curves.join("\n"));
+  const texts = withFewerTimeSeries(lines).map(({ curves }) => curves.join("\n"));
   const kept = texts.find((each) => escaped(each).length <= most);
   return kept === undefined || kept === "" ? [] : [{ type: "section", text: plain(kept, most) }];
 }
 
 /** A link and no button: a button asks the app for an answer, and where none comes Slack shows a warning. */
-function linkOf({ link, text }: Told): Block[] {
+function linkOf({ link, text }: IncidentMessage): Block[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
   const address = escaped(url.href.replaceAll("|", "%7C"));

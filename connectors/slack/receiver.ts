@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { type Answer, createSlackApi } from "./api.ts";
 import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
 import type { SlackConfig } from "./config.ts";
@@ -84,7 +84,11 @@ export function createSlackReceiver(
     return isOneOf(answer, TOO_LARGE) ? send(SMALL, id, []) : answer;
   }
 
-  async function edited(told: Told, ref: Ref, signal: AbortSignal): Promise<"edited" | "fixed" | "gone"> {
+  async function edited(
+    told: IncidentMessage,
+    ref: Ref,
+    signal: AbortSignal,
+  ): Promise<"edited" | "fixed" | "gone"> {
     const send = (sizes: Sizes, words: readonly string[]) =>
       api.post(
         "chat.update",
@@ -108,7 +112,7 @@ export function createSlackReceiver(
    * of ours says is not said again. An end and a return follow one another, so neither is told by a change of details.
    */
   async function replied(
-    told: Told,
+    told: IncidentMessage,
     ref: Ref,
     news: "over" | "back" | null,
     isEdited: boolean,
@@ -146,11 +150,11 @@ export function createSlackReceiver(
 
   /** Edits the message; a reply says what people shall notice, or what no edit can say any more. */
   async function changed(
-    incident: Told,
-    place: Place,
+    incident: IncidentMessage,
+    place: IncidentReference,
     change: "update" | "close",
     signal: AbortSignal,
-  ): Promise<Place | "gone"> {
+  ): Promise<IncidentReference | "gone"> {
     const { data: ref } = Ref.safeParse(place.ref);
     if (ref === undefined) return "gone";
     try {
@@ -170,7 +174,7 @@ export function createSlackReceiver(
     return { ...place, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
   }
 
-  async function placeAt(channel: string, ts: string, signal: AbortSignal): Promise<Place> {
+  async function placeAt(channel: string, ts: string, signal: AbortSignal): Promise<IncidentReference> {
     return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
   }
 

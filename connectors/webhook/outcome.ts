@@ -1,14 +1,14 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
-import { type HttpAnswer, receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
+import { type HttpResponse, receiverAt } from "../../src/core/http/outbound/http-end.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
-import { saysItWantsTls, wantsTls } from "../../src/core/http/tls-trouble.ts";
 
 /**
  * What an answer means; null for success. Only 2xx is success (Standard Webhooks), and nothing else is final:
  * a receiver that answers 400 or 422 today may have been repaired tomorrow, and only the delivery room knows for
  * how long the schedule of retries runs before an event becomes a dead letter.
  */
-export function failureOf(answer: HttpAnswer, origin: string, nowMs: number): Failure | null {
+export function failureOf(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = answer;
   const said = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
@@ -42,6 +42,6 @@ export function failureOf(answer: HttpAnswer, origin: string, nowMs: number): Fa
       hint: "Raise the receiver's limit, or filter that kind of event.",
     });
   }
-  if (status === 400 && saysItWantsTls(answer.body)) return wantsTls(receiverAt(origin));
+  if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.`);
 }

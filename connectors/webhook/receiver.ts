@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import { ask, type Said } from "../../src/core/http/outbound/ask.ts";
 import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpEnd, type HttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient, type HttpClient } from "../../src/core/http/outbound/http-end.ts";
+import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
-import type { Place, Receiver, Told } from "../shared/receiver/receiver.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import type { WebhookConfig } from "./config.ts";
 import { isForEvents } from "./config-rules.ts";
 import { demandsOf, FORMATS } from "./formats/by-name.ts";
@@ -19,15 +19,15 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
   const { clock, name } = context;
   const format = formatOf(config);
   const address = addressOf(config, clock);
-  const secretKey = config.key === undefined ? undefined : keptSecret(config.key, clock);
+  const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
   const further = givenHeaders(config.headers, clock);
   const ofDeeds = headersOfDeeds(config, clock);
-  let end: HttpEnd | null = null;
+  let end: HttpClient | null = null;
 
   /** An address that is a secret may be exchanged for one elsewhere. */
-  async function endAt(url: URL): Promise<HttpEnd> {
+  async function endAt(url: URL): Promise<HttpClient> {
     if (end !== null && end.origin !== url.origin) await dispose();
-    end ??= createHttpEnd({ url, config, clock });
+    end ??= createHttpClient({ url, config, clock });
     return end;
   }
 
@@ -37,7 +37,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     await open?.close();
   }
 
-  function circumstances(place: Place | null): Circumstances {
+  function circumstances(place: IncidentReference | null): Circumstances {
     // A line break at the end of a key file is no part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
     return { url: address(), key, name, place, nowMs: clock.now() };
@@ -48,9 +48,9 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     at: Circumstances,
     headers: Readonly<Record<string, string>>,
     signal: AbortSignal,
-  ): Promise<Said> {
+  ): Promise<ReceiverResponse> {
     const question = { ...message, headers: { ...further(), ...headers, ...message.headers } };
-    return await ask(await endAt(at.url), question, clock, signal);
+    return await sendRequest(await endAt(at.url), question, clock, signal);
   }
 
   /** An address can be a secret by itself, so only its hash is kept; one that cannot be read is told by its place. */
@@ -62,17 +62,17 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     }
   }
 
-  function judge(said: Said, at: Circumstances): void {
+  function judge(said: ReceiverResponse, at: Circumstances): void {
     const failure = format.judge(said, at.url.origin);
     if (failure !== null) throw failure;
   }
 
   async function change(
-    told: Told,
-    place: Place,
+    told: IncidentMessage,
+    place: IncidentReference,
     deed: "update" | "close",
     signal: AbortSignal,
-  ): Promise<Place | "gone"> {
+  ): Promise<IncidentReference | "gone"> {
     signal.throwIfAborted();
     const at = circumstances(place);
     const message = format.say(told, deed, at);
@@ -147,7 +147,7 @@ function addressOf(config: WebhookConfig, clock: Clock): () => URL {
     const address = new URL(given);
     return () => address;
   }
-  const secret = keptSecret(given, clock);
+  const secret = cachedSecret(given, clock);
   return () => {
     const text = secret().reveal().trim();
     const read = ReceiverUrl.safeParse(text);

@@ -2,10 +2,10 @@ import { createHash } from "node:crypto";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpEnd } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Sequence } from "../../src/core/model/sequence.ts";
-import { keptSecret } from "../../src/core/runtime/secret.ts";
+import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
@@ -22,13 +22,13 @@ const MAX_ANSWER_BYTES = 64 * 1024;
 /** Accepted means: the receiver answered 2xx within the time limit. */
 export function createWebhookSink(config: WebhookConfig, context: ConnectorContext, lookup?: Lookup): Sink {
   const url = new URL(addressIn(config));
-  const end = createHttpEnd({
+  const end = createHttpClient({
     url,
     config,
     clock: context.clock,
     ...(lookup === undefined ? {} : { lookup }),
   });
-  const signingKeys = config.secrets.map((ref) => keptSecret(ref, context.clock));
+  const signingKeys = config.secrets.map((ref) => cachedSecret(ref, context.clock));
   const further = givenHeaders(config.headers, context.clock);
   let ready: Ready | null = null;
 

@@ -1,7 +1,7 @@
-import type { FleetShare } from "../core/connector.ts";
+import type { FleetAssignment } from "../core/connector.ts";
 import type { ConfigurationState } from "../core/model/reload-facts.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { inOrder, sideBySide } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
@@ -19,18 +19,18 @@ import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { counted } from "../engine/store/counted.ts";
 import type { Store } from "../engine/store/store.ts";
-import { createTogether } from "../engine/sync/read/together.ts";
+import { createGroupCommit } from "../engine/sync/read/group-commit.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
-import { createPicture } from "../engine/views/picture.ts";
+import { createBuildingView } from "../engine/views/building-view.ts";
 import { withTickets } from "../engine/views/tickets.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
-import type { Answers } from "../ui/status/answering.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "../ui/status/commits.ts";
 import { refreshGauges } from "../ui/status/gauges.ts";
 import type { Status } from "../ui/status/report.ts";
-import { buildAnswers } from "./build-answers.ts";
+import type { Responses } from "../ui/status/response-builders.ts";
 import { buildPlots } from "./build-plots.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
+import { buildResponses } from "./build-responses.ts";
 import {
   buildSinks,
   followsHistory,
@@ -41,7 +41,7 @@ import {
   ticketMakers,
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { buildStatus, noticesOf, type PageSettings } from "./build-status.ts";
+import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import type { Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
@@ -60,7 +60,7 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
   readonly works: ReadonlyMap<string, SourceWork>;
   readonly commands: Commands;
   readonly status: Status;
-  readonly answers: Answers;
+  readonly answers: Responses;
   readonly metrics: Metrics;
   readonly commitTrouble: () => CommitTrouble | null;
   /** What of it takes another configuration over. */
@@ -72,7 +72,7 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
 }
 
 /** What is different where a source is held for a time only, by one member of a fleet. */
-export interface Tenure extends FleetShare {
+export interface LeaseContext extends FleetAssignment {
   /** Asked before each request to the service leaves. */
   readonly leaving: Leaving;
   /** The longest time from a slot's record to its request's arrival, in milliseconds. */
@@ -94,9 +94,9 @@ export interface PipelineOptions {
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly transport?: Transport | undefined;
   readonly standIn?: StandIn | undefined;
-  readonly tenure?: Tenure | undefined;
+  readonly tenure?: LeaseContext | undefined;
   readonly clock: Clock;
-  readonly clockDoubt: ClockDoubt;
+  readonly clockDoubt: ClockCheck;
   readonly ticker: Ticker;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -128,7 +128,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   const { max_bytes: maxBytes } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes, clock, log });
   const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
-  const picture = createPicture(store, new Map(zones));
+  const picture = createBuildingView(store, new Map(zones));
   const sinkParts = {
     ...shared,
     picture,
@@ -140,7 +140,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
   const ticketed = withTickets(store, () => ticketMakers(sinks.built));
-  const together = createTogether({ store: ticketed, clock, sources: sources.length });
+  const together = createGroupCommit({ store: ticketed, clock, sources: sources.length });
   const { state } = config;
   const forSync = { ...shared, store: ticketed, ticker, together, backPressure, state };
   const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });
@@ -172,7 +172,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
     syncs: syncsByName,
   });
 
-  const notices = await noticesOf(store);
+  const notices = await warningsOf(store);
   const status = buildStatus({
     ...shared,
     startedAtMs: options.startedAtMs,
@@ -192,7 +192,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       ...dispatcher.notices(),
     ],
   });
-  const answers = buildAnswers({
+  const answers = buildResponses({
     config,
     page,
     clock,

@@ -4,7 +4,7 @@ import type { Metrics } from "../core/runtime/metrics.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
-import type { HeldPoll } from "../engine/sync/snapshot.ts";
+import type { StoredPoll } from "../engine/sync/snapshot.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import { clearPlots, createPlots, minuteNames, type OwnFacts, type Plots } from "../ui/plots/plots.ts";
 import type { Status } from "../ui/status/report.ts";
@@ -66,7 +66,7 @@ export async function buildPlots({ config, known, metrics, ...shared }: BuildPlo
           if (request.outcome !== "ok" && request.outcome !== "stopped")
             note(source, { at: request.at, what: ASKED[request.endpoint], words: wordsOf(request) });
         }
-        for (const [job, poll] of await store.documents<HeldPoll>(documentSet("poll", source))) {
+        for (const [job, poll] of await store.documents<StoredPoll>(documentSet("poll", source))) {
           if (poll.problem !== null) note(source, { at: poll.lastAttempt, what: job, words: poll.problem });
         }
       }

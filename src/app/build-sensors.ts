@@ -1,5 +1,5 @@
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -21,7 +21,7 @@ export function buildSensors(
   parts: {
     readonly store: Store;
     readonly clock: Clock;
-    readonly clockDoubt: Pick<ClockDoubt, "stepped" | "anywhere">;
+    readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
     readonly log: Log;
   },
 ): Sensors {

@@ -2,19 +2,19 @@ import { isDeepStrictEqual } from "node:util";
 import { CATALOG } from "../../connectors/catalog.ts";
 import type {
   Accept,
+  BuildingView,
   CommandSource,
   ConnectorContext,
   ConnectorDefinition,
-  FleetShare,
-  Picture,
+  FleetAssignment,
   Sink,
 } from "../core/connector.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import { createSinkMemory } from "../engine/delivery/memory.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
+import { createSinkState } from "../engine/delivery/sink-state-access.ts";
 import type { Store } from "../engine/store/store.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
 
@@ -38,10 +38,10 @@ export interface SinkParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly store: Store;
-  readonly picture: Picture;
+  readonly picture: BuildingView;
   /** As in `ConnectorContext`. */
   readonly followsHistory?: boolean;
-  readonly share?: FleetShare;
+  readonly share?: FleetAssignment;
 }
 
 /** Whether a source of this configuration follows history, so days are accounted for. */
@@ -94,7 +94,7 @@ async function buildSink(
     log: parts.log.child({ sink: name }),
     clock,
     metrics,
-    memory: createSinkMemory(name, parts.store),
+    memory: createSinkState(name, parts.store),
     picture,
   };
   const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));

@@ -1,5 +1,5 @@
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { monotonicMark } from "../core/runtime/moment.ts";
@@ -31,7 +31,7 @@ export function buildSource(options: {
   readonly metrics: Metrics;
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly transport?: Transport;
-  readonly clockDoubt?: ClockDoubt;
+  readonly clockDoubt?: ClockCheck;
   readonly leaving?: Leaving;
   /** See `QuotaOptions`. */
   readonly longestWayMs?: number;

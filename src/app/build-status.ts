@@ -15,14 +15,14 @@ import type { ShownSource } from "../ui/status/source-report.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 /** What the status shows of a configuration, with a worker and without one. */
-export interface ShownConfig {
+export interface ConfigView {
   readonly sources: readonly ShownSource[];
   readonly sinks: readonly string[];
   readonly wanted: ReadonlyMap<string, Wanted>;
 }
 
 /** What the page goes by, as it is in force. */
-export interface PageSettings extends ShownConfig {
+export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
   /** Whether anything may be written at all. */
   readonly writes: boolean;
@@ -33,7 +33,7 @@ export interface PageSettings extends ShownConfig {
 
 export function pageSettings(config: Config, credentials: Credentials | null): PageSettings {
   const of = (next: Config, given: Credentials | null) => ({
-    ...shownConfig(next),
+    ...configView(next),
     credentials: given,
     writes: next.commands.enabled,
     entries: next.sinks,
@@ -47,7 +47,7 @@ export function pageSettings(config: Config, credentials: Credentials | null): P
   return settings;
 }
 
-export function shownConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): ShownConfig {
+export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">): ConfigView {
   const enabled = Object.entries(sinks).filter(([, entry]) => entry.enabled);
   return {
     sources: Object.entries(sources).map(([name, entry]) => ({
@@ -145,7 +145,7 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined) {
   };
 }
 
-export async function noticesOf(store: Store): Promise<readonly string[]> {
+export async function warningsOf(store: Store): Promise<readonly string[]> {
   const { takenOver, lostLog } = await store.describe();
   return [
     ...(takenOver === undefined ? [] : [`The state file was damaged. ${takenOver}`]),

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { TagValue } from "../core/model/building.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import type { Service } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
@@ -17,10 +17,10 @@ import { createHistoryPull } from "../engine/sync/history/pull.ts";
 import { valuesIn } from "../engine/sync/history/window.ts";
 import { createDemand } from "../engine/sync/plan/demand.ts";
 import { planReport } from "../engine/sync/plan/report.ts";
+import type { GroupCommit } from "../engine/sync/read/group-commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
-import type { Together } from "../engine/sync/read/together.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
-import { type ClassLists, createSelectionNotice } from "../engine/sync/selection-notice.ts";
+import { type ClassLists, createSelectionWarning } from "../engine/sync/selection-warning.ts";
 import { openSync } from "../engine/sync/sync.ts";
 import { liveTag, readingOf } from "../engine/sync/work.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
@@ -46,11 +46,11 @@ export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockDoubt, "stepped" | "anywhere">;
+  readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  readonly together: Together;
+  readonly together: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
   /** Is told of each value that was read, once it is committed. */
@@ -63,7 +63,7 @@ export async function buildSync(options: {
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
   const noticeFor = (of: SourceEntry) =>
-    createSelectionNotice({
+    createSelectionWarning({
       source: name,
       lists: classLists(of),
       followed: of.inventory.sites ?? null,

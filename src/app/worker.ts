@@ -2,7 +2,7 @@ import type { Accept } from "../core/connector.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockDoubt, watching } from "../core/runtime/clock-doubt.ts";
+import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
 import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
@@ -14,15 +14,15 @@ import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { openStore } from "../engine/store/open.ts";
-import type { QuotaMemory, Store } from "../engine/store/store.ts";
+import type { QuotaStore, Store } from "../engine/store/store.ts";
 import { clockTicker } from "../engine/sync/schedule.ts";
-import { createDoor } from "../ui/operator/door.ts";
+import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import { readCredentials } from "../ui/status/credentials.ts";
 import { createReadiness } from "../ui/status/readiness.ts";
 import { createStatusServer } from "../ui/status/server.ts";
-import { buildActions } from "./build-answers.ts";
 import { buildPipeline } from "./build-pipeline.ts";
+import { buildActions } from "./build-responses.ts";
 import type { StandIn } from "./build-sinks.ts";
 import { pageSettings } from "./build-status.ts";
 import { aroundWriting } from "./config/around-writing.ts";
@@ -60,7 +60,7 @@ export interface WorkerOptions {
   /** Where the configuration came from, so that a change of it counts without a restart. */
   readonly configFile?: ConfigFile;
   /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
-  readonly quotaMemory?: QuotaMemory;
+  readonly quotaMemory?: QuotaStore;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
   /** In place of connectors, for simulations. */
@@ -98,7 +98,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
   const startedAtMs = clock.now();
   const [latest] = await opened.outbox.latest(1);
   const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
-  const clockDoubt = createClockDoubt({ clock, log, metrics, lastKnownMs });
+  const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs });
   const shared = { clock, clockDoubt, log, metrics };
   const page = pageSettings(config, readCredentials(config.status, environment));
 
@@ -140,7 +140,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     work: { sources: works },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });
-  const door = createDoor({ stateFolder: config.state.folder, routes });
+  const door = createControlSocket({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
     config: config.status,
     get credentials() {

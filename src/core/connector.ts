@@ -98,7 +98,7 @@ export interface Sink {
   lastStepMs?(): number;
   waiting?(): number;
   tick?(signal: AbortSignal): Promise<Ticked>;
-  look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
+  look?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
   probe?(signal: AbortSignal): Promise<void>;
   keepsMs?(signal: AbortSignal): Promise<number | null>;
   test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
@@ -108,7 +108,7 @@ export interface Sink {
  * So many events at the beginning of the batch are accepted; with them something may be remembered, which belongs into
  * the receipt as well: it covers what could not be settled early.
  */
-export type Accepted = (count: number, remember?: Remembered) => void;
+export type Accepted = (count: number, remember?: SinkStateChange) => void;
 
 /** Where the events of a batch stand in the log. */
 export interface Offered {
@@ -130,7 +130,7 @@ export interface Offered {
 }
 
 export interface Ticked {
-  readonly remember?: Remembered;
+  readonly remember?: SinkStateChange;
   /** Events that were accepted before, and that the far end turned out to refuse for good: dead letters. */
   readonly refused?: readonly { readonly position: number; readonly reason: string }[];
   /** See `Receipt`. */
@@ -142,23 +142,23 @@ export interface Ticked {
 }
 
 /** What is to be remembered, by key; null forgets. Anything that JSON can say. */
-export type Remembered = ReadonlyMap<string, unknown>;
+export type SinkStateChange = ReadonlyMap<string, unknown>;
 
 /** What one sink remembers, over restarts. It outlives everything but the state and the sink's name. */
-export interface SinkMemory {
+export interface SinkState {
   get<T>(key: string): Promise<T | undefined>;
   all<T>(): Promise<ReadonlyMap<string, T>>;
   /** On the disk when it resolves: what is about to be done is written down first, so that a crash does not hide it. */
-  put(remembered: Remembered): Promise<void>;
+  put(remembered: SinkStateChange): Promise<void>;
 }
 
 /** What is believed now about the buildings; read only, and read anew at each call. */
-export interface Picture {
+export interface BuildingView {
   /** The alarms that are active by the service's last word, of all sources. */
-  activeAlarms(): Promise<readonly PicturedAlarm[]>;
+  activeAlarms(): Promise<readonly AlarmView[]>;
   /** The last that is known of an alarm; undefined when it is not known, or not any more. */
-  alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
-  inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
+  alarm(source: string, id: string): Promise<AlarmView | undefined>;
+  inventory<N extends keyof Inventory>(noun: N): Promise<readonly ListedObject<Inventory[N]>[]>;
   /** One thing by its id, as it was last listed; undefined when it is not known. Costs the same however many there are. */
   one<N extends keyof Inventory>(noun: N, source: string, id: string): Promise<Inventory[N] | undefined>;
   /** When a thing was first listed, UTC; undefined when it is not known. */
@@ -167,21 +167,21 @@ export interface Picture {
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** The systems whose listings show a tag; empty when none does, or their tags are not listed. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
-  values(): Promise<readonly PicturedValue[]>;
+  values(): Promise<readonly ValueView[]>;
   /**
    * Which systems each tag has that lists show and that has one; empty where nobody learns it
    * (`inventory.tags_of_systems`).
    */
-  tagSystems(): Promise<readonly PicturedTagSystems[]>;
+  tagSystems(): Promise<readonly TagSystemsView[]>;
   /**
    * How the tag that an alarm is about went, and up to 19 others of its systems: its own first, and each only where a
    * value is known. From the state alone: the service is not asked, and of the log the newest 75,000 events are looked
    * through; names and systems of tags are read at most once a minute. Empty where no tag of the site has the name that
    * the alarm gives, or several have.
    */
-  curves(source: string, alarm: Alarm, span: Span): Promise<readonly Curve[]>;
+  curves(source: string, alarm: Alarm, span: TimeRange): Promise<readonly TimeSeries[]>;
   /** Agreed times in which people are not told of alarms, those to come included. */
-  silences(): Promise<readonly PicturedSilence[]>;
+  silences(): Promise<readonly SilenceView[]>;
   /** Whether the alarms and tags of every source have been read once: before, what is not there says nothing. */
   isWhole(): Promise<boolean>;
   /** IANA zone of a source's buildings; UTC where the source is not known. */
@@ -189,20 +189,20 @@ export interface Picture {
 }
 
 /** How a tag went. */
-export interface Curve {
+export interface TimeSeries {
   readonly tag: Tag;
   /** Ascending by time; null where it could not be read. */
-  readonly points: readonly CurvePoint[];
+  readonly points: readonly TimeSeriesPoint[];
 }
 
-export interface CurvePoint {
+export interface TimeSeriesPoint {
   /** Milliseconds since 1970. */
   readonly atMs: number;
   readonly value: TagValue;
 }
 
 /** Milliseconds since 1970. */
-export interface Span {
+export interface TimeRange {
   readonly fromMs: number;
   readonly toMs: number;
 }
@@ -215,7 +215,7 @@ export interface Inventory {
   readonly tag: Tag;
 }
 
-export interface Pictured<T> {
+export interface ListedObject<T> {
   /** Name of the source. */
   readonly source: string;
   readonly siteId: number | null;
@@ -224,7 +224,7 @@ export interface Pictured<T> {
   readonly isThere: boolean;
 }
 
-export interface PicturedAlarm {
+export interface AlarmView {
   readonly source: string;
   readonly alarm: Alarm;
   readonly episode: string;
@@ -232,14 +232,14 @@ export interface PicturedAlarm {
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
 }
 
-export interface PicturedSilence {
+export interface SilenceView {
   /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;
   covers(source: string, alarm: Alarm): boolean;
 }
 
-export interface PicturedTagSystems {
+export interface TagSystemsView {
   readonly source: string;
   readonly siteId: number | null;
   readonly tag: Tag;
@@ -247,7 +247,7 @@ export interface PicturedTagSystems {
   readonly systems: TagSystemsFact["systems"];
 }
 
-export interface PicturedValue {
+export interface ValueView {
   readonly source: string;
   readonly siteId: number | null;
   readonly tag: Tag;
@@ -259,7 +259,7 @@ export interface PicturedValue {
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
 }
 
-export interface Life {
+export interface ServerInstance {
   readonly life: string;
   readonly isNew: boolean;
 }
@@ -267,7 +267,7 @@ export interface Life {
 export interface Receipt {
   readonly rejected: readonly Rejection[];
   readonly kept?: { readonly from: number; readonly error: unknown };
-  readonly remember?: Remembered;
+  readonly remember?: SinkStateChange;
   /** The whole batch was taken, and nothing of it is durable yet. Never together with `kept`. */
   readonly gathered?: true;
   /** The sink accepted the batch, and has still to send what follows from it: its failure is shown in its status. */
@@ -340,7 +340,7 @@ export interface Arrival {
  * In a fleet each source has sinks of its own, wherever it is held: the same one source at another machine later, and
  * other sources at the same time elsewhere. So a name at the far end has to name the source, and not the machine.
  */
-export interface FleetShare {
+export interface FleetAssignment {
   /** Tells this fleet from others: 8 hexadecimal digits, the same in all members. */
   readonly fleet: string;
   readonly source: string;
@@ -357,17 +357,17 @@ export interface ConnectorContext {
   /** A source follows history, so days are accounted for and `day-sealed` comes; absent where none does. */
   readonly followsHistory?: true;
   /** Which part of its work this is; absent where one worker does all of it. */
-  readonly share?: FleetShare;
+  readonly share?: FleetAssignment;
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;
-  readonly memory: SinkMemory;
-  readonly picture: Picture;
+  readonly memory: SinkState;
+  readonly picture: BuildingView;
   /** Numbers from 0 up to 1, for tests; `Math.random` without this. */
   readonly random?: () => number;
 }
 
-export interface Shared {
+export interface SharedStore {
   /** The option that leads both there, below the connector's name. */
   readonly path: readonly string[];
   /** For the sentence "The sinks a and b would …": `write the same files: give one of them another folder`. */
@@ -399,7 +399,7 @@ export interface ConnectorDefinition<C = unknown> {
    * What two sinks of it have in common that each needs for itself, such as a folder; null where nothing. Two that do are
    * refused by the configuration.
    */
-  shared?(one: C, other: C): Shared | null;
+  shared?(one: C, other: C): SharedStore | null;
   /** A promise where more than a few files belong to it: they are loaded only where such a sink is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   /** The kinds of events that its sinks use, as patterns; they are offered no others. Absent or undefined: all of them. */

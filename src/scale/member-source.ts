@@ -1,12 +1,12 @@
-import { buildPipeline, type Pipeline, type Tenure } from "../app/build-pipeline.ts";
+import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
 import { pageSettings } from "../app/build-status.ts";
 import { aroundWriting } from "../app/config/around-writing.ts";
 import type { Config } from "../app/config/config.ts";
-import { OwnTrouble } from "../core/errors/errors.ts";
+import { LocalFailure } from "../core/errors/errors.ts";
 import { proxyOf } from "../core/http/proxy.ts";
 import { ofWorkerFor } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
-import type { ClockDoubt } from "../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
@@ -23,13 +23,13 @@ import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-d
 import { openShard } from "./postgres/store.ts";
 
 /** One source while this member holds it. */
-export interface HeldSource {
+export interface RunningSource {
   readonly pipeline: Pipeline;
   /** Finishes what is under way; where the lease is over already, it only ends. */
   stop(deadlineMs: number): Promise<void>;
 }
 
-export interface HeldSourceOptions {
+export interface RunningSourceOptions {
   readonly lease: Lease;
   /** Of the whole fleet. */
   readonly config: Config;
@@ -42,7 +42,7 @@ export interface HeldSourceOptions {
   readonly described: () => Promise<StateDatabaseDescription>;
   readonly guards: Guards;
   readonly clock: Clock;
-  readonly clockDoubt: ClockDoubt;
+  readonly clockDoubt: ClockCheck;
   readonly ticker: Ticker;
   readonly log: Log;
 }
@@ -56,7 +56,7 @@ const LEAVES_WITHIN_MS = 2_000;
 const WAY_MS = 3_000;
 
 /** Begins to work for a source. Ends early, with `Stopping`, where its lease is over meanwhile. */
-export async function holdSource(options: HeldSourceOptions): Promise<HeldSource> {
+export async function runSource(options: RunningSourceOptions): Promise<RunningSource> {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const own = onlySource(config, source);
@@ -154,13 +154,13 @@ function quietOnceOver(log: Log, over: AbortSignal): Log {
 /** What did not begin may take so long to end, in milliseconds. */
 const STOP_MS = 1_000;
 
-function tenureOf({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): Tenure {
+function tenureOf({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {
   const leaving: Leaving = (since) => {
     if (leftMs() <= 0)
-      throw new OwnTrouble(`The lease on the source ${source} is over, so nothing is asked any more.`);
+      throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const heldUpMs = elapsedMs(clock, since);
     if (heldUpMs > LEAVES_WITHIN_MS)
-      throw new OwnTrouble(
+      throw new LocalFailure(
         `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
       );
   };

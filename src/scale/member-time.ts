@@ -3,7 +3,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { elapsedMs, type Moment, momentOf } from "../core/runtime/moment.ts";
 import { loop } from "../core/runtime/waiting.ts";
-import type { QuotaMemory, QuotaSlot } from "../engine/store/store.ts";
+import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 /**
@@ -151,10 +151,10 @@ function beyond(ms: number, fromMs: number, toMs: number): number {
 
 /** The same memory with its stamps by the steady clock; the caller sees them by `clock`. An uncertain time counts as the later one. */
 export function inSteadyTime(
-  memory: QuotaMemory,
+  memory: QuotaStore,
   time: Pick<DatabaseTime, "earliest" | "latest">,
   clock: Pick<Clock, "now">,
-): QuotaMemory {
+): QuotaStore {
   const written = (ms: number) => ms - clock.now() + time.latest();
   const read = (ms: number) => ms - time.earliest() + clock.now();
   const put = ({ id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { buildActions } from "../app/build-answers.ts";
 import type { Pipeline } from "../app/build-pipeline.ts";
+import { buildActions } from "../app/build-responses.ts";
 import { pageSettings } from "../app/build-status.ts";
 import type { Config } from "../app/config/config.ts";
 import type { ConfigFile } from "../app/worker.ts";
@@ -9,7 +9,7 @@ import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockDoubt, watching } from "../core/runtime/clock-doubt.ts";
+import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
 import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
@@ -22,27 +22,27 @@ import type { Source } from "../engine/source/source.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { fileSystemType, prepareFolder } from "../engine/store/folder.ts";
 import { clockTicker } from "../engine/sync/schedule.ts";
-import { createDoor } from "../ui/operator/door.ts";
+import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
+import { createMade, WATCHED_MS } from "../ui/status/cached-documents.ts";
 import { readCredentials } from "../ui/status/credentials.ts";
 import { joinExpositions } from "../ui/status/exposition.ts";
 import { createReadiness, type Readiness } from "../ui/status/readiness.ts";
-import { createMade, WATCHED_MS } from "../ui/status/remembered.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { digestOf } from "./fleet/digest.ts";
 import { readOrWriteBody } from "./fleet/document.ts";
 import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
-import { noticeRestored } from "./fleet/restored.ts";
+import { detectRestore } from "./fleet/restored.ts";
 import { whereabouts } from "./fleet/whereabouts.ts";
 import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { createMemberFile } from "./member-file.ts";
 import { openFleetGuards } from "./member-guards.ts";
-import { createMemberShown } from "./member-shown.ts";
 import { endSilenceOfFleet } from "./member-silences.ts";
-import { holdSource } from "./member-source.ts";
+import { runSource } from "./member-source.ts";
 import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
+import { createMemberView } from "./member-view.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 /**
@@ -115,10 +115,10 @@ async function build(
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
-  const clockDoubt = createClockDoubt({ clock, log, metrics, whose: "The database's clock" });
+  const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
   const ticker = clockTicker(clock, clockDoubt);
   const identity = await fleetIdentity(urgent);
-  const restored = await noticeRestored(database);
+  const restored = await detectRestore(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const guards = await openFleetGuards({
@@ -139,7 +139,7 @@ async function build(
 
   async function hold(lease: Lease): Promise<Held> {
     const { epoch, source } = lease;
-    const held = await holdSource({
+    const held = await runSource({
       ...{
         lease,
         config,
@@ -205,7 +205,7 @@ async function build(
   };
 
   const file = configFile && createMemberFile({ configFile, config, clock, log });
-  const shown = createMemberShown({
+  const shown = createMemberView({
     clock,
     startedAtMs,
     name,
@@ -242,7 +242,7 @@ async function build(
     work: { sources: works },
     ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
   });
-  const door = createDoor({ stateFolder: options.folder, routes });
+  const door = createControlSocket({ stateFolder: options.folder, routes });
   const ownReadiness = createReadiness({
     clock,
     health: shown.status.health,

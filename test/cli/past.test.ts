@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { Hole } from "#src/engine/sync/history/holes.ts";
+import type { HistoryGap } from "#src/engine/sync/history/gaps.ts";
 import { valueEvent } from "../sample-events.ts";
 import {
   onlyLine,
@@ -248,9 +248,9 @@ test("gaps: what is followed, by reason; one line for each tag that is named; ev
   const gaps = await here.plenum("gaps");
   expect(gaps.stdout).toMatch(/^tags +for one +resolution +from +to +why\n/);
   expect(gaps.stdout).toMatch(/^ *\d +101\d\d .* 5m /m);
-  const holes = JSON.parse((await here.plenum("gaps", "--json")).stdout) as Hole[];
+  const holes = JSON.parse((await here.plenum("gaps", "--json")).stdout) as HistoryGap[];
   expect(new Set(holes.map(({ tagId }) => tagId)).size).toBeGreaterThan(1);
-  const one = JSON.parse((await here.plenum("gaps", "10169", "--json")).stdout) as Hole[];
+  const one = JSON.parse((await here.plenum("gaps", "10169", "--json")).stdout) as HistoryGap[];
   expect(one.every(({ tagId, resolution }) => tagId === "10169" && resolution === "5m")).toBe(true);
   const slip = await here.plenum("gaps", "10169", "1016");
   expect([slip.code, onlyLine(slip.stderr)]).toEqual([

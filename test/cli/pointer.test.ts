@@ -14,7 +14,7 @@ import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/accepted-config.ts";
 import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
-import { createDoor } from "#src/ui/operator/door.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
 /** A folder with a configuration file and a state folder; the runtime folder of this user is in it too. */
 function place() {
@@ -117,7 +117,7 @@ async function running(stateFolder: string, file: string): Promise<void> {
   routes.get("/configuration", (context) =>
     context.json({ result: { file, config: { state: { folder: stateFolder } } } }),
   );
-  const door = createDoor({ stateFolder, routes });
+  const door = createControlSocket({ stateFolder, routes });
   await door.start(new AbortController().signal);
   onTestFinished(() => door.stop(1_000));
 }

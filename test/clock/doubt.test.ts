@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockDoubt, watching } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck, watching } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -13,7 +13,7 @@ function rig() {
   const lines: { readonly level: number; readonly msg: string; readonly seconds?: number }[] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const metrics = createMetrics();
-  return { clock, lines, metrics, doubt: createClockDoubt({ clock, log, metrics }) };
+  return { clock, lines, metrics, doubt: createClockCheck({ clock, log, metrics }) };
 }
 
 test("a step is told at the next look, with its size, and is over after two replies that agree", async () => {
@@ -90,9 +90,9 @@ test("looks by itself, rings at a step, and leaves nothing behind", async () => 
   const watching = doubt.watch(ending.signal);
   await clock.advance(60_000);
   clock.stepWall(5_000);
-  expect(doubt.steps.rings()).toBe(0);
+  expect(doubt.steps.wakeups()).toBe(0);
   await clock.advance(5_000);
-  expect(doubt.steps.rings()).toBe(1);
+  expect(doubt.steps.wakeups()).toBe(1);
   ending.abort();
   await watching;
   expect(clock.sleepers()).toBe(0);
@@ -101,7 +101,7 @@ test("looks by itself, rings at a step, and leaves nothing behind", async () => 
 test("a clock that is behind what the state holds was set back while nobody looked", () => {
   const { clock } = rig();
   const log = pino({ level: "silent" });
-  const doubtWith = (lastKnownMs: number) => createClockDoubt({ clock, log, lastKnownMs }).stepped();
+  const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();
   expect(doubtWith(START_MS)).toBeNull();
   expect(doubtWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
 });

@@ -2,7 +2,7 @@ import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { ARM_FILE, askToArm } from "#src/engine/commands/arming.ts";
+import { ARM_FILE, requestArming } from "#src/engine/commands/arming.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
 /** What arms a state for writing, and what does not. */
@@ -29,7 +29,7 @@ test("a file of the worker's own user arms it within a second or two, once, and 
   const { rig, reasonOf } = await unarmed();
   expect(await reasonOf("a")).toBe("not-armed");
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
-  askToArm(rig.folder);
+  requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   expect(await reasonOf("b")).toBeNull();
   expect(rig.commands.notices()).toEqual([]);
@@ -39,7 +39,7 @@ test("a file of the worker's own user arms it within a second or two, once, and 
 
 test("it stays armed over a restart, without anybody asking again", async () => {
   const { rig, reasonOf } = await unarmed();
-  askToArm(rig.folder);
+  requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   await rig.restart();
   expect(await reasonOf("a")).toBeNull();
@@ -57,7 +57,7 @@ describe("what arms nothing:", () => {
 
   test("a file of another name", async () => {
     const { rig, reasonOf } = await unarmed();
-    askToArm(rig.folder);
+    requestArming(rig.folder);
     renameSync(join(rig.folder, ARM_FILE), join(rig.folder, `${ARM_FILE}.txt`));
     await rig.clock.advance(LOOK_MS);
     expect(await reasonOf("a")).toBe("not-armed");
@@ -79,7 +79,7 @@ test("a counter of writes that was damaged closes writing until somebody has loo
   await rig.clock.advance(100_000);
   expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "not-armed" });
   expect(rig.commands.notices()[0]).toContain("was damaged in the state");
-  askToArm(rig.folder);
+  requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
   await rig.send({ id: "b", tag, value: 21 });
   await rig.clock.advance(100_000);
@@ -102,7 +102,7 @@ test("while what asks to arm it cannot be recorded, a kill switch that is thrown
     }),
   });
   open.push(rig);
-  askToArm(rig.folder);
+  requestArming(rig.folder);
   rig.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
   await rig.clock.advance(10_000);
   expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");

@@ -15,7 +15,7 @@ import {
   type PastWrites,
   sameValue,
 } from "#src/engine/commands/gate.ts";
-import type { Held } from "#src/engine/sync/snapshot.ts";
+import type { Listed } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -28,7 +28,7 @@ const setpoint: AllowedTag = AllowedTagSchema.parse({
   max_step: 3,
 });
 const restorable: AllowedTag = { ...setpoint, restore: true };
-const heldTag: Held<Tag> = {
+const heldTag: Listed<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
   siteId: 1,
   since: "2026-11-01T00:00:00Z",
@@ -88,7 +88,7 @@ function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
   return { value, quality: value === null ? "bad" : "good", time };
 }
 
-function gateway(id: string, online: boolean | null): Held<Gateway> {
+function gateway(id: string, online: boolean | null): Listed<Gateway> {
   const value = {
     id,
     displayName: id,

@@ -5,7 +5,7 @@ import type { Arrival } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Log } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { armedAs } from "#src/engine/commands/arming.ts";
@@ -167,7 +167,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       clock,
       store: store.quotaMemory,
     });
-    const clockDoubt = createClockDoubt({ clock, log });
+    const clockDoubt = createClockCheck({ clock, log });
     const source = createSource({
       name: "main",
       clockDoubt,

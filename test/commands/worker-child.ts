@@ -2,7 +2,7 @@ import { createInterface } from "node:readline";
 import { pino } from "pino";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createCommands } from "#src/engine/commands/commands.ts";
@@ -84,7 +84,7 @@ const commands = await createCommands({
   guards: folderGuards(folder),
   armAtStart: true,
   clock: systemClock,
-  clockDoubt: createClockDoubt({ clock: systemClock, log }),
+  clockDoubt: createClockCheck({ clock: systemClock, log }),
   log,
   metrics,
 });

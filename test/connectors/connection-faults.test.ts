@@ -10,8 +10,8 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { meaningOf, OwnTrouble, Retryable, sentence } from "#src/core/errors/errors.ts";
-import { failureOfConnection } from "#src/core/http/tls-trouble.ts";
+import { LocalFailure, meaningOf, Retryable, sentence } from "#src/core/errors/errors.ts";
+import { failureOfConnection } from "#src/core/http/connection-problem.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -180,7 +180,7 @@ const THERE = {
 describe("what the codes of OpenSSL, Node.js and undici mean", () => {
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])("%s is ours, and is tried again", (code) => {
     const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
-    expect(failure).toBeInstanceOf(OwnTrouble);
+    expect(failure).toBeInstanceOf(LocalFailure);
     expect(failure).toBeInstanceOf(Retryable);
     expect(failure.message).toMatch(/because of this machine/);
   });

@@ -2,9 +2,9 @@ import { pino } from "pino";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
 /** What the engine hands to a connector, without a word on the terminal. */
@@ -18,8 +18,8 @@ export function contextFor(
     clock,
     log: pino({ level: "silent" }),
     metrics: createMetrics(),
-    memory: createSinkMemory(name, store),
-    picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
+    memory: createSinkState(name, store),
+    picture: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
   };
 }
 

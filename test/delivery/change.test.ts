@@ -3,7 +3,7 @@ import { buildSinks, sinksOf } from "#src/app/build-sinks.ts";
 import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { valueEvent } from "../sample-events.ts";
 import { configured, openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 
@@ -108,7 +108,7 @@ test("a sink that was built meets one that writes the same files, and no other",
     lake: { parquet: { folder: "/x" } },
     screen: { stdout: {} },
   });
-  const picture = createPicture(store, new Map());
+  const picture = createBuildingView(store, new Map());
   const log = createLog({ level: "silent" });
   const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, picture }));
   const met = all.map((one) =>

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
-import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -131,7 +131,7 @@ describe("delivery", () => {
 
   test("a trouble of this machine is no attempt of the far end's: it is tried every five seconds", async () => {
     const attempts: number[] = [];
-    const ours = new OwnTrouble("The broker could not be reached, because of this machine (EMFILE).");
+    const ours = new LocalFailure("The broker could not be reached, because of this machine (EMFILE).");
     const sink = scriptedSink(() => {
       attempts.push(workshop.clock.monotonic());
       return Promise.reject(ours);

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Offered, Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
@@ -13,7 +13,7 @@ beforeEach(async () => {
 afterEach(() => workshop.dispose());
 
 const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
-const memory = () => createSinkMemory("a", workshop.store);
+const memory = () => createSinkState("a", workshop.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
 async function started(sink: Sink) {
@@ -64,7 +64,7 @@ describe("what a sink remembers", () => {
     await workshop.store.commit({ events: values(1) });
     await workshop.clock.advance(0);
     const other = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
-    expect(await createSinkMemory("a", other).all()).toEqual(
+    expect(await createSinkState("a", other).all()).toEqual(
       new Map<string, unknown>([
         ["intent", true],
         ["said", 1],
@@ -87,7 +87,7 @@ describe("what a sink remembers", () => {
 
   test("belongs to the name: another sink does not see it", async () => {
     await memory().put(new Map([["key", 1]]));
-    expect(await createSinkMemory("b", workshop.store).all()).toEqual(new Map());
+    expect(await createSinkState("b", workshop.store).all()).toEqual(new Map());
     expect(await memory().get("key")).toBe(1);
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { outcomeOf, type Portion, portionOf, sequenceOf } from "#src/engine/delivery/offer.ts";
+import { type Batch, batchOf, outcomeOf, sequenceOf } from "#src/engine/delivery/offer.ts";
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
@@ -16,14 +16,14 @@ const offer = (count: number): Offer => ({
   events: logged(count),
   counted: { epoch: "e", number: 100 },
 });
-const portion = (count: number): Portion => portionOf(offer(count), () => true, count);
+const portion = (count: number): Batch => batchOf(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
 describe("a portion of an offer", () => {
   test("ends before what no longer fits, and goes past what the filter leaves out", () => {
-    const even = portionOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
+    const even = batchOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
     expect(even).toMatchObject({ batch: [{ position: 11 }, { position: 13 }], through: 14, seen: 4 });
-    expect(portionOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
+    expect(batchOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
   });
 
   test("numbers its events from the one before the first", () => {

@@ -1,6 +1,6 @@
 import pino from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { Doubt } from "#src/core/runtime/clock-doubt.ts";
+import type { ClockDifference } from "#src/core/runtime/clock-check.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createPruning } from "#src/engine/delivery/pruning.ts";
@@ -18,7 +18,7 @@ afterEach(() => workshop.dispose());
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
-function pruning({ store, clock, lines }: Workshop, doubt: () => Doubt | null = () => null) {
+function pruning({ store, clock, lines }: Workshop, doubt: () => ClockDifference | null = () => null) {
   return createPruning({
     outbox: store.outbox,
     bounds,
@@ -64,7 +64,7 @@ test("nothing becomes older while the clock is in doubt, or the process stands s
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [sampleEvent("alarm-raised")] });
-  let doubt: Doubt | null = { sinceMs: 0, byMs: 3_600_000, message: "A step." };
+  let doubt: ClockDifference | null = { sinceMs: 0, byMs: 3_600_000, message: "A step." };
   const service = pruning(workshop, () => doubt);
   await service.start(new AbortController().signal);
   await clock.advance(10 * 3_600_000);

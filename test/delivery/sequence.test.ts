@@ -8,7 +8,7 @@ import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Sequence } from "#src/core/model/sequence.ts";
-import { snapshotWish } from "#src/engine/delivery/snapshot.ts";
+import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -167,7 +167,7 @@ describe("the count of what a sink was offered", () => {
     await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
     const held = { value: { id: 1, displayName: "Tower" }, siteId: 1, missingSince: null };
     await workshop.store.commit({
-      documents: [snapshotWish("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
+      documents: [snapshotRequest("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
     });
     const again = await delivered(sink);
     expect(again).toHaveLength(3);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSetbacks } from "#src/engine/delivery/setbacks.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
@@ -90,7 +90,7 @@ describe("the setbacks of a sink", () => {
 
   test("a trouble of our own machine is nobody's attempt", () => {
     const { judge, attempts } = setbacks();
-    judge(new OwnTrouble("No descriptors are left."), "1", true);
+    judge(new LocalFailure("No descriptors are left."), "1", true);
     expect(attempts()).toBe(0);
     expect(waitMs(judge(away, "1", true))).toBe(1_000);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Portion } from "#src/engine/delivery/offer.ts";
+import type { Batch } from "#src/engine/delivery/offer.ts";
 import { createSkipped } from "#src/engine/delivery/skipped.ts";
 import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -7,7 +7,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 /** What a filter takes out moves the cursor too, though not event by event. */
 
-const portion = (through: number, seen: number, again = false): Portion => ({
+const portion = (through: number, seen: number, again = false): Batch => ({
   again,
   batch: [],
   through,

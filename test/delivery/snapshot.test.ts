@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Offered } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { snapshotWish } from "#src/engine/delivery/snapshot.ts";
+import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
@@ -142,7 +142,7 @@ describe("what is believed now", () => {
     await started(sink, { from: "beginning" });
     expect(sink.writes).toEqual([]);
     for (const askedAt of ["2026-11-02T06:00:01.000Z", "2026-11-02T06:00:02.000Z"]) {
-      await workshop.store.commit({ documents: [snapshotWish("a", askedAt)] });
+      await workshop.store.commit({ documents: [snapshotRequest("a", askedAt)] });
       await workshop.clock.advance(3_000);
     }
     const events = sink.writes.flat();
@@ -201,7 +201,7 @@ describe("what is believed now", () => {
     await stopped;
     await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
     await workshop.store.commit({
-      documents: [snapshotWish("a", new Date(workshop.clock.now()).toISOString())],
+      documents: [snapshotRequest("a", new Date(workshop.clock.now()).toISOString())],
     });
     await started(late);
     await workshop.clock.advance(9 * 60_000);

@@ -9,7 +9,7 @@ import { createDispatcher, type Dispatcher } from "#src/engine/delivery/dispatch
 import type { ConfiguredSink } from "#src/engine/delivery/sink-runner.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Outbox, Store } from "#src/engine/store/store.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -136,7 +136,7 @@ export async function openWorkshop(place: Place = inFolder()): Promise<Workshop>
         sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
         outbox,
         store,
-        picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
+        picture: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
         clock,
         log,
         metrics,

@@ -1,5 +1,5 @@
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { Answer, Asked, Values } from "#src/core/postgres/session.ts";
+import type { Query, QueryResult, Values } from "#src/core/postgres/session.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /**
@@ -25,7 +25,7 @@ export function createMemoryDocuments(): MemoryDocuments {
   const bodies = new Map<string, string>();
   const listeners = new Map<string, Set<{ of: MemoryConnection; call: () => void }>>();
 
-  function run(text: string, values: Values = []): Answer {
+  function run(text: string, values: Values = []): QueryResult {
     const [key = "", body = ""] = values.map(String);
     if (text.startsWith("notify")) {
       for (const { of, call } of listeners.get(key) ?? []) if (of.hears) call();
@@ -52,7 +52,7 @@ export function createMemoryDocuments(): MemoryDocuments {
         if (connection.state === "fails") throw new Retryable("The database is away.");
         if (connection.state === "stalls") return new Promise(() => {});
       }
-      async function transact(asked: readonly Asked[]): Promise<readonly Answer[]> {
+      async function transact(asked: readonly Query[]): Promise<readonly QueryResult[]> {
         await reached();
         return asked.map(({ text, values }) => run(text, values));
       }

@@ -1,5 +1,5 @@
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { Answer, Asked, Values } from "#src/core/postgres/session.ts";
+import type { Query, QueryResult, Values } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
@@ -145,10 +145,16 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
     for (const each of [...listeners]) if (each.topic === topic && each.link.hears) each.call();
   }
 
-  function run({ text, values = [] }: { readonly text: string; readonly values?: Values }): Answer["rows"] {
+  function run({
+    text,
+    values = [],
+  }: {
+    readonly text: string;
+    readonly values?: Values;
+  }): QueryResult["rows"] {
     const cell = (n: number) => String(values[n - 1] ?? "");
     const list = (n: number) => (values[n - 1] ?? []) as unknown as readonly string[];
-    const one = (member: Member | null): Answer["rows"] => (member === null ? [] : [[1]]);
+    const one = (member: Member | null): QueryResult["rows"] => (member === null ? [] : [[1]]);
     switch (true) {
       case text.startsWith("notify"):
         notify(cell(1));
@@ -236,9 +242,9 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
         if (link.state === "stalls") return new Promise(() => {});
         return work();
       }
-      const answerTo = (asked: Asked): Answer => ({ command: "", rows: run(asked) });
+      const answerTo = (asked: Query): QueryResult => ({ command: "", rows: run(asked) });
       const query = (text: string, values: Values = []) => reached(() => answerTo({ text, values }));
-      const queries = (all: readonly Asked[]) => reached(() => all.map(answerTo));
+      const queries = (all: readonly Query[]) => reached(() => all.map(answerTo));
       const link: MemoryLink = {
         ...{ state: "well", hears: true, asked: 0 },
         database: {

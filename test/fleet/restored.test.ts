@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Answer, Values } from "#src/core/postgres/session.ts";
-import { noticeRestored } from "#src/scale/fleet/restored.ts";
+import type { QueryResult, Values } from "#src/core/postgres/session.ts";
+import { detectRestore } from "#src/scale/fleet/restored.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /** A database that says where it is, what it was known as, and of whom it heard last. */
@@ -9,7 +9,7 @@ function databaseAt(
   heard: readonly [at: string | null, seconds: number | null, isAnybodyThere: boolean],
 ) {
   const seen = { known: undefined as string | undefined, place, counts: 0, asked: [] as string[] };
-  function run(text: string, values: Values): Answer["rows"] {
+  function run(text: string, values: Values): QueryResult["rows"] {
     seen.asked.push(text.trim().split(/\s+/).slice(0, 2).join(" "));
     if (text.includes("pg_control_system")) return [[seen.place]];
     if (text.startsWith("select body")) return seen.known === undefined ? [] : [[seen.known]];
@@ -24,7 +24,7 @@ function databaseAt(
     table: (name: string) => name,
     work: (work: (own: typeof session) => unknown) => work(session),
   } as unknown as StateDatabase;
-  return { seen, look: () => noticeRestored(database) };
+  return { seen, look: () => detectRestore(database) };
 }
 
 const AT = "2026-11-02T06:00:00.000Z";

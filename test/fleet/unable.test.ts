@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { createUnable } from "#src/scale/fleet/unable.ts";
+import { createFailedStarts } from "#src/scale/fleet/failed-starts.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 test("a source that cannot be started is left to others ever longer, and forgotten when it works", async () => {
   const clock = createVirtualClock(0);
-  const unable = createUnable(clock, () => 1);
+  const unable = createFailedStarts(clock, () => 1);
   expect([unable.sources(), unable.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   for (const waitMs of [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]) {
     unable.failed("b", new Error("no way to it"));

@@ -11,7 +11,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor } from "../connectors/context.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
 import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
@@ -73,7 +73,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     ],
     outbox: store.outbox,
     store,
-    picture: createPicture(store, new Map()),
+    picture: createBuildingView(store, new Map()),
     clock: fast,
     log,
     metrics: createMetrics(),

@@ -2,7 +2,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { TransportReply } from "#src/engine/source/reception.ts";
 import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
-import { type HeldBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -29,7 +29,7 @@ export interface HistoryAnswer {
 
 export interface PlacedOrder {
   readonly id: string;
-  readonly held: HeldBackfill;
+  readonly held: StoredBackfill;
   readonly tagIds: ReadonlySet<string>;
   readonly placedMs: number;
 }
@@ -198,7 +198,7 @@ export function backfillOrder(stage: Stage, random: SeededRandom, id: string): O
   const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;
   // What may still come late is not for an order to find.
   const toMs = stage.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
-  const held: HeldBackfill = {
+  const held: StoredBackfill = {
     from: isoUtc(toMs - lengthMs),
     to: isoUtc(toMs),
     resolution,

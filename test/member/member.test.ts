@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import { askReport, findWorker } from "#src/ui/operator/remote.ts";
+import { findWorker, requestReport } from "#src/ui/operator/remote.ts";
 import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, programPath } from "../real-servers.ts";
 import { type Stage, setStage, spending } from "./stage.ts";
@@ -49,7 +49,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("one member of a flee
 
     const found = await findWorker(`${stage.folder}/a`, AbortSignal.timeout(10_000));
     if (found.kind !== "open") throw new Error(`The door is ${found.kind}.`);
-    expect((await askReport(found.door, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
+    expect((await requestReport(found.door, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
     for (const service of stage.services.values()) expect(spending(service).refused).toBe(0);

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Values } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
+import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { inSteadyTime, openDatabaseTime } from "#src/scale/member-time.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
@@ -71,9 +71,9 @@ function world() {
 
 type Member = Awaited<ReturnType<ReturnType<typeof world>["member"]>>;
 
-function memory(): QuotaMemory {
+function memory(): QuotaStore {
   const slots = new Map<string, QuotaSlot[]>();
-  const holds = new Map<string, QuotaHold>();
+  const holds = new Map<string, QuotaPause>();
   const save = async (key: string, slot: QuotaSlot) => void slots.set(key, [...(slots.get(key) ?? []), slot]);
   return {
     load: async (key) => slots.get(key) ?? [],

@@ -48,7 +48,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: each event has a position.",
   },
   {
-    file: "connectors/shared/receiver/held.ts",
+    file: "connectors/shared/receiver/stored-incident.ts",
     before:
       "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? held.priority,",
     after: "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? held.priority,",
@@ -321,7 +321,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: 'The pattern does not match "null".',
   },
   {
-    file: "connectors/shared/receiver/held.ts",
+    file: "connectors/shared/receiver/stored-incident.ts",
     before: "const rank = (member: HeldIncident) => (isOver(member) ? 1 : 0);",
     after: "const rank = (member: HeldIncident) => (isOver(member) ? (1 * 2) : 0);",
     reason: "The sort uses only the sign.",
@@ -463,7 +463,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of none that is missing none is chosen.",
   },
   {
-    file: "src/engine/sync/plan/apart.ts",
+    file: "src/engine/sync/plan/bisection-slots.ts",
     before: "const [first = 0, second = 0] = [a, b].map((each) =>",
     after: "const [first = 1, second = 0] = [a, b].map((each) =>",
     reason: "For the type checker: there are two.",
@@ -689,7 +689,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of no places none is filled: the list stays empty.",
   },
   {
-    file: "src/engine/sync/plan/apart.ts",
+    file: "src/engine/sync/plan/bisection-slots.ts",
     before: "const turn = group[0]?.[1].turn ?? null;",
     after: "const turn = group[0]?.[1].turn;",
     reason: "It is compared with words only.",
@@ -707,7 +707,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Every interval's turns begin one later.",
   },
   {
-    file: "src/engine/sync/plan/apart.ts",
+    file: "src/engine/sync/plan/bisection-slots.ts",
     before: "if (patience(a) === 0 || patience(b) === 0) return 0;",
     after: "if (patience(a) === 0 || patience(b) === 0) return 1;",
     reason: "An order that says of each pair that it is the other way round leaves all as they are.",
@@ -731,7 +731,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "They are not the same.",
   },
   {
-    file: "src/engine/sync/plan/stretch.ts",
+    file: "src/engine/sync/plan/overload.ts",
     before: "while (demandAt(high) > share && high < 1e6) high *= 2;",
     after: "while (demandAt(high) > share && high < (1e6 * 2)) high *= 2;",
     reason: "A bound for what no factor makes fit; any number of that size is one.",
@@ -749,13 +749,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Bisection has come to one number long before.",
   },
   {
-    file: "src/engine/sync/plan/stretch.ts",
+    file: "src/engine/sync/plan/overload.ts",
     before: "for (let step = 0; step < 40; step++) {",
     after: "for (let step = 0; step <= 40; step++) {",
     reason: "Bisection is exact to a millionth long before.",
   },
   {
-    file: "src/engine/sync/history/spans.ts",
+    file: "src/engine/sync/history/ledger-ranges.ts",
     before: "if (nextMs - time >= steadyMs) break;",
     after: "if (nextMs + time >= steadyMs) break;",
     reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
@@ -786,7 +786,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: a count is always one row.",
   },
   {
-    file: "src/engine/source/quota/allowance.ts",
+    file: "src/engine/source/quota/rate-limiter.ts",
     before: "let entries = 0;",
     after: "let entries = 1;",
     reason: "Names requests for the queue; any names do.",
@@ -806,7 +806,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
       "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
   },
   {
-    file: "src/engine/source/quota/allowance.ts",
+    file: "src/engine/source/quota/rate-limiter.ts",
     before: "let answered = false;",
     after: "let answered = true;",
     reason: "Set by whichever way the request ends.",
@@ -830,7 +830,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: a count is always one row.",
   },
   {
-    file: "src/scale/postgres/notices.ts",
+    file: "src/scale/postgres/notifications.ts",
     before: 'limit.addEventListener("abort", cut, { once: true });',
     after: 'limit.addEventListener("abort", cut, { once: false });',
     reason: "A signal aborts once.",

@@ -44,7 +44,7 @@ export const ROOMS: readonly Room[] = [
     files: [
       "src/engine/sync/history/ledger.ts",
       "src/engine/sync/history/ledger-before.ts",
-      "src/engine/sync/history/spans.ts",
+      "src/engine/sync/history/ledger-ranges.ts",
       "src/engine/sync/history/ranges.ts",
       "src/engine/sync/history/buckets.ts",
     ],
@@ -70,7 +70,9 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "stored",
-    files: ["stored-event", "history-event", "packed-points", "packed-value"].map((name) => `src/core/codec/${name}.ts`),
+    files: ["stored-event", "history-event", "packed-points", "packed-value"].map(
+      (name) => `src/core/codec/${name}.ts`,
+    ),
     tests: ["test/stored-event.test.ts", "test/history-event.test.ts"],
   },
   {

@@ -22,7 +22,7 @@ import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts
 import { preparePrivateFile } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { call, NobodyThere, Silent } from "#src/ui/operator/call.ts";
-import { createDoor } from "#src/ui/operator/door.ts";
+import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 import { findWorker } from "#src/ui/operator/remote.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
@@ -42,7 +42,7 @@ function here(word = "here"): Hono {
 }
 
 async function open(stateFolder: string, routes = here()) {
-  const door = createDoor({ stateFolder, routes });
+  const door = createControlSocket({ stateFolder, routes });
   onTestFinished(() => door.stop(100));
   await door.start(new AbortController().signal);
   return door;
@@ -95,7 +95,7 @@ describe("the door", () => {
   test("one behind which somebody listens is not taken away", async () => {
     const state = folder();
     await mute(state);
-    const door = createDoor({ stateFolder: state, routes: here() });
+    const door = createControlSocket({ stateFolder: state, routes: here() });
     await expect(door.start(signal)).rejects.toThrow(/^Somebody answers at .*operator\.sock already\.$/);
     await door.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
@@ -117,7 +117,7 @@ describe("the door", () => {
       const before = lstatSync(place).ino;
 
       await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
-      const door = createDoor({ stateFolder: state, routes: here() });
+      const door = createControlSocket({ stateFolder: state, routes: here() });
       await expect(door.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
       await door.stop(100);
       expect(lstatSync(place).ino).toBe(before);

@@ -4,7 +4,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import type { TracedRequest } from "#src/engine/source/request-trace.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { type PlanReport, planReport } from "#src/engine/sync/plan/report.ts";
-import { tellFailure, toldFailure } from "#src/ui/operator/failure.ts";
+import { decodeFailure, encodeFailure } from "#src/ui/operator/failure.ts";
 import { operatorRoutes } from "#src/ui/operator/routes.ts";
 import type { SourceWork } from "#src/ui/operator/work.ts";
 import { PLAN_FACTS } from "../status/shown-building.ts";
@@ -164,16 +164,16 @@ describe("failures on the way", () => {
     new NoLog("a"),
     new Malformed("a", "<html>"),
   ])("$kind stays what it is, with its sentence", (failure) => {
-    const told = toldFailure(JSON.parse(JSON.stringify(tellFailure(failure))));
+    const told = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
     expect(told.kind).toBe(failure.kind);
     expect(told.message).toBe(failure.hint === undefined ? "a" : "a b");
   });
 
   test("why a configuration is wrong, and which field is meant, comes along", () => {
     const failure = new ConfigError("tags: 422", { reason: "validation", field: "system_id" });
-    const told = toldFailure(JSON.parse(JSON.stringify(tellFailure(failure))));
+    const told = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
     expect(told).toMatchObject({ reason: "validation", field: "system_id" });
-    expect(toldFailure({ failure: "config", message: "a" })).toMatchObject({ reason: "settings" });
+    expect(decodeFailure({ failure: "config", message: "a" })).toMatchObject({ reason: "settings" });
   });
 
   test("credentials stay behind", async () => {

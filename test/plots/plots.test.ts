@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { ByteReader, ByteWriter, LARGEST } from "#src/ui/plots/bytes.ts";
-import { readLeaf, readPart, writeLeaf } from "#src/ui/plots/leaf.ts";
+import { readChunk, readPart, writeChunk } from "#src/ui/plots/chunk.ts";
 import { createMinutes, DAY_MINUTES } from "#src/ui/plots/minutes.ts";
 import { createPlaces } from "#src/ui/plots/places.ts";
 import { createPlots, minuteNames, type OwnFacts } from "#src/ui/plots/plots.ts";
@@ -66,10 +66,10 @@ describe("a leaf", () => {
     fc.assert(
       fc.property(leaf, (byPlace) => {
         const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
-        const text = writeLeaf(SAMPLES, BEGIN, parts);
-        expect(readLeaf(SAMPLES, BEGIN, text)).toEqual(parts);
+        const text = writeChunk(SAMPLES, BEGIN, parts);
+        expect(readChunk(SAMPLES, BEGIN, text)).toEqual(parts);
         for (const [place, value] of parts) expect(readPart(SAMPLES, BEGIN, text, place)).toEqual(value);
-        expect(readLeaf(SAMPLES, BEGIN + 600, text).size).toBe(0);
+        expect(readChunk(SAMPLES, BEGIN + 600, text).size).toBe(0);
       }),
     );
   });
@@ -77,9 +77,11 @@ describe("a leaf", () => {
   test("of hours as well", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const found = readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(
-          7,
-        );
+        const found = readChunk(
+          HOUR,
+          BEGIN,
+          writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]])),
+        ).get(7);
         const rounded = (value: number) => Number(value.toPrecision(8));
         expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),
@@ -91,11 +93,11 @@ describe("a leaf", () => {
     fc.assert(
       fc.property(leaf, fc.nat(), fc.nat(255), (byPlace, at, byte) => {
         const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
-        const bytes = Buffer.from(writeLeaf(SAMPLES, BEGIN, parts), "base64");
+        const bytes = Buffer.from(writeChunk(SAMPLES, BEGIN, parts), "base64");
         bytes[at % bytes.length] = byte;
         const cut = bytes.subarray(0, at % bytes.length).toString("base64");
         for (const text of [bytes.toString("base64"), cut, 7, null, undefined])
-          expect(readLeaf(SAMPLES, BEGIN, text).size).toBeLessThanOrEqual(256);
+          expect(readChunk(SAMPLES, BEGIN, text).size).toBeLessThanOrEqual(256);
       }),
     );
   });

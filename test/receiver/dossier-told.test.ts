@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
-import { createTeller } from "#connectors/shared/receiver/tell.ts";
+import { createNotifier } from "#connectors/shared/receiver/notifier.ts";
+import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
 import { TAG } from "../sample-events.ts";
@@ -71,7 +71,7 @@ describe("how the value of an alarm went", () => {
   test("is no part of what tells whether there is news, so that an update of Plenum edits nothing", async () => {
     const trial = await withValues(noticeBoard("findable"), { dossier: false });
     await trial.offer(alarm(1).raised());
-    const [held] = (await trial.memory.all<HeldIncident>()).values();
+    const [held] = (await trial.memory.all<StoredIncident>()).values();
     const [note] = trial.board.notes;
     if (held === undefined || note === undefined) throw new Error("Nothing was told.");
     const digest = (curves: readonly string[]) => {
@@ -79,7 +79,7 @@ describe("how the value of an alarm went", () => {
       const remember = async () => undefined;
       const nowMs = () => START;
       const around = { receiver: trial.board, wallMs: nowMs, onwardMs: nowMs, remember };
-      return createTeller({ ...around, told }).digestOf(held);
+      return createNotifier({ ...around, told }).digestOf(held);
     };
     expect(digest(["a"])).toBe(held.told?.digest);
     // As it was computed before there were curves.

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { lineOf, sparklineOf } from "#connectors/shared/receiver/dossier.ts";
-import { vocabulary } from "#connectors/shared/receiver/words.ts";
-import type { CurvePoint } from "#src/core/connector.ts";
+import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
+import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";
 
@@ -12,12 +12,12 @@ const SPAN = { fromMs: TO - 180 * MINUTE, toMs: TO };
 const ENGLISH = vocabulary("en", {});
 
 /** Values at even steps, the last of them at the end of the span. */
-function every(minutes: number, values: readonly TagValue[]): readonly CurvePoint[] {
+function every(minutes: number, values: readonly TagValue[]): readonly TimeSeriesPoint[] {
   return values.map((value, n) => ({ atMs: TO - (values.length - 1 - n) * minutes * MINUTE, value }));
 }
 
 const drawn = (minutes: number, ...values: readonly TagValue[]) => sparklineOf(every(minutes, values), SPAN);
-const line = (points: readonly CurvePoint[], tag = TAG, words = ENGLISH) =>
+const line = (points: readonly TimeSeriesPoint[], tag = TAG, words = ENGLISH) =>
   lineOf({ tag, points }, SPAN, words);
 
 describe("a sparkline", () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { Phrases } from "#connectors/shared/receiver/phrases.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
-import { Words } from "#connectors/shared/receiver/words.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
@@ -190,7 +190,7 @@ test("a sink has the identity and the progress of its receiver, where the receiv
 });
 
 test("own words have 1 to 200 characters", () => {
-  const isTaken = (site: string) => Words.safeParse({ site }).success;
+  const isTaken = (site: string) => Phrases.safeParse({ site }).success;
   expect(["", "S", "x".repeat(200), "x".repeat(201)].map(isTaken)).toEqual([false, true, true, false]);
 });
 

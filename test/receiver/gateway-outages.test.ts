@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { ConnectorContext, Sink } from "#src/core/connector.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { replay, seed } from "../seed.ts";
@@ -101,7 +101,7 @@ async function play(n: number) {
 
   function context({ clock: time, worker }: VirtualWorker): ConnectorContext {
     const base = contextFor("chat", time);
-    return { ...base, picture: createPicture(worker.store, new Map([["main", "Europe/Oslo"]])) };
+    return { ...base, picture: createBuildingView(worker.store, new Map([["main", "Europe/Oslo"]])) };
   }
 }
 

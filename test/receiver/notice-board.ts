@@ -1,4 +1,4 @@
-import type { Place, Receiver, Told } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
 /** A thing on the board: what people see of one incident. */
@@ -8,7 +8,7 @@ export interface Note {
   isOpen: boolean;
   /** `open …`, `update …`, `close …`, in order, with status and title. */
   readonly said: string[];
-  told: Told;
+  told: IncidentMessage;
 }
 
 export interface NoticeBoard extends Receiver {
@@ -16,7 +16,7 @@ export interface NoticeBoard extends Receiver {
   /** Everything that was said, in order. */
   readonly said: string[];
   /** Called before (`false`) and after (`true`) something is put on the board; what it throws is thrown. */
-  trouble: (isDone: boolean, what: string, told: Told) => void;
+  trouble: (isDone: boolean, what: string, told: IncidentMessage) => void;
   /** Whether `find` sees what was put there. */
   isSearchable: boolean;
   readonly finds: () => number;
@@ -27,7 +27,11 @@ export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Re
   const notes: Note[] = [];
   let finds = 0;
 
-  function put(what: string, told: Told, change: () => Note | undefined): Place | "gone" {
+  function put(
+    what: string,
+    told: IncidentMessage,
+    change: () => Note | undefined,
+  ): IncidentReference | "gone" {
     board.trouble(false, what, told);
     const line = `${what} ${told.status} ${told.text.title}`;
     const note = change();
@@ -39,7 +43,7 @@ export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Re
     return { ref: note.id, ticket: `N-${note.id}`, link: null };
   }
 
-  const at = ({ ref }: Place) => notes.find(({ id }) => id === ref);
+  const at = ({ ref }: IncidentReference) => notes.find(({ id }) => id === ref);
   const board: NoticeBoard = {
     opensAgain,
     notes,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Incident } from "#connectors/shared/receiver/incident.ts";
+import { Phrases, vocabulary } from "#connectors/shared/receiver/phrases.ts";
 import { cut, cutBytes, durationText, oneLine, textOf } from "#connectors/shared/receiver/text.ts";
-import { vocabulary, Words } from "#connectors/shared/receiver/words.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM } from "../sample-events.ts";
 
@@ -76,7 +76,7 @@ describe("what is to be read of an incident", () => {
     const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");
-    expect(Words.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
+    expect(Phrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
       "There is no {count} in this text; it has {total}, {site}, {active}.",
     );
   });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { createTiming } from "#connectors/shared/receiver/timing.ts";
 
 const OSLO = "Europe/Oslo";
@@ -77,6 +77,6 @@ test.each([
     priority: "A",
     source: "main",
     holdFromMs: atMs,
-  } as HeldIncident;
+  } as StoredIncident;
   expect(timing.keptBackMs(held, () => []) > 0).toBe(expected);
 });

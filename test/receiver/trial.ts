@@ -4,8 +4,8 @@ import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { Failing, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/core/model/event.ts";
-import { createSinkMemory } from "#src/engine/delivery/memory.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
@@ -62,7 +62,7 @@ export function receiving(
     board,
     clock,
     store,
-    memory: createSinkMemory("chat", store),
+    memory: createSinkState("chat", store),
     /** As after a crash: nothing is known but what is on the disk. */
     restart() {
       sink = make();
@@ -96,7 +96,7 @@ export function receiving(
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
     async holdsActive(alarm: Alarm, episode: string) {
-      const held: HeldAlarm = {
+      const held: StoredAlarm = {
         alarm,
         episode,
         state: "active",

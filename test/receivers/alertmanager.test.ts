@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
 import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
-import type { Place } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
@@ -81,7 +81,7 @@ describe("alertmanager: what is sent", () => {
   test("whatever changes meanwhile, it stays the same alert until its true end", async () => {
     const { receiver, posted, end } = await begun();
     const first = await receiver.open(toldOf(), never());
-    const place = JSON.parse(JSON.stringify(first)) as Place;
+    const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
     const renamed = {
       site: { id: 1, displayName: "Kvarnholmen 4b" },
       trigger: { id: 88, displayName: "Cold", description: null, priority: "B", enabled: true },

@@ -1,10 +1,10 @@
 import { CATALOG } from "#connectors/catalog.ts";
-import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
+import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { ConnectorDefinition, Receipt, Sink } from "#src/core/connector.ts";
 import { meaningOf, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { createSinkMemory } from "#src/engine/delivery/memory.ts";
-import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "#src/engine/delivery/offer.ts";
+import { type Batch, batchOf, type Outcome, outcomeOf, retryFrom } from "#src/engine/delivery/offer.ts";
+import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -167,7 +167,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
       if (tries === MOST_TRIES - 1) throw new Error(`${offer.events.length} events are never settled`);
       const passes = ({ type }: { readonly type: string }) =>
         !(circumstances.filtersReturns && type === "gateway-online");
-      const isWell = await attempt((signal) => give(portionOf(offer, passes, circumstances.batch), signal));
+      const isWell = await attempt((signal) => give(batchOf(offer, passes, circumstances.batch), signal));
       if (isWell || isCalm) continue;
       // One trouble may come upon another, and the building does not wait: what is in doubt may be otherwise by then.
       if (random.chance(0.15)) makeTrouble();
@@ -175,7 +175,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
     }
   }
 
-  async function give(portion: Portion, signal: AbortSignal): Promise<void> {
+  async function give(portion: Batch, signal: AbortSignal): Promise<void> {
     const { batch, through } = portion;
     const outcome = batch.length === 0 ? null : await written(portion, signal);
     const settlement =
@@ -185,7 +185,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
     if (outcome?.kept != null) throw outcome.kept.error;
   }
 
-  async function written(portion: Portion, signal: AbortSignal): Promise<Outcome> {
+  async function written(portion: Batch, signal: AbortSignal): Promise<Outcome> {
     const positions = portion.batch.map(({ position }) => position);
     const events = portion.batch.map(({ event }) => event);
     let receipt: Receipt;
@@ -194,7 +194,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
       receipt = await sink.write(events, signal, undefined, { positions, committedAt, again: portion.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return keptFrom(portion, 0, error);
+      return retryFrom(portion, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.inMs;
     if (receipt.remember !== undefined)
@@ -259,7 +259,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
   }
 
   async function evidence(): Promise<Evidence> {
-    const book = await createSinkMemory(SINK, store).all<HeldIncident>();
+    const book = await createSinkState(SINK, store).all<StoredIncident>();
     return {
       ...{ contestant, circumstances, building, book },
       things: end.things(),

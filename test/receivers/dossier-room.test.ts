@@ -5,8 +5,8 @@ import { descriptionOf as issueOf } from "#connectors/jira/body.ts";
 import { WIKI } from "#connectors/jira/wiki.ts";
 import { descriptionOf as recordOf } from "#connectors/servicenow/texts.ts";
 import { incidentKey } from "#connectors/shared/receiver/incident.ts";
-import type { Told } from "#connectors/shared/receiver/receiver.ts";
-import { withFewerCurves } from "#connectors/shared/receiver/text.ts";
+import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { fieldsOf } from "#connectors/webhook/formats/template-fields.ts";
@@ -18,7 +18,11 @@ const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
 const curve = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;
 const twenty = (name?: string) => [HEADING, ...Array.from({ length: 20 }, (_, n) => curve(n, name))];
 
-function withCurves(incident: Told, curves: readonly string[], description?: string): Told {
+function withCurves(
+  incident: IncidentMessage,
+  curves: readonly string[],
+  description?: string,
+): IncidentMessage {
   const fields = [
     ...incident.text.fields,
     ...(description === undefined ? [] : [{ label: "Description", text: description }]),
@@ -29,13 +33,13 @@ function withCurves(incident: Told, curves: readonly string[], description?: str
 const shownIn = (text: string) => text.split("\n").filter((line) => /[▁-█]/.test(line));
 
 test("fewer and fewer, from the end, and never the heading alone", () => {
-  const texts = withFewerCurves({ curves: [HEADING, "a", "b"] });
+  const texts = withFewerTimeSeries({ curves: [HEADING, "a", "b"] });
   expect(texts.map(({ curves }) => curves)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
-  expect(withFewerCurves({ curves: [] })).toEqual([{ curves: [] }]);
+  expect(withFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
 });
 
 describe("slack", () => {
-  const section = (incident: Told, sizes = FULL) =>
+  const section = (incident: IncidentMessage, sizes = FULL) =>
     messageOf(incident, sizes).blocks.flatMap((block) =>
       "text" in block && block.text.text.includes("▁") ? [block.text] : [],
     );
@@ -139,7 +143,7 @@ describe("webhook", () => {
     place: null,
     nowMs: 0,
   });
-  const said = (name: FormatName, incident: Told) =>
+  const said = (name: FormatName, incident: IncidentMessage) =>
     JSON.stringify(FORMATS[name].format.say(incident, "open", at(name))?.json);
 
   test.each(FORMAT_NAMES)("%s: an alarm is told with its curves", (name) => {

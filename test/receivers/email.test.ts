@@ -8,7 +8,7 @@ import type { SMTPServerOptions } from "smtp-server";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { EmailConfig } from "#connectors/email/config.ts";
 import { createEmailReceiver } from "#connectors/email/receiver.ts";
-import type { Place } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
@@ -54,7 +54,7 @@ describe("email: what is sent", () => {
     });
     const told = toldOf({ link: "https://plenum.example.com/?a=1&b=2" });
     const first = await receiver.open(told, never());
-    const place = JSON.parse(JSON.stringify(first)) as Place;
+    const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
     expect(await receiver.close(resolvedOf({ key: told.key }), place, never())).toEqual(first);
     const [opening, ending] = end.mails;
     expect(opening?.recipients).toEqual(["operations@example.com", "chief@example.com"]);

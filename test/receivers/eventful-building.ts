@@ -1,7 +1,7 @@
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { type DocumentChange, documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Held, HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
@@ -116,7 +116,7 @@ export function eventfulBuilding(
     const isBack = away.delete(id);
     if (isBack) returned.push({ id, atMs: START + minutes * 60_000 });
     else away.add(id);
-    const held: Held<Gateway> = {
+    const held: Listed<Gateway> = {
       value: { ...GATEWAY, id, online: isBack },
       siteId: site,
       since: "2026-01-01T00:00:00.000Z",
@@ -169,7 +169,7 @@ function explainedBy(event: Event, behindGateway: string | null): Event {
 }
 
 function withPriority(event: Event, priority: string): Event {
-  const { alarm: record } = event.data as Pick<HeldAlarm, "alarm">;
+  const { alarm: record } = event.data as Pick<StoredAlarm, "alarm">;
   const changed = { ...record, trigger: { ...record.trigger, priority } };
   return { ...event, priority, data: { ...event.data, alarm: changed } as never };
 }
@@ -178,10 +178,10 @@ function withPriority(event: Event, priority: string): Event {
 function snapshotsOf(events: readonly Event[]): readonly DocumentChange[] {
   const put = events.flatMap((event) => {
     if (!event.type.startsWith("alarm-")) return [];
-    const { alarm: record, episode } = event.data as Pick<HeldAlarm, "alarm" | "episode">;
+    const { alarm: record, episode } = event.data as Pick<StoredAlarm, "alarm" | "episode">;
     const state =
       event.type === "alarm-resolved" ? "resolved" : event.type === "alarm-vanished" ? "vanished" : "active";
-    const held: HeldAlarm = { alarm: record, episode, state, since: event.time, misses: 0, returns: 0 };
+    const held: StoredAlarm = { alarm: record, episode, state, since: event.time, misses: 0, returns: 0 };
     return [[record.id, held] as const];
   });
   return [{ set: documentSet("alarm", "main"), put }];

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { JiraConfig } from "#connectors/jira/config.ts";
 import { createJiraReceiver } from "#connectors/jira/receiver.ts";
 import { WIKI } from "#connectors/jira/wiki.ts";
-import type { Place, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
@@ -354,14 +354,14 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const reopening = receiverWith({ reopen: "Åpne igjen" });
       const place = await opened();
       issue().status = FERDIG;
-      const closed = (await reopening.close(resolvedOf(), place, never())) as Place;
+      const closed = (await reopening.close(resolvedOf(), place, never())) as IncidentReference;
       await reopening.update(toldOf({ change: "acknowledged", status: "acknowledged" }), closed, never());
       expect(issue().status.category).toBe("new");
     });
 
     test("a closed issue that takes no comments stops nothing", async () => {
       end.refuseLateComments = true;
-      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
       expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toMatchObject({
         ref: { over: false },
       });
@@ -370,7 +370,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test("says so in an issue that could not be closed", async () => {
       end.transitions = [];
-      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
       await receiver.update(toldOf({ change: "changed" }), closed, never());
       expect(issue().texts.at(-1)).toContain("Since");
       expect(issue().comments).toHaveLength(2);
@@ -385,8 +385,12 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test("without such a transition the issue stays closed and gets a comment, once", async () => {
       const place = await opened();
-      const closed = (await receiver.close(resolvedOf(), place, never())) as Place;
-      const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as Place;
+      const closed = (await receiver.close(resolvedOf(), place, never())) as IncidentReference;
+      const back = (await receiver.update(
+        toldOf({ change: "retriggered" }),
+        closed,
+        never(),
+      )) as IncidentReference;
       expect(issue().status).toEqual(FERDIG);
       expect(issue().comments).toHaveLength(2);
       expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);

@@ -1,5 +1,5 @@
-import type { HeldIncident } from "#connectors/shared/receiver/held.ts";
 import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Contestant } from "./battery.ts";
 import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
@@ -11,7 +11,7 @@ export interface Evidence {
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
   /** What the sink remembers, by key. It is asked which things stand for several alarms, and for nothing else. */
-  readonly book: ReadonlyMap<string, HeldIncident>;
+  readonly book: ReadonlyMap<string, StoredIncident>;
   /** Keys of everything that it ever remembered. */
   readonly everHeld: ReadonlySet<string>;
   /** How often something may have been said twice: kills and lost answers. */
@@ -78,7 +78,7 @@ function aboutLife(life: Life, evidence: Evidence): readonly string[] {
   return problems;
 }
 
-function aboutGroup(key: string, group: HeldIncident, evidence: Evidence): readonly string[] {
+function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): readonly string[] {
   const { book, building, circumstances, contestant } = evidence;
   const name = `the ${group.kind} ${group.episode}`;
   const things = thingsOf(evidence, key);
@@ -105,7 +105,7 @@ function aboutGroup(key: string, group: HeldIncident, evidence: Evidence): reado
 }
 
 /** Whether a gateway was away and back before there was the sink, and not since: that is nobody's news. */
-function isOld({ episode, gateway, kind }: HeldIncident, building: EventfulBuilding): boolean {
+function isOld({ episode, gateway, kind }: StoredIncident, building: EventfulBuilding): boolean {
   if (kind !== "gateway") return false;
   const id = gateway?.id ?? "";
   const times = founderOf(episode, building)?.explainedMs ?? [];
@@ -125,7 +125,7 @@ function founderOf(episode: string, { lives }: EventfulBuilding): Life | undefin
  * Whether a gateway's absence goes on. It may be told as over while the gateway is away only if it was back in between,
  * and is away again.
  */
-function isStill({ episode, gateway }: HeldIncident, isOpen: boolean, building: EventfulBuilding): boolean {
+function isStill({ episode, gateway }: StoredIncident, isOpen: boolean, building: EventfulBuilding): boolean {
   const id = gateway?.id ?? "";
   if (!building.isAway(id)) return false;
   const [sinceMs = Number.POSITIVE_INFINITY] = founderOf(episode, building)?.explainedMs ?? [];

@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { ServiceNowConfig } from "#connectors/servicenow/config.ts";
 import { createServiceNowReceiver } from "#connectors/servicenow/receiver.ts";
-import type { Place, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
@@ -293,7 +293,7 @@ describe("servicenow: close", () => {
 describe("servicenow: an alarm that comes back", () => {
   test("opens what we resolved, with the configured state, whatever the last word was", async () => {
     const reopening = receiverWith({ reopen_state: 2 });
-    const closed = (await reopening.close(resolvedOf(), await opened(), never())) as Place;
+    const closed = (await reopening.close(resolvedOf(), await opened(), never())) as IncidentReference;
     const back = await reopening.update(toldOf({ change: "acknowledged" }), closed, never());
     expect(record().fields.state).toBe("2");
     expect(record().notes).toEqual(["Active\nSince: 2026-11-02 07:15:00 +01:00"]);
@@ -302,8 +302,12 @@ describe("servicenow: an alarm that comes back", () => {
   });
 
   test("without such a state it stays resolved and gets a note, once", async () => {
-    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
-    const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as Place;
+    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
+    const back = (await receiver.update(
+      toldOf({ change: "retriggered" }),
+      closed,
+      never(),
+    )) as IncidentReference;
     await receiver.update(toldOf({ change: "changed" }), back, never());
     expect(record().fields.state).toBe("6");
     expect(record().notes).toHaveLength(1);
@@ -311,7 +315,7 @@ describe("servicenow: an alarm that comes back", () => {
   });
 
   test("what was closed for good is gone, so that it gets a new one", async () => {
-    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
     record().fields.state = "7";
     expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toBe("gone");
   });

@@ -5,7 +5,7 @@ import type { KnownBlock } from "@slack/types";
 import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { type Incident, incidentKey } from "#connectors/shared/receiver/incident.ts";
-import type { Place, Receiver, Told } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
 import { SlackConfig } from "#connectors/slack/config.ts";
 import { createSlackReceiver } from "#connectors/slack/receiver.ts";
@@ -525,7 +525,7 @@ describe("slack: what people do there", () => {
   test("of the channel of older settings nobody has to mend anything; of ours they have", async () => {
     const { end, receiver } = await started();
     const place = await receiver.open(told(), never());
-    const elsewhere: Place = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
+    const elsewhere: IncidentReference = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
     expect(await receiver.update(told(), elsewhere, never())).toBe("gone");
     expect(await receiver.close(over(), elsewhere, never())).toBe("gone");
     end.workspace.isArchived = true;
@@ -937,7 +937,7 @@ async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
   throw new Error("It did not fail.");
 }
 
-function sure(place: Place | "gone"): Place {
+function sure(place: IncidentReference | "gone"): IncidentReference {
   if (place === "gone") throw new Error("It is gone.");
   return place;
 }
@@ -950,15 +950,15 @@ function secretFile(text: string) {
   return { file };
 }
 
-function told(changes: Partial<Incident> = {}): Told {
+function told(changes: Partial<Incident> = {}): IncidentMessage {
   return toldOf({ link: LINK, ...changes });
 }
 
-function over(changes: Partial<Incident> = {}): Told {
+function over(changes: Partial<Incident> = {}): IncidentMessage {
   return resolvedOf({ link: LINK, endedAt: ENDED, ...changes });
 }
 
-function withText(text: Partial<Told["text"]>): Told {
+function withText(text: Partial<IncidentMessage["text"]>): IncidentMessage {
   const plain = told();
   return { ...plain, text: { ...plain.text, ...text } };
 }

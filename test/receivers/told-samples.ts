@@ -1,12 +1,12 @@
 import { type Incident, incidentKey } from "#connectors/shared/receiver/incident.ts";
-import type { Told } from "#connectors/shared/receiver/receiver.ts";
+import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
+import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { textOf } from "#connectors/shared/receiver/text.ts";
-import { vocabulary } from "#connectors/shared/receiver/words.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
 /** An alarm as a receiver is told of it, in English and in Oslo's time; what is given replaces parts of it. */
-export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): Told {
+export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const about: Alarm = { ...ALARM, ...alarm };
   const whole: Incident = {
     key: incidentKey("main", "alarm", `${about.id}@${about.triggeredAt}`),
@@ -29,7 +29,7 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
 }
 
 /** The same alarm when the service says that it is over: 5 minutes after it began. */
-export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): Told {
+export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const end = "2026-11-02T06:20:00.000Z";
   return toldOf(
     { status: "resolved", change: "resolved", changeId: "alarm-resolved.Zm9v", endedAt: end, ...incident },
@@ -38,7 +38,7 @@ export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alar
 }
 
 /** An alarm whose every text from the building is this one; the descriptions differ, so that none is left out. */
-export function namedOf(text: string, incident: Partial<Incident> = {}): Told {
+export function namedOf(text: string, incident: Partial<Incident> = {}): IncidentMessage {
   return toldOf(incident, {
     site: { id: 1, displayName: text },
     source: text,
@@ -51,7 +51,7 @@ export function namedOf(text: string, incident: Partial<Incident> = {}): Told {
 }
 
 /** A gateway with more behind it than is shown. */
-export function gatewayOf(active: number, incident: Partial<Incident> = {}): Told {
+export function gatewayOf(active: number, incident: Partial<Incident> = {}): IncidentMessage {
   return toldOf({
     key: incidentKey("main", "gateway", "7@1"),
     kind: "gateway",
@@ -63,7 +63,7 @@ export function gatewayOf(active: number, incident: Partial<Incident> = {}): Tol
 }
 
 /** A storm of alarms with as many lines as there can be, each with this title. */
-export function stormOf(title: string): Told {
+export function stormOf(title: string): IncidentMessage {
   return toldOf({
     kind: "storm",
     change: "members",

@@ -4,7 +4,7 @@ import { createContext, runInContext } from "node:vm";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, test } from "vitest";
 import type { Change } from "#connectors/shared/receiver/incident.ts";
-import type { Told } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import type { Circumstances, Deed } from "#connectors/webhook/formats/format.ts";
 import { slackMessageOf } from "#connectors/webhook/formats/slack.ts";
@@ -34,7 +34,7 @@ function at(name: FormatName): Circumstances {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
-function saidBy(name: FormatName, told: Told, deed: Deed = "open"): any {
+function saidBy(name: FormatName, told: IncidentMessage, deed: Deed = "open"): any {
   return FORMATS[name].format.say(told, deed, at(name));
 }
 
@@ -172,7 +172,7 @@ describe("jsm", () => {
     });
     expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
     expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
-    const under = (told: Told, deed: Deed) => {
+    const under = (told: IncidentMessage, deed: Deed) => {
       const { method, path } = saidBy("jsm", told, deed) as { method: string; path: string };
       return `${method} ${path}`;
     };
@@ -244,7 +244,8 @@ test("incidentio: firing and resolved under one key, Markdown escaped, far below
 });
 
 test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a line and opens nothing", () => {
-  const type = (told: Told, deed: Deed) => saidBy("splunk-oncall", told, deed).json.message_type as string;
+  const type = (told: IncidentMessage, deed: Deed) =>
+    saidBy("splunk-oncall", told, deed).json.message_type as string;
   expect(type(toldOf(), "open")).toBe("CRITICAL");
   expect(type(toldOf({ priority: "C" }), "open")).toBe("WARNING");
   expect(type(toldOf({ change: "acknowledged" }), "update")).toBe("ACKNOWLEDGEMENT");

@@ -3,7 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Place, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
@@ -15,7 +15,7 @@ import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
-const NOWHERE: Place = { ref: null, ticket: null, link: null };
+const NOWHERE: IncidentReference = { ref: null, ticket: null, link: null };
 
 function receiverFor(config: object): Receiver {
   const receiver = createWebhookReceiver(WebhookConfig.parse(config), contextFor("pager"));

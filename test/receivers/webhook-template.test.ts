@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Told } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
@@ -153,7 +153,7 @@ describe("what is sent", () => {
     const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
     expect(complaints({ open: { body } })).toEqual([]);
     const { receiver, bodies } = await withTemplate({ open: { body } });
-    const incidents: readonly Told[] = [
+    const incidents: readonly IncidentMessage[] = [
       namedOf("x"),
       toldOf({ kind: "storm", alarm: null, site: null, gateway: null, link: null }),
     ];

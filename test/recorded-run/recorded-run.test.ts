@@ -5,7 +5,7 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";
@@ -37,7 +37,7 @@ const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
   let stage: Stage;
   let committed: readonly AnyEvent[];
-  let histories: ReadonlyMap<string, HeldHistory>;
+  let histories: ReadonlyMap<string, StoredHistory>;
   let transitions: readonly Transition[];
   let everTransitions: readonly Transition[];
   let firstPollMs: number;
@@ -72,7 +72,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
 
     const store = await openStore({ folder: stage.stateFolder, clock: systemClock, readOnly: true });
     committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
-    histories = await store.documents<HeldHistory>(documentSet("history", "main"));
+    histories = await store.documents<StoredHistory>(documentSet("history", "main"));
     await store.close();
     firstPollMs =
       Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
 import { readAddress } from "#src/ui/setup/address.ts";
-import { english } from "#src/ui/setup/said.ts";
+import { english } from "#src/ui/setup/messages.ts";
 
 test.each<[string, string, RegExp | null]>([
   ["https://monitoring.example.com", "https://monitoring.example.com", null],

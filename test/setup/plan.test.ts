@@ -1,20 +1,20 @@
 import { describe, expect, test } from "vitest";
 import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
-import { promises, shareText } from "#src/ui/setup/plan.ts";
-import { english } from "#src/ui/setup/said.ts";
 import {
+  type Choices,
   groupsOf,
   historyEveryMs,
-  proposedWishes,
+  proposedChoices,
   STEPS_MS,
   type UnitGroup,
-  type Wishes,
-} from "#src/ui/setup/wishes.ts";
+} from "#src/ui/setup/choices.ts";
+import { english } from "#src/ui/setup/messages.ts";
+import { promises, shareText } from "#src/ui/setup/plan.ts";
 import { seenWith } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
-const HISTORY: Wishes["history"] = { resolution: "1h", backfillDays: 7 };
+const HISTORY: Choices["history"] = { resolution: "1h", backfillDays: 7 };
 
 describe("the groups of a building's tags", () => {
   const groups = (units: Readonly<Record<string, number>>) =>
@@ -74,7 +74,7 @@ describe("the wishes that are proposed", () => {
   /** A plan whose load is one at `fitsMs` for the liveliest group, and falls with the age. */
   const costing = (fitsMs: number) => {
     const tried: number[] = [];
-    const planOf = ({ every }: Wishes) => {
+    const planOf = ({ every }: Choices) => {
       const lively = every.readings ?? every.meters ?? every.rest ?? 0;
       tried.push(lively);
       return { load: fitsMs / lively } as PlanReport;
@@ -83,7 +83,7 @@ describe("the wishes that are proposed", () => {
   };
   const units = { "°C": 5, kWh: 3, "": 1 };
   const proposed = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
-    proposedWishes(seenWith(of), HISTORY, costing(fitsMs).planOf);
+    proposedChoices(seenWith(of), HISTORY, costing(fitsMs).planOf);
 
   test("are the liveliest that take four fifths at most, never below 30 s", () => {
     expect(proposed(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
@@ -105,7 +105,7 @@ describe("the wishes that are proposed", () => {
 
   test("find the step in few tries, because a plan of many tags takes its time", () => {
     const { planOf, tried } = costing(1_440_000);
-    proposedWishes(seenWith(units), HISTORY, planOf);
+    proposedChoices(seenWith(units), HISTORY, planOf);
     expect(tried.length).toBeLessThanOrEqual(4);
     expect(STEPS_MS.map((ms) => ms / 60_000)).toEqual([
       ...[1 / 6, 1 / 4, 1 / 2, 1, 2, 5, 10, 15, 30],
@@ -138,7 +138,7 @@ describe("what a plan says", () => {
     ...{ name: "campus", baseUrl: "https://bms.example.com", allowPlainHttp: false, caFile: null },
     ...{ tokenFile: "token", timeZone: "Europe/Oslo", mqttUrl: null },
   });
-  const planned = (wishes: Partial<Wishes>, tags = 200) => {
+  const planned = (wishes: Partial<Choices>, tags = 200) => {
     const seen = seenWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
     return draft(FRAME, { every, history: null, polite: 1, ...wishes }, seen).plan;

@@ -2,9 +2,9 @@ import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
+import { type Choices, proposedChoices } from "#src/ui/setup/choices.ts";
 import { shareText } from "#src/ui/setup/plan.ts";
 import type { SeenBuilding } from "#src/ui/setup/seen.ts";
-import { proposedWishes, type Wishes } from "#src/ui/setup/wishes.ts";
 import { ABILITIES, seenWith } from "./buildings.ts";
 
 const FRAME = frameFor("plenum.yaml", 9850, {
@@ -18,8 +18,8 @@ const FRAME = frameFor("plenum.yaml", 9850, {
 });
 const HISTORY = { resolution: "1h", backfillDays: 7 } as const;
 
-function made(seen: SeenBuilding, change: (wishes: Wishes) => Wishes = (wishes) => wishes) {
-  const proposed = proposedWishes(seen, HISTORY, (tried) => draft(FRAME, tried, seen).plan);
+function made(seen: SeenBuilding, change: (wishes: Choices) => Choices = (wishes) => wishes) {
+  const proposed = proposedChoices(seen, HISTORY, (tried) => draft(FRAME, tried, seen).plan);
   const wishes = change(proposed);
   const { text, plan } = draft(FRAME, wishes, seen);
   const config = parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { english } from "#src/ui/setup/said.ts";
+import { english } from "#src/ui/setup/messages.ts";
 import { doubts, seenLines, tokenSaid } from "#src/ui/setup/seen-lines.ts";
 import { seenWith, TOKEN } from "./buildings.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { english } from "#src/ui/setup/said.ts";
+import { english } from "#src/ui/setup/messages.ts";
 import { seenBuilding, tagsForPlan } from "#src/ui/setup/seen.ts";
 import { sourceName } from "#src/ui/setup/source-name.ts";
 import { guessZone } from "#src/ui/setup/time-zone.ts";

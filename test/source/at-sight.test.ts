@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { neverShow } from "#src/core/values/masking.ts";
-import { alarmAtSight, recallingTags, tagAtSight } from "#src/engine/source/at-sight.ts";
+import { parseAlarmFast, parseTagFast, recallingTags } from "#src/engine/source/at-sight.ts";
 import { sameRecord } from "#src/engine/source/same-record.ts";
 import { recordReaders, recordSchemas } from "#src/engine/source/schema.ts";
 import { alarmRecord, tagRecord } from "./trial-source.ts";
@@ -118,7 +118,7 @@ describe("a record that is read at sight", () => {
   it("tag: is what its schema makes of it, and nothing was to be counted", () => {
     const records = fc.oneof(withMore(bent(tagRecord("4711"))), Anything);
     fc.assert(
-      fc.property(records, (record) => compare(tagAtSight(record), schemas.tag, record, noted)),
+      fc.property(records, (record) => compare(parseTagFast(record), schemas.tag, record, noted)),
       { numRuns: 5_000 },
     );
   });
@@ -142,7 +142,7 @@ describe("a record that is read at sight", () => {
 
   it("tag: what has become a secret since is masked in one that was read before", () => {
     const word = "at-sight-later-0123456789";
-    const recalling = recallingTags(tagAtSight);
+    const recalling = recallingTags(parseTagFast);
     const record = put(tagRecord("4711"), ["attributes", "display_name"], `echo ${word}`);
     const first = recalling(record);
     expect([first?.displayName, recalling(record) === first]).toEqual([`echo ${word}`, true]);
@@ -155,15 +155,15 @@ describe("a record that is read at sight", () => {
     const records = fc.oneof(withMore(bent(alarmRecord("a1"))), withMore(bent(whole)), Anything);
     fc.assert(
       fc.property(records, (record) =>
-        compare(alarmAtSight(record, siteId), schemas.alarm(siteId), record, noted),
+        compare(parseAlarmFast(record, siteId), schemas.alarm(siteId), record, noted),
       ),
       { numRuns: 5_000 },
     );
   });
 
   it("is every record that is as the interface says", () => {
-    expect(tagAtSight(tagRecord("4711"))).not.toBeNull();
-    expect(tagAtSight({ ...tagRecord("4711"), value: 21.5 })).not.toBeNull();
+    expect(parseTagFast(tagRecord("4711"))).not.toBeNull();
+    expect(parseTagFast({ ...tagRecord("4711"), value: 21.5 })).not.toBeNull();
     const at = TIMES[0];
     const alarm = alarmRecord("a1");
     for (const change of [
@@ -174,12 +174,12 @@ describe("a record that is read at sight", () => {
       { recovering_until: "2026-06-01T12:00:00Z" },
     ])
       expect(
-        alarmAtSight({ ...alarm, attributes: { ...alarm.attributes, ...change } }, undefined),
+        parseAlarmFast({ ...alarm, attributes: { ...alarm.attributes, ...change } }, undefined),
       ).not.toBeNull();
   });
 
   it("masks what a service echoes", () => {
-    expect(tagAtSight(put(tagRecord("1"), ["attributes", "display_name"], SECRET))?.displayName).toBe(
+    expect(parseTagFast(put(tagRecord("1"), ["attributes", "display_name"], SECRET))?.displayName).toBe(
       "[redacted]",
     );
   });

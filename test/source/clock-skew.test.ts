@@ -1,13 +1,13 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
-import { createClockSkew, serviceClock, skewTeller } from "#src/engine/source/clock-skew.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
+import { createClockSkew, createSkewReporter, serviceClock } from "#src/engine/source/clock-skew.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 
 function doubtOf(clock: VirtualClock) {
-  const doubt = createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  const doubt = createClockCheck({ clock, log: pino({ level: "silent" }) });
   return { ...doubt, compared: (aheadMs: number) => doubt.compared("main", aheadMs) };
 }
 
@@ -40,7 +40,7 @@ test("one odd reply, one without a date and one that took long change nothing", 
 
 test("a difference of more than 30 s is told once, and once that it is over", () => {
   const told: [number, boolean][] = [];
-  const tell = skewTeller((skewMs, differs) => told.push([skewMs, differs]));
+  const tell = createSkewReporter((skewMs, differs) => told.push([skewMs, differs]));
   for (const skewMs of [0, 29_000, 31_000, 40_000, -40_000, 2_000, 0]) tell(skewMs);
   expect(told).toEqual([
     [31_000, true],
@@ -67,7 +67,7 @@ test("what was compared before the clock was set counts no more, and each reply 
 
 test("the service's time is ours unless that is in doubt", async () => {
   const clock = createVirtualClock(START_MS);
-  const doubt = createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  const doubt = createClockCheck({ clock, log: pino({ level: "silent" }) });
   let skewMs: number | null = null;
   const service = serviceClock(clock, () => skewMs, doubt);
   expect(service.now()).toBe(START_MS);

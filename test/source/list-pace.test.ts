@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createListPace } from "#src/engine/source/list-pace.ts";
+import { createListRateLimit } from "#src/engine/source/list-rate-limit.ts";
 import { never } from "./trial-source.ts";
 
 /** A clock whose sleepers are woken in the order of their times, by whoever waits for the whole. */
@@ -46,7 +46,7 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
 describe("the pace of lists (trap 32)", () => {
   it("never keeps an alarm waiting behind a long inventory", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never());
     const waited: number[] = [];
     for (let minute = 0; minute < 8; minute++) {
@@ -62,7 +62,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave it unused", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     for (let i = 0; i < 400; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
     await clock.runUntil(10 * 61_000 - 1);
@@ -74,7 +74,7 @@ describe("the pace of lists (trap 32)", () => {
   it("lets an urgent list leave at once, and each further one within 8 s, at any time of an inventory", async () => {
     for (let atMs = 60_000; atMs < 190_000; atMs += 1_700) {
       const clock = virtualClock();
-      const pace = createListPace({ perMinute: 30, clock });
+      const pace = createListRateLimit({ perMinute: 30, clock });
       for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never(), i % 2 ? "tags" : "other");
       await clock.runUntil(atMs);
       const waited: number[] = [];
@@ -90,7 +90,7 @@ describe("the pace of lists (trap 32)", () => {
   it("sends two short lists for each list of tags while both wait, and either alone at the complete rate", async () => {
     const counts = async (shortLists: number, tagLists: number) => {
       const clock = virtualClock();
-      const pace = createListPace({ perMinute: 30, clock });
+      const pace = createListRateLimit({ perMinute: 30, clock });
       const count = { other: 0, tags: 0 };
       const replied = (lane: "other" | "tags") => async () => {
         await clock.sleep(50);
@@ -112,7 +112,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("does not keep a list of tags waiting for a short list that takes long", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     void pace.run(() => clock.sleep(300_000), never(), "other");
     for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "tags");
@@ -122,7 +122,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("lets an inventory go on while alarms take all they can get", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     let urgent = 0;
     let other = 0;
     for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), "alarms");
@@ -134,7 +134,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("keeps to its rate in every minute", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     for (let i = 0; i < 100; i++)
       void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
@@ -150,7 +150,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("settles after at most three refusals when the service allows 10 a minute, for a whole day", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const service = firstHitWindow(10, clock);
     let refusals = 0;
     let answered = 0;
@@ -179,7 +179,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("is not slowed down for a day by one refusal after a few requests", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
       starts.push(clock.monotonic());
@@ -192,7 +192,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("counts the refusals of one minute once", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     for (const atMs of [0, 5_000, 30_000]) {
       await clock.runUntil(atMs);
       pace.refused(atMs, 1_000);
@@ -205,7 +205,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("takes refusals that say 0 s for a limit only in the third minute in a row", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
       await clock.runUntil(atMs);
       pace.refused(atMs, 2_000, true);
@@ -220,7 +220,7 @@ describe("the pace of lists (trap 32)", () => {
     "keeps two requests a minute for the active alarms at %i a minute",
     async (perMinute) => {
       const clock = virtualClock();
-      const pace = createListPace({ perMinute, clock });
+      const pace = createListRateLimit({ perMinute, clock });
       let rest = 0;
       for (let i = 0; i < 500; i++)
         void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
@@ -239,7 +239,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("lets the rest ask once in two minutes where the service allows no more than the alarms need", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 2, clock });
+    const pace = createListRateLimit({ perMinute: 2, clock });
     let rest = 0;
     for (let i = 0; i < 30; i++) void pace.run(async () => rest++, never(), "urgent");
     await clock.runUntil(20 * 60_000);
@@ -248,7 +248,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("lets one request leave as a trial, and all of them when the pause is released", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     pace.hold(3_600_000);
     const starts: number[] = [];
     for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
@@ -267,7 +267,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("believes the service's own limit and a remaining of none", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
       starts.push(clock.monotonic());
@@ -280,7 +280,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("takes a limit of nothing that comes with an answer for no limit", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
       starts.push(clock.monotonic());
@@ -293,7 +293,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("runs one urgent and one other at a time, and nothing during a hold", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 30, clock });
+    const pace = createListRateLimit({ perMinute: 30, clock });
     pace.hold(5_000);
     const starts: number[] = [];
     const slow = async () => {
@@ -307,7 +307,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("an abort takes a waiting request out", async () => {
     const clock = virtualClock();
-    const pace = createListPace({ perMinute: 1, clock });
+    const pace = createListRateLimit({ perMinute: 1, clock });
     await pace.run(async () => {}, never());
     const blockers = [1, 2].map(() => pace.run(async () => {}, never()));
     const controller = new AbortController();

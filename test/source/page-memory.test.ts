@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Alarm, Tag } from "#src/core/model/building.ts";
 import { neverShow } from "#src/core/values/masking.ts";
-import type { Held } from "#src/engine/source/source.ts";
+import type { Known } from "#src/engine/source/source.ts";
 import {
   alarmRecord,
   allItems,
@@ -27,7 +27,7 @@ function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
       envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }),
     );
   });
-  const tags = (held: Held<Tag> = NOBODY, siteId = 1) =>
+  const tags = (held: Known<Tag> = NOBODY, siteId = 1) =>
     allItems(trial.source.tags({ siteId }, never(), held));
   return { ...trial, records, tags };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { createCaution } from "#src/engine/source/quota/caution.ts";
-import { createForeignWatch, type ForeignUse } from "#src/engine/source/quota/foreign.ts";
+import { createOtherClientWatch, type OtherClientUse } from "#src/engine/source/quota/other-clients.ts";
 import { createSpentSlots } from "#src/engine/source/quota/spent-slots.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
@@ -155,8 +155,8 @@ describe("slots that are spent", () => {
 
 describe("somebody else at the token", () => {
   function watch() {
-    const told: ForeignUse[] = [];
-    return { told, foreign: createForeignWatch(MINUTE_MS, (use) => told.push(use)) };
+    const told: OtherClientUse[] = [];
+    return { told, foreign: createOtherClientWatch(MINUTE_MS, (use) => told.push(use)) };
   }
 
   test("is believed when what nobody of us sent was counted again and again for some time", () => {

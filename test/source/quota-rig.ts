@@ -1,6 +1,6 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
 import type { Lane, SlotOffer } from "#src/engine/source/source.ts";
-import type { ClockMark, QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
+import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
@@ -23,9 +23,9 @@ export interface Ask {
   readonly remaining?: number;
 }
 
-export interface VolatileMemory extends QuotaMemory {
+export interface VolatileMemory extends QuotaStore {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
-  readonly holds: Map<string, QuotaHold>;
+  readonly holds: Map<string, QuotaPause>;
 }
 
 export const START_MS = Date.UTC(2024, 0, 1);
@@ -39,7 +39,7 @@ export function createVolatileMemory(
     slots.set(key, known);
     return known;
   };
-  const holds = new Map<string, QuotaHold>();
+  const holds = new Map<string, QuotaPause>();
   const clocks = new Map<string, ClockMark>();
   return {
     slots,

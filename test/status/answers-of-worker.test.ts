@@ -2,7 +2,13 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import type { PlotAnswer, SinkAnswer, SourceAnswer, TagAnswer, TagList } from "#src/ui/status/answers.ts";
+import type {
+  PlotResponse,
+  SinkResponse,
+  SourceResponse,
+  TagList,
+  TagResponse,
+} from "#src/ui/status/responses.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
 
@@ -31,7 +37,7 @@ async function followed(more: Partial<Parameters<typeof startVirtualWorker>[0]> 
   return { ...started, started, ask, answer, firstTag };
 }
 
-const known = ({ value }: Pick<PlotAnswer, "value">) => value.filter((each) => each !== null).length;
+const known = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
 
 describe("a worker that has run for a while", () => {
   test("draws what it read, also after a stop and after a crash", { timeout: 120_000 }, async () => {
@@ -40,7 +46,7 @@ describe("a worker that has run for a while", () => {
     });
     await clock.advance(65 * MINUTE);
     const id = await firstTag();
-    const plot = () => answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=6h`);
+    const plot = () => answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     const before = await plot();
     expect(before).toMatchObject({ origin: "read", history: { state: "idle", why: null } });
     expect(known(before)).toBeGreaterThanOrEqual(30);
@@ -58,7 +64,7 @@ describe("a worker that has run for a while", () => {
     await clock.advance(1 * MINUTE);
     expect(known(await plot())).toBeGreaterThanOrEqual(known(after));
 
-    const month = await answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=30d`);
+    const month = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
     expect(month).toMatchObject({ stepSeconds: 3_600, origin: "read" });
     expect(month.low?.length).toBe(month.t.length);
     for (const [n, low] of (month.low ?? []).entries())
@@ -71,12 +77,12 @@ describe("a worker that has run for a while", () => {
     const { hasLog } = simulator.truth;
     const ids = [...simulator.world.tags.keys()];
     const path = `/api/plot?source=main&tag=${ids.find(hasLog)}&span=24h`;
-    expect((await answer<PlotAnswer>(path)).history.state).toBe("idle");
+    expect((await answer<PlotResponse>(path)).history.state).toBe("idle");
     const requests = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
-    expect((await answer<PlotAnswer>(`${path}&fetch=1`)).history.state).toBe("asked");
-    expect((await answer<PlotAnswer>(`${path}&fetch=1`)).history.state).toBe("asked");
+    expect((await answer<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
+    expect((await answer<PlotResponse>(`${path}&fetch=1`)).history.state).toBe("asked");
     await clock.advance(2 * MINUTE);
-    const there = await answer<PlotAnswer>(`${path}&fetch=1`);
+    const there = await answer<PlotResponse>(`${path}&fetch=1`);
     expect(there.history).toEqual({ state: "idle", why: null });
     expect(["both", "logged"]).toContain(there.origin);
     expect(known(there)).toBeGreaterThan(100);
@@ -89,9 +95,9 @@ describe("a worker that has run for a while", () => {
     });
     await clock.advance(5 * MINUTE);
     const path = `/api/plot?source=main&tag=${[...simulator.world.tags.keys()][0]}&span=24h&fetch=1`;
-    await answer<PlotAnswer>(path);
+    await answer<PlotResponse>(path);
     await clock.advance(2 * MINUTE);
-    expect((await answer<PlotAnswer>(path)).history).toMatchObject({ state: "refused" });
+    expect((await answer<PlotResponse>(path)).history).toMatchObject({ state: "refused" });
   });
 
   test("counts its requests by lane, what its sinks took, and what was refused", {
@@ -106,7 +112,7 @@ describe("a worker that has run for a while", () => {
       },
     });
     await clock.advance(12 * MINUTE);
-    const source = await answer<SourceAnswer>("/api/source?name=main");
+    const source = await answer<SourceResponse>("/api/source?name=main");
     const sum = (column: readonly (number | null)[]) =>
       column.reduce<number>((all, each) => all + (each ?? 0), 0);
     expect(source.t).toHaveLength(1_440);
@@ -115,7 +121,7 @@ describe("a worker that has run for a while", () => {
     expect(source.lanes.write.at(-1)).toBe(0);
     expect(source.lanes.write[0]).toBeNull();
     expect(source.refused.length).toBeGreaterThan(0);
-    const sink = await answer<SinkAnswer>("/api/sink?name=files");
+    const sink = await answer<SinkResponse>("/api/sink?name=files");
     expect(sink).toMatchObject({ sink: "files", connector: "file", dead: [], deadTotal: 0 });
     expect(sum(sink.rate.value)).toBeGreaterThan(100);
     expect(sink.lag.value.at(-1)).not.toBeNull();
@@ -127,12 +133,12 @@ describe("a worker that has run for a while", () => {
     const { answer, clock, firstTag, worker } = await followed({ state: { plots: false } });
     await clock.advance(12 * MINUTE);
     const id = await firstTag();
-    const plot = await answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=6h`);
+    const plot = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     expect(plot).toMatchObject({ origin: "none", t: [] });
     expect((await worker.store.documents("plot/main")).size).toBe(0);
-    expect((await answer<SinkAnswer>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(
-      true,
-    );
+    expect(
+      (await answer<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null),
+    ).toBe(true);
   });
 });
 
@@ -160,7 +166,7 @@ describe("a write from the page", () => {
       "x-plenum": "status-page",
     };
     const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
-    expect((body as TagAnswer).writable).toEqual({
+    expect((body as TagResponse).writable).toEqual({
       type: "number",
       min: 0,
       max: 100,

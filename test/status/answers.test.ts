@@ -3,18 +3,18 @@ import type { Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { Held, HeldHistory, HeldValue } from "#src/engine/sync/snapshot.ts";
+import type { Listed, StoredHistory, StoredValue } from "#src/engine/sync/snapshot.ts";
 import { createPlots } from "#src/ui/plots/plots.ts";
 import type { WriteWish } from "#src/ui/status/action-routes.ts";
-import type {
-  AlarmAnswer,
-  AlarmDays,
-  CommandRow,
-  SiteAnswer,
-  TagAnswer,
-  TagList,
-} from "#src/ui/status/answers.ts";
 import { commandsIn } from "#src/ui/status/command-rows.ts";
+import type {
+  AlarmDays,
+  AlarmResponse,
+  CommandRow,
+  SiteResponse,
+  TagList,
+  TagResponse,
+} from "#src/ui/status/responses.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import { holesOf } from "#src/ui/status/tag-log.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
@@ -82,7 +82,7 @@ describe("the list of tags", () => {
 
   test("a tag that was never read is no bad one, and one that is not listed any more is none", async () => {
     const { answer, store } = await page();
-    const held = (id: string, missingSince: string | null): readonly [string, Held<Tag>] => [
+    const held = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
       id,
       {
         value: { id, displayName: id, description: null, unit: null },
@@ -99,7 +99,7 @@ describe("the list of tags", () => {
     expect(list.rows).toMatchObject([
       { tag: { id: "1" }, value: null, quality: null, time: null, site: null },
     ]);
-    expect((await answer<TagAnswer>("/api/tag?source=north&id=2")).tag.id).toBe("2");
+    expect((await answer<TagResponse>("/api/tag?source=north&id=2")).tag.id).toBe("2");
   });
 
   test("of 30,000 tags a page costs a hundred rows", async () => {
@@ -108,7 +108,7 @@ describe("the list of tags", () => {
     const first = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
     expect([first.total, first.rows.length]).toEqual([30_000, 100]);
     // What is remembered answers: a value that has changed shows all the same.
-    const changed: HeldValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
+    const changed: StoredValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
     const id = first.rows[0]?.tag.id ?? "";
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changed]] }] });
     const before = process.cpuUsage();
@@ -138,7 +138,7 @@ describe("a tag", () => {
       tagNames: ["T1", "T2"],
       alarms: [{ source: "T2", lastActiveEvent: null }],
     });
-    const tag = await answer<TagAnswer>("/api/tag?source=north&id=10002");
+    const tag = await answer<TagResponse>("/api/tag?source=north&id=10002");
     expect(tag).toMatchObject({
       value: null,
       quality: "bad",
@@ -152,7 +152,7 @@ describe("a tag", () => {
       commands: [],
       writable: { min: 0, max: 10, closed: expect.stringMatching(/needs a password/) },
     });
-    expect((await answer<TagAnswer>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
+    expect((await answer<TagResponse>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
   });
 
   test("a viewer sees what could be written, and that it is not for them", async () => {
@@ -167,7 +167,7 @@ describe("a tag", () => {
     const seenBy = async (user: string, password: string) => {
       const headers = { ...LOCAL, authorization: authorization(user, password) };
       const answer = await app.request("/api/tag?source=north&id=10001", { headers });
-      return ((await answer.json()) as TagAnswer).writable?.closed;
+      return ((await answer.json()) as TagResponse).writable?.closed;
     };
     expect(await seenBy("plenum", "a long password")).toBeNull();
     expect(await seenBy("viewer", "another password")).toBe("A viewer may look, and change nothing.");
@@ -175,12 +175,12 @@ describe("a tag", () => {
   });
 
   test("holes of its log are the stretches that are wished and not had", () => {
-    const held = (spans: HeldHistory["spans"]) =>
+    const held = (spans: StoredHistory["spans"]) =>
       ({
         ...{ since: "2026-11-20T00:00:00.000Z", wished: "2026-11-10T00:00:00.000Z" },
         spans,
-      }) as HeldHistory;
-    const log = (spans: HeldHistory["spans"]): HeldHistory => ({
+      }) as StoredHistory;
+    const log = (spans: StoredHistory["spans"]): StoredHistory => ({
       ...held(spans),
       ...{ watermark: "2026-11-21T00:00:00.000Z", state: "following", refusal: null },
     });
@@ -202,7 +202,7 @@ describe("an alarm", () => {
     await store.outbox.register("lake", "now");
     await store.commit({ events: [told("alarm-raised", "e0"), told("alarm-raised", "earlier")] });
     const path = `/api/alarm?source=north&id=${ALARM.id}`;
-    const alarm = await answer<AlarmAnswer>(path);
+    const alarm = await answer<AlarmResponse>(path);
     expect(alarm).toMatchObject({
       brief: { id: ALARM.id, priority: "A", episode: "e0", endedAt: null },
       life: [{ what: "raised", words: "Raised with priority A." }],
@@ -219,8 +219,8 @@ describe("an alarm", () => {
     });
     await clock.advance(5_000);
     const [now, before] = [
-      await answer<AlarmAnswer>(path),
-      await answer<AlarmAnswer>(`${path}&episode=earlier`),
+      await answer<AlarmResponse>(path),
+      await answer<AlarmResponse>(`${path}&episode=earlier`),
     ];
     expect([now.sinks[0]?.state, before.sinks[0]?.state]).toEqual(["delivered", "dead letter"]);
     expect(before.sinks[0]?.words).toBe("Refused for good: Not this.");
@@ -231,7 +231,7 @@ describe("an alarm", () => {
     const { answer, store } = await page();
     await fillSource(store, "north", { tagNames: [] });
     await store.commit({ events: [told("alarm-raised", "e1"), told("alarm-resolved", "e1")] });
-    const alarm = await answer<AlarmAnswer>(`/api/alarm?source=north&id=${ALARM.id}`);
+    const alarm = await answer<AlarmResponse>(`/api/alarm?source=north&id=${ALARM.id}`);
     expect(alarm.brief).toMatchObject({ state: "resolved", episode: "e1" });
     expect(alarm.life.map(({ what }) => what)).toEqual(["raised", "resolved"]);
   });
@@ -267,7 +267,7 @@ describe("a site", () => {
   test("tells its alarms, gateways, systems and tags", async () => {
     const { answer, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{}] });
-    expect(await answer<SiteAnswer>("/api/site?source=north&id=1")).toMatchObject({
+    expect(await answer<SiteResponse>("/api/site?source=north&id=1")).toMatchObject({
       displayName: "north school",
       alarms: [{ state: "active" }],
       gateways: [{ displayName: "Basement gateway", online: false }],

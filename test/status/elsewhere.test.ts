@@ -1,15 +1,15 @@
 import { expect, test } from "vitest";
-import { answerRoutes } from "#src/ui/status/answer-routes.ts";
-import type { Answers } from "#src/ui/status/answering.ts";
+import type { Responses } from "#src/ui/status/response-builders.ts";
+import { responseRoutes } from "#src/ui/status/response-routes.ts";
 
 const ELSEWHERE = {
   message: "The source north is held by the member b of the fleet, on machine-2: ask there.",
   holder: { name: "b", page: "" },
 };
 
-function routes(elsewhere?: Answers["elsewhere"]) {
-  const answers = { sources: ["south"], ...(elsewhere && { elsewhere }) } as unknown as Answers;
-  return answerRoutes(answers, { alarms: async () => [], silences: async () => [] });
+function routes(elsewhere?: Responses["elsewhere"]) {
+  const answers = { sources: ["south"], ...(elsewhere && { elsewhere }) } as unknown as Responses;
+  return responseRoutes(answers, { alarms: async () => [], silences: async () => [] });
 }
 
 const QUESTIONS = [

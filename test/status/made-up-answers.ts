@@ -1,17 +1,17 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet.ts";
 import type {
-  AlarmAnswer,
   AlarmBrief,
+  AlarmResponse,
   CommandRow,
   DayBars,
-  PlotAnswer,
-  SinkAnswer,
-  SiteAnswer,
-  SourceAnswer,
-  TagAnswer,
+  PlotResponse,
+  SinkResponse,
+  SiteResponse,
+  SourceResponse,
   TagList,
+  TagResponse,
   TagRow,
-} from "#src/ui/status/answers.ts";
+} from "#src/ui/status/responses.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./shown-building.ts";
 
@@ -110,7 +110,7 @@ export function commandRow(n: number, text = "The tag holds the value."): Comman
   };
 }
 
-export function tagAnswer(id: string, more: Partial<TagAnswer> = {}): TagAnswer {
+export function tagAnswer(id: string, more: Partial<TagResponse> = {}): TagResponse {
   const row = tagRow(Number(id) - 10_001);
   return {
     ...row,
@@ -146,7 +146,7 @@ const SPANS: Readonly<Record<string, readonly [span: number, step: number]>> = {
 };
 
 /** A day's curve with a hole, and a spread where a step holds several values. */
-export function plotAnswer(query: URLSearchParams): PlotAnswer {
+export function plotAnswer(query: URLSearchParams): PlotResponse {
   const [span, step] = SPANS[query.get("span") ?? "24h"] ?? [DAY, MINUTE];
   const from = NOW_MS - span;
   const t = Array.from({ length: span / step }, (_, n) => (from + n * step) / 1000);
@@ -180,7 +180,7 @@ export function dayBars(): DayBars {
   return { days, byPriority: { A: of(0.6), B: of(2.1), C: of(1.3) } };
 }
 
-export function alarmAnswer(more: Partial<AlarmAnswer> = {}): AlarmAnswer {
+export function alarmAnswer(more: Partial<AlarmResponse> = {}): AlarmResponse {
   const at = (hours: number) => iso(NOW_MS - hours * HOUR);
   return {
     brief: alarmBrief(0),
@@ -214,7 +214,7 @@ export function alarmAnswer(more: Partial<AlarmAnswer> = {}): AlarmAnswer {
   };
 }
 
-export function siteAnswer(more: Partial<SiteAnswer> = {}): SiteAnswer {
+export function siteAnswer(more: Partial<SiteResponse> = {}): SiteResponse {
   return {
     source: "north",
     id: 1,
@@ -238,7 +238,7 @@ export function siteAnswer(more: Partial<SiteAnswer> = {}): SiteAnswer {
 
 const MINUTES = Array.from({ length: 1_440 }, (_, n) => (NOW_MS - (1_440 - n) * MINUTE) / 1000);
 
-export function sinkAnswer(name: string, more: Partial<SinkAnswer> = {}): SinkAnswer {
+export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): SinkResponse {
   return {
     sink: name,
     connector: "influxdb",
@@ -270,7 +270,7 @@ export function sinkAnswer(name: string, more: Partial<SinkAnswer> = {}): SinkAn
   };
 }
 
-export function sourceAnswer(name: string, more: Partial<SourceAnswer> = {}): SourceAnswer {
+export function sourceAnswer(name: string, more: Partial<SourceResponse> = {}): SourceResponse {
   const lane = (of: (n: number) => number) => MINUTES.map((_, n) => Math.max(0, Math.round(of(n))));
   return {
     source: name,

@@ -3,7 +3,7 @@ import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import { sourceUri } from "#src/core/model/event.ts";
-import type { PlotAnswer } from "#src/ui/status/answers.ts";
+import type { PlotResponse } from "#src/ui/status/responses.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 
@@ -32,7 +32,7 @@ async function plotOf(
   const headers = { host: "127.0.0.1:9850" };
   const path = `/api/plot?source=north&tag=10001&span=${span}`;
   const response = await statusRoutes(serverOptions(building)).request(path, { headers });
-  const { t, ...plot } = (await response.json()) as PlotAnswer;
+  const { t, ...plot } = (await response.json()) as PlotResponse;
   return { ...plot, t: t.map((time) => new Date(time * 1_000).toISOString().slice(11, 16)) };
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createRemembered, STEADY_MS, WATCHED_MS } from "#src/ui/status/remembered.ts";
+import { createCachedDocuments, STEADY_MS, WATCHED_MS } from "#src/ui/status/cached-documents.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 /** A set of documents that counts how often it is read. */
@@ -20,7 +20,7 @@ function readCounting(count: number) {
 test("what rarely changes is read once in a while, and within a second of a change here", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
-  const remembered = createRemembered(store, clock);
+  const remembered = createCachedDocuments(store, clock);
   const known = async () => (await remembered.documents("tag/main", STEADY_MS)).size;
   expect(await known()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });
@@ -39,7 +39,7 @@ test("what rarely changes is read once in a while, and within a second of a chan
 test("so is what is made from it, on its own", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
-  const remembered = createRemembered(store, clock);
+  const remembered = createCachedDocuments(store, clock);
   const plan = () => remembered.madeFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
   await remembered.documents("tag/main", STEADY_MS);
   expect(await plan()).toBe(0);
@@ -52,7 +52,7 @@ test("so is what is made from it, on its own", async () => {
 test("of 30,000 documents what is shown may be half a minute old, whatever changes", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);
-  const remembered = createRemembered(store, clock);
+  const remembered = createCachedDocuments(store, clock);
   await remembered.documents("tag/main", STEADY_MS);
   for (let second = 0; second < 29; second += 1) {
     set.version += 1;

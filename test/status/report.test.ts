@@ -4,13 +4,13 @@ import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import {
-  type HeldHistory,
-  type HeldLeftOut,
-  type HeldPoll,
-  type HeldQuarantine,
-  type HeldSpan,
-  type HeldToken,
-  type HeldValue,
+  type StoredHistory,
+  type StoredLeftOut,
+  type StoredPoll,
+  type StoredQuarantine,
+  type StoredRange,
+  type StoredToken,
+  type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
 import { refreshGauges } from "#src/ui/status/gauges.ts";
@@ -54,7 +54,7 @@ describe("the report", () => {
 
   test("says what is not to be had, and since when, before anything else", async () => {
     const { store, status } = await shownBuilding();
-    const poll: HeldPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
+    const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({
       documents: [
         {
@@ -102,7 +102,7 @@ describe("the report", () => {
       expiresAt,
       sites: [],
     };
-    const token: HeldToken = { info, checkedAt: NOW, warnedDays: null };
+    const token: StoredToken = { info, checkedAt: NOW, warnedDays: null };
     await store.commit({ documents: [{ set: documentSet("token", "north"), put: [["token", token]] }] });
     const { notices, sources } = await status.report();
     expect(notices).toEqual(notice === null ? [] : [notice]);
@@ -112,11 +112,11 @@ describe("the report", () => {
   test("how far the history is", async () => {
     const { store, status } = await shownBuilding();
     const series = (
-      state: HeldHistory["state"],
+      state: StoredHistory["state"],
       from: string,
       watermark: string,
-      why: HeldSpan["why"] = "points",
-    ): Partial<HeldHistory> => ({
+      why: StoredRange["why"] = "points",
+    ): Partial<StoredHistory> => ({
       version: 2,
       state,
       watermark,
@@ -275,7 +275,7 @@ describe("what keeps values from being fresh", () => {
   test("tags whose values are unreadable, apart from those that the replies do not list, and in the metrics", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
-    const put: (readonly [string, HeldLeftOut])[] = [
+    const put: (readonly [string, StoredLeftOut])[] = [
       ["10001", { since: NOW, kind: "unreadable", reason: 'Its value is the text "--".' }],
       ["10002", { since: NOW, kind: "unanswered", reason: "The reply does not list it." }],
     ];
@@ -294,7 +294,13 @@ describe("what keeps values from being fresh", () => {
   test("booleans with a unit of numbers", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b"] });
-    const held: HeldValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
+    const held: StoredValue = {
+      value: true,
+      quality: "uncertain",
+      time: NOW,
+      typeDoubt: "unit",
+      told: "this",
+    };
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
     const { notices, sources } = await status.report();
     expect(sources[0]?.typeDoubts).toEqual([
@@ -319,7 +325,7 @@ describe("what keeps values from being fresh", () => {
   test("tags that are set aside, named as far as a sentence bears it", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
-    const quarantine: HeldQuarantine = { until: NOW, reason: "main answered 422." };
+    const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
     const put = (count: number) =>
       Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
     const set = syncSet("quarantine", "north");

@@ -12,18 +12,18 @@ import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createActiveCounts } from "#src/engine/sync/alarms/active-counts.ts";
 import { type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
 import {
-  type HeldAlarm,
-  type HeldLeftOut,
-  type HeldPoll,
-  type HeldValue,
+  type StoredAlarm,
+  type StoredLeftOut,
+  type StoredPoll,
+  type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
 import type { SourceCounts } from "#src/engine/sync/work.ts";
 import type { Plots } from "#src/ui/plots/plots.ts";
-import { type Answers, createAnswers, type LiveThings } from "#src/ui/status/answering.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
 import { refreshGauges } from "#src/ui/status/gauges.ts";
 import { createStatus, type LiveParts, type Status } from "#src/ui/status/report.ts";
+import { createResponses, type LiveThings, type Responses } from "#src/ui/status/response-builders.ts";
 import type { StatusServerOptions } from "#src/ui/status/server.ts";
 import type { LiveSource } from "#src/ui/status/source-report.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
@@ -134,10 +134,10 @@ async function countsOf(
   heard: Readonly<Record<string, string>>,
 ): Promise<SourceCounts> {
   const alarms = createActiveCounts();
-  for (const held of (await store.documents<HeldAlarm>(documentSet("alarm", source))).values())
+  for (const held of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
     alarms.changed(undefined, held);
-  const polls = await store.documents<HeldPoll>(documentSet("poll", source));
-  const values = [...(await store.documents<HeldValue>(documentSet("value", source))).values()];
+  const polls = await store.documents<StoredPoll>(documentSet("poll", source));
+  const values = [...(await store.documents<StoredValue>(documentSet("value", source))).values()];
   const newest =
     values
       .map(({ time }) => time)
@@ -152,7 +152,7 @@ async function countsOf(
   ];
   const offsetMs = clock.monotonic() - clock.now();
   const tags = await store.documents(documentSet("tag", source));
-  const left = [...(await store.documents<HeldLeftOut>(syncSet("left-out", source)))].filter(([id]) =>
+  const left = [...(await store.documents<StoredLeftOut>(syncSet("left-out", source)))].filter(([id]) =>
     tags.has(id),
   );
   const unreadable = left.filter(([, { kind }]) => kind === "unreadable").length;
@@ -207,7 +207,7 @@ export async function fillSource(
       unit: "°C",
     }),
   );
-  const value = (n: number): HeldValue => ({
+  const value = (n: number): StoredValue => ({
     value: n === 1 ? null : 20 + n / 10,
     quality: n === 1 ? "bad" : "good",
     time: new Date(Date.parse(NOW) - n * 1_000).toISOString(),
@@ -215,7 +215,7 @@ export async function fillSource(
     nulls: n === 1 ? 3 : 0,
   });
   const alarms = (options.alarms ?? []).map(
-    (alarm, n): HeldAlarm => ({
+    (alarm, n): StoredAlarm => ({
       alarm: { ...ALARM, id: String(500_001 + n), site, ...alarm },
       episode: `e${n}`,
       state: "active",
@@ -237,15 +237,15 @@ export async function fillSource(
 }
 
 const LISTS = ["sites", "tags", "gateways", "alarms"];
-const WELL: HeldPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
+const WELL: StoredPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
 export function answersOver(
   store: Store,
   clock: Clock,
   live: Partial<LiveThings> = {},
   plots: Plots | null = null,
-): Answers {
-  return createAnswers({
+): Responses {
+  return createResponses({
     clock,
     store,
     status: statusOver(store, clock),

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { shownConfig } from "#src/app/build-status.ts";
+import { configView } from "#src/app/build-status.ts";
 import { Config } from "#src/app/config/config.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { type HeldPoll, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredPoll, syncSet } from "#src/engine/sync/snapshot.ts";
 import { refreshGauges } from "#src/ui/status/gauges.ts";
 import { createStatus, type Status } from "#src/ui/status/report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -30,17 +30,17 @@ const CONFIG = Config.parse({
 function statusOf(store: Store, clock: VirtualClock, heard: Readonly<Record<string, string>> = {}): Status {
   // The worker has only just started: what it has not done yet is not late.
   const live = counting({ ...LIVE, startedAtMs: Date.parse(NOW) }, store, clock, heard);
-  return createStatus({ version: "1", clock, store, ...shownConfig(CONFIG), live });
+  return createStatus({ version: "1", clock, store, ...configView(CONFIG), live });
 }
 
-const poll = (lastSuccess: string | null, more: Partial<HeldPoll> = {}): HeldPoll => ({
+const poll = (lastSuccess: string | null, more: Partial<StoredPoll> = {}): StoredPoll => ({
   lastSuccess,
   lastAttempt: lastSuccess ?? NOW,
   problem: null,
   ...more,
 });
 
-const polled = (store: Store, polls: Readonly<Record<string, HeldPoll>>) =>
+const polled = (store: Store, polls: Readonly<Record<string, StoredPoll>>) =>
   store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
 
 async function only(status: Status) {

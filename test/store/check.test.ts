@@ -2,7 +2,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkState, isWhole } from "#src/engine/store/check.ts";
+import { checkState, isIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -27,7 +27,7 @@ describe("a check of the state", () => {
   test("finds nothing in a sound one, counts its rows and changes nothing, also beside a worker", async () => {
     const before = readFileSync(file);
     const report = checkState(folder);
-    expect(isWhole(report)).toBe(true);
+    expect(isIntact(report)).toBe(true);
     expect(report).toMatchObject({ trouble: [], setAside: [], filesSetAside: [] });
     expect(report.tables).toContainEqual({ table: "document", rows: 22, damaged: 0 });
     expect(readFileSync(file)).toEqual(before);
@@ -46,7 +46,7 @@ describe("a check of the state", () => {
   ])("finds rows of %s that are not what was written", (table, sql, damaged) => {
     edit(sql);
     const report = checkState(folder);
-    expect(isWhole(report)).toBe(false);
+    expect(isIntact(report)).toBe(false);
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
 
@@ -56,7 +56,7 @@ describe("a check of the state", () => {
     );
     await (await openStore({ folder, clock: CLOCK })).close();
     const report = checkState(folder);
-    expect(isWhole(report)).toBe(true);
+    expect(isIntact(report)).toBe(true);
     expect(report.setAside).toMatchObject([
       { table: "document", part: "tag/main", rows: 1 },
       { table: "document", part: "value/main", rows: 1 },
@@ -77,7 +77,7 @@ describe("a check of the state", () => {
   ])("finds %s", (_, damage) => {
     damage();
     const report = checkState(folder);
-    expect(isWhole(report)).toBe(false);
+    expect(isIntact(report)).toBe(false);
     expect(report.trouble.join()).not.toBe("");
   });
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { checkState, isWhole } from "#src/engine/store/check.ts";
+import { checkState, isIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { salvage } from "#src/engine/store/salvage.ts";
@@ -189,7 +189,7 @@ test("the worker may run meanwhile, and what it commits stays", async () => {
   expect(done.taken).toBe(300);
   expect(await offered()).toHaveLength(349);
   await fresh.close();
-  expect(isWhole(checkState(join(base, "fresh")))).toBe(true);
+  expect(isIntact(checkState(join(base, "fresh")))).toBe(true);
 });
 
 test("a file that is not there, or in use, is refused with one sentence", async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { documentSet, memorySet, type Store } from "#src/engine/store/store.ts";
+import { documentSet, type Store, sinkStateSet } from "#src/engine/store/store.ts";
 import { united } from "#src/engine/store/united.ts";
 import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
@@ -81,7 +81,7 @@ describe("the states of a fleet's sources as one", () => {
 
   test("take a sink that is called like a source for a sink", async () => {
     const stores = await stage({ north: [], south: [] });
-    const set = memorySet("north");
+    const set = sinkStateSet("north");
     await stores.south.commit({ documents: [{ set, put: [["ticket", 7]] }] });
     expect(await stores.all.document(set, "ticket")).toBe(7);
     await stores.all.commit({ documents: [{ set, put: [["ticket", 8]] }] });

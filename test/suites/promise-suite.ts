@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { type Event, orderKey } from "#src/core/model/event.ts";
+import { type Event, orderingKey } from "#src/core/model/event.ts";
 import type { Sequence } from "#src/core/model/sequence.ts";
 import { openWorkshop, type Place, type ScriptedSink, scriptedSink } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -179,8 +179,8 @@ async function keepsThePromise(
       // What was refused and then sent again by hand, as a letter or in a replay, comes later than its time.
       if (refused.has(event.id)) continue;
       const place = placeOf.get(event.id) ?? Number.POSITIVE_INFINITY;
-      expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderKey(event)) ?? 0);
-      latest.set(orderKey(event), place);
+      expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderingKey(event)) ?? 0);
+      latest.set(orderingKey(event), place);
     }
     for (const ids of numbered.values()) {
       const own = ids.filter((id) => placeOf.has(id));

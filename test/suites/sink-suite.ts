@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Receipt, Sink } from "#src/core/connector.ts";
-import { type Event, orderKey, toCloudEvent } from "#src/core/model/event.ts";
+import { type Event, orderingKey, toCloudEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 
@@ -64,8 +64,8 @@ export function describeSink(name: string, suite: SinkSuite): void {
     const latest = new Map<string, number>();
     for (const event of expected) {
       const position = first.get(identity(event)) ?? -1;
-      expect(position, "order within a key").toBeGreaterThanOrEqual(latest.get(orderKey(event)) ?? -1);
-      latest.set(orderKey(event), position);
+      expect(position, "order within a key").toBeGreaterThanOrEqual(latest.get(orderingKey(event)) ?? -1);
+      latest.set(orderingKey(event), position);
     }
     for (const { identity: id, event } of arrived) {
       if (event === undefined) continue;

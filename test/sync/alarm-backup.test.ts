@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import type { HeldAlarm, HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
 /** Alarms whose end is known and that the list of active alarms shows: a restored backup, or an old answer. */
@@ -25,8 +25,8 @@ const told = (id: string) =>
     .filter(({ type, data }) => type.startsWith("alarm-") && (data as AlarmFact).alarm.id === id)
     .map(({ type }) => type.replace("alarm-", ""));
 const problem = async () =>
-  (await trial.store.documents<HeldPoll>("poll/main")).get("alarms")?.problem ?? null;
-const stateOf = async (id: string) => (await trial.store.document<HeldAlarm>("alarm/main", id))?.state;
+  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
+const stateOf = async (id: string) => (await trial.store.document<StoredAlarm>("alarm/main", id))?.state;
 const resolvedReads = (from: number) =>
   trial.requests
     .slice(from)

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import {
   createTrial,
   type ListChange,
@@ -33,7 +33,7 @@ const told = (id?: string) =>
     .map((event) => event.type);
 const count = (type: string) => told().filter((one) => one === type).length;
 const problem = async () =>
-  (await trial.store.documents<HeldPoll>("poll/main")).get("alarms")?.problem ?? null;
+  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 
 const doubtful = async (reason: string) =>
   (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
@@ -218,7 +218,7 @@ describe("many ends that the service states at once", () => {
     await started(12);
     const records = structuredClone(await activeRecords());
     const problemOfSweep = async () =>
-      (await trial.store.documents<HeldPoll>("poll/main")).get("resolved_sweep")?.problem ?? null;
+      (await trial.store.documents<StoredPoll>("poll/main")).get("resolved_sweep")?.problem ?? null;
     trial.rewriteLists(everythingOver(() => true, records));
     await trial.clock.advance(2 * MINUTE);
     expect(count("alarm-resolved")).toBe(0);

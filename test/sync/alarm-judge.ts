@@ -1,5 +1,5 @@
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import { type HeldAlarm, type HeldAlarmSite, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { Transition } from "#src/simulator/alarm-book.ts";
 import { START_MS, type TrialSync } from "./trial-sync.ts";
 
@@ -72,7 +72,7 @@ async function untold(
   { keys }: Story,
   { hidden }: Circumstances,
 ): Promise<string[]> {
-  const sites = await store.documents<HeldAlarmSite>(syncSet("alarm-site", "main"));
+  const sites = await store.documents<StoredAlarmSite>(syncSet("alarm-site", "main"));
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
   return simulator.truth.alarms.list(clock.now()).flatMap((alarm) => {
@@ -201,7 +201,7 @@ function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] 
 
 /** What the last event about an active alarm shows of it is what is held of it; one about an earlier episode does not. */
 async function unlikeTheSnapshot({ store, simulator, clock }: TrialSync, { events }: Story) {
-  const held = await store.documents<HeldAlarm>("alarm/main");
+  const held = await store.documents<StoredAlarm>("alarm/main");
   const facts = events.map(factOf).filter(({ superseded }) => superseded !== true);
   const last = new Map(facts.map(({ alarm }) => [alarm.id, alarm]));
   const problems: string[] = [];

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARMS_ONLY, createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Two lists of alarms that do not agree, and clocks that are set, through the whole of the polling. */
@@ -208,7 +208,7 @@ test("a whole episode before the one that a poll saw first is told by the sweep,
   });
   await trial.clock.advance(10 * MINUTE);
   expect(told(id)).toEqual(["raised", "raised", "resolved"]);
-  expect((await trial.store.document<HeldAlarm>("alarm/main", id))?.state).toBe("active");
+  expect((await trial.store.document<StoredAlarm>("alarm/main", id))?.state).toBe("active");
 });
 
 test("an alarm that ended by an unknown word stays open, and is asked after ever more rarely", async () => {
@@ -243,11 +243,11 @@ test.each([
     }),
   );
   await trial.clock.advance(60 * MINUTE);
-  const ended = await trial.store.document<HeldAlarm>("alarm/main", short);
+  const ended = await trial.store.document<StoredAlarm>("alarm/main", short);
   expect(told(short)).toEqual(["raised", "resolved"]);
   await trial.clock.advance(10 * 24 * 60 * MINUTE);
   // The store's log would hide that it was told anew, with another time, as long as it has the first one.
-  expect(await trial.store.document<HeldAlarm>("alarm/main", short)).toEqual(ended);
+  expect(await trial.store.document<StoredAlarm>("alarm/main", short)).toEqual(ended);
 });
 
 test("a site that comes back into the scope is caught up with, and nothing is told anew, of it or of the others", async () => {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import { ALARMS_ONLY, createTrial, START_MS, type TrialSync, type WireList } from "./trial-sync.ts";
 
@@ -109,7 +109,7 @@ const told = (id: string | undefined) =>
     .filter((event) => event.type.startsWith("alarm-") && idOf(event) === id)
     .map(({ type }) => type);
 const problem = async () =>
-  (await trial.store.documents<HeldPoll>(documentSet("poll", "main"))).get("alarms")?.problem ?? null;
+  (await trial.store.documents<StoredPoll>(documentSet("poll", "main"))).get("alarms")?.problem ?? null;
 const activeLists = (from = 0) =>
   trial.requests
     .slice(from)

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { alarmRecord } from "../source/trial-source.ts";
 import { createTrial, START_MS, type TrialSync, type WireList } from "./trial-sync.ts";
 
@@ -82,7 +82,7 @@ const told = (id: string | undefined) =>
     .map((event) => event.type);
 const count = (type: string) => trial.store.events.filter((event) => event.type === type).length;
 const problem = async () =>
-  (await trial.store.documents<HeldPoll>("poll/main")).get("alarms")?.problem ?? null;
+  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 const activeQueries = (from: number) =>
   trial.requests
     .slice(from)

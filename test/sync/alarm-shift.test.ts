@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import type { HeldAlarm, HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm, StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Times of alarms that the service moves: by a wrong time zone, or in the night when the clocks change. */
@@ -28,9 +28,9 @@ const told = (id?: string) =>
     .map(({ type }) => type.replace("alarm-", ""));
 const idOf = (data: unknown) => (data as AlarmFact).alarm.id;
 const count = (kind: string) => told().filter((one) => one === kind).length;
-const held = async (id: string) => (await trial.store.document<HeldAlarm>("alarm/main", id)) as HeldAlarm;
+const held = async (id: string) => (await trial.store.document<StoredAlarm>("alarm/main", id)) as StoredAlarm;
 const problem = async () =>
-  (await trial.store.documents<HeldPoll>("poll/main")).get("alarms")?.problem ?? null;
+  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 
 const moved = (time: string, byMs: number) => new Date(Date.parse(time) + byMs).toISOString();
 const TIMES = ["triggered_at", "resolved_at", "acknowledged_at", "recovering_until"];

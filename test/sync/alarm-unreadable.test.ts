@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Records in lists of alarms that cannot be read: they neither end an alarm nor hide the others. */
@@ -26,7 +26,7 @@ const told = (id?: string) =>
     .map(({ type }) => type.replace("alarm-", ""));
 const idOf = (data: unknown) => (data as AlarmFact).alarm.id;
 const problem = async (job = "alarms") =>
-  (await trial.store.documents<HeldPoll>("poll/main")).get(job)?.problem ?? null;
+  (await trial.store.documents<StoredPoll>("poll/main")).get(job)?.problem ?? null;
 const unreadable = async () =>
   (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
     ({ labels }) => "reason" in labels && labels.reason === "unreadable",

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import type { PlannedTags } from "#src/engine/sync/plan/planned.ts";
-import { type Board, createBoard } from "#src/engine/sync/read/board.ts";
-import type { BoardSurroundings } from "#src/engine/sync/read/board-tag.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import type { WatchedTag } from "#src/engine/sync/read/tell.ts";
+import type { ScheduleContext } from "#src/engine/sync/read/scheduled-tag.ts";
+import { createTagSchedule, type TagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
+import type { WatchedTag } from "#src/engine/sync/read/value-event.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 
@@ -54,13 +54,13 @@ function something(random: SeededRandom, nowMs: number, around: Around) {
   const answer = random.pick(["value", "value", "null", "absent"] as const);
   const tags = watchedTags(random);
   const share = random.pick([0.97, 0.01]);
-  const change = (make: (board: Board) => void) => () => make;
+  const change = (make: (board: TagSchedule) => void) => () => make;
   const surroundings = (make: () => unknown) => () => {
     make();
     return () => undefined;
   };
   const known = { values: new Map(), aside: new Map(), nowMs, toMonotonic: Date.parse };
-  const kinds: readonly (readonly [weight: number, () => (board: Board) => void])[] = [
+  const kinds: readonly (readonly [weight: number, () => (board: TagSchedule) => void])[] = [
     [2, change((board) => board.watch(tags, known))],
     [6, change((board) => board.sent(some, nowMs))],
     [6, change((board) => some.forEach((id) => void board.answered(id, answer, nowMs)))],
@@ -83,7 +83,7 @@ test(`what is kept from slot to slot is what would be written anew (${replay})`,
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);
     const around: Around = { offline: [], unseen: [], apart: new Map() };
-    const surroundings = (writesAll: boolean): BoardSurroundings => ({
+    const surroundings = (writesAll: boolean): ScheduleContext => ({
       gatewayOffline: (site) => around.offline.includes(site),
       sees: (site) => !around.unseen.includes(site),
       // Where anybody may travel apart, all is written anew each time.
@@ -93,7 +93,7 @@ test(`what is kept from slot to slot is what would be written anew (${replay})`,
       isSuspect: (id) => around.apart.has(id),
       notBeforeMs: (id) => around.apart.get(id) ?? Number.NEGATIVE_INFINITY,
     });
-    const boards = [createBoard(surroundings(false)), createBoard(surroundings(true))] as const;
+    const boards = [createTagSchedule(surroundings(false)), createTagSchedule(surroundings(true))] as const;
     let nowMs = 1_000_000;
     for (let step = 0; step < 200; step += 1) {
       const change = something(random, nowMs, around);

@@ -12,12 +12,12 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
 import { dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
-import { wantedSeries } from "#src/engine/sync/history/book.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { countFor } from "#src/engine/sync/history/day-book.ts";
+import { wantedSeries } from "#src/engine/sync/history/ledgers.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
-import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -387,7 +387,7 @@ async function expectBalance(
   zone: string,
 ): Promise<void> {
   const seriesOf = wantedSeries(HistoryConfig.parse(classes), zone);
-  const ledgers = await here.store.documents<HeldHistory>(documentSet("history", "trial"));
+  const ledgers = await here.store.documents<StoredHistory>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);
   const nowMs = here.clock.now();
   const told = new Map<string, Map<number, number | boolean | null>>();

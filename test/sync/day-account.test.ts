@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { accountOf, addAccounts, type Word, wantedFrom } from "#src/engine/sync/completeness/account.ts";
 import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";
-import type { HeldHistory, HeldSpan } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
 const RULES = {
@@ -18,7 +18,7 @@ const REFUSAL = {
 };
 
 /** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
-function ledger(more: Partial<HeldHistory> = {}): HeldHistory {
+function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
   return {
     ...firstSight(RULES, NOW),
     state: "following",
@@ -29,13 +29,13 @@ function ledger(more: Partial<HeldHistory> = {}): HeldHistory {
   };
 }
 
-function span(from: string, to: string, more: Partial<HeldSpan> = {}): HeldSpan {
+function span(from: string, to: string, more: Partial<StoredRange> = {}): StoredRange {
   return { from: `${from}:00.000Z`, to: `${to}:00.000Z`, why: "points", ...more };
 }
 
 /** The account of a day of November 2026. */
 function account(
-  held: HeldHistory,
+  held: StoredHistory,
   date: number,
   count?: { readonly had: number; readonly null: number },
   placed: { readonly outOfSight?: "site" | "tag" } = {},
@@ -147,7 +147,7 @@ describe("the account of a series for a UTC day", () => {
 describe("why buckets are pending", () => {
   const until = (watermark: string) => ledger({ watermark: `2026-11-0${watermark}:00.000Z`, spans: [] });
 
-  test.each<[string, HeldHistory, number, string]>([
+  test.each<[string, StoredHistory, number, string]>([
     ["nobody knows yet whether there is a log", { ...until("3T06:00"), state: "unproven" }, 4, "unproven"],
     ["following is past the day", until("5T00:00"), 4, "backfill"],
     ["following has not come so far", until("4T23:55"), 4, "behind"],

@@ -3,9 +3,9 @@ import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import {
   addCounts,
+  countEmitted,
   countOn,
   countsIn,
-  countTold,
   splitCounts,
 } from "#src/engine/sync/completeness/counts.ts";
 import {
@@ -16,13 +16,13 @@ import {
   dayOf,
   dayOfDate,
 } from "#src/engine/sync/completeness/days.ts";
-import { isCountedOn, newlyWhole, reachOf } from "#src/engine/sync/completeness/reach.ts";
-import type { Series } from "#src/engine/sync/history/book.ts";
+import { isCountedOn, newlyComplete, reachOf } from "#src/engine/sync/completeness/reach.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
-import { countFor, createDayNotes, NO_SEALED_DAYS } from "#src/engine/sync/history/day-book.ts";
+import { countFor, createDayNotes, NO_FINALIZED_DAYS } from "#src/engine/sync/history/day-book.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";
-import { heldSpans } from "#src/engine/sync/history/spans.ts";
-import type { HeldDayChange, HeldHistory } from "#src/engine/sync/snapshot.ts";
+import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
+import type { Series } from "#src/engine/sync/history/ledgers.ts";
+import type { StoredDayChange, StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createMemoryStore } from "./memory-store.ts";
@@ -81,7 +81,7 @@ describe("counts by day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countTold({ fresh, revised, before }, "5m", "UTC").get(dayOf(NOW))).toEqual({
+    expect(countEmitted({ fresh, revised, before }, "5m", "UTC").get(dayOf(NOW))).toEqual({
       had: 4,
       null: -1,
       points: 6,
@@ -133,7 +133,7 @@ test("the bucket of a time is found in any order of times", () => {
   }
 });
 
-function seriesWith(held: HeldHistory): Series {
+function seriesWith(held: StoredHistory): Series {
   return {
     ...{
       key: "101 5m",
@@ -147,7 +147,7 @@ function seriesWith(held: HeldHistory): Series {
 }
 
 const had = (from: string, to: string) =>
-  heldSpans([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
+  storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
 describe("a ledger", () => {
   test("of an earlier version is not judged where nobody counted", async () => {
@@ -166,7 +166,7 @@ describe("a ledger", () => {
       store: createMemoryStore(),
       source: "trial",
       nowMs: NOW,
-      sealed: NO_SEALED_DAYS,
+      sealed: NO_FINALIZED_DAYS,
     });
     const told = { fresh: new Points(), revised: new Points(), before: new Map() };
     const held = await notes.count(seriesWith(before), before, after, told);
@@ -192,13 +192,13 @@ describe("a ledger", () => {
     const fresh = new Points();
     for (const minute of [0, 5]) fresh.push(Date.parse("2026-10-31T06:00Z") + minute * 60_000, 1);
     const at = (msAgo: number) => new Date(NOW - msAgo).toISOString();
-    const marksWith = async (known: HeldDayChange | undefined) => {
-      const changed: (readonly [string, HeldDayChange])[] = [];
+    const marksWith = async (known: StoredDayChange | undefined) => {
+      const changed: (readonly [string, StoredDayChange])[] = [];
       const sealed = {
-        ...NO_SEALED_DAYS,
+        ...NO_FINALIZED_DAYS,
         of: (siteId: number) => new Set(siteId === 1 ? days : []),
         mark: (key: string) => (key === "1 2026-10-31" ? known : undefined),
-        changed: (marks: ReadonlyMap<string, HeldDayChange>) => void changed.push(...marks),
+        changed: (marks: ReadonlyMap<string, StoredDayChange>) => void changed.push(...marks),
       };
       const notes = createDayNotes({ store: createMemoryStore(), source: "trial", nowMs: NOW, sealed });
       const told = { fresh, revised: new Points(), before: new Map() };
@@ -221,14 +221,14 @@ describe("a ledger", () => {
 
   test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
     const store = createMemoryStore();
-    let held: HeldHistory = { ...firstSight(RULES, NOW), state: "following" };
+    let held: StoredHistory = { ...firstSight(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
     for (let part = 0; part < 3; part++) {
       const fresh = new Points();
       for (let day = part * 100; day < part * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
-      const notes = createDayNotes({ store, source: "trial", nowMs: NOW, sealed: NO_SEALED_DAYS });
+      const notes = createDayNotes({ store, source: "trial", nowMs: NOW, sealed: NO_FINALIZED_DAYS });
       held = await notes.count(seriesWith(held), held, held, {
         fresh,
         revised: new Points(),
@@ -245,13 +245,13 @@ describe("a ledger", () => {
 
   test("that is filled backwards says a day is whole with its first bucket, and a wider stretch only what is new", () => {
     const ledger = { ...firstSight(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
-    const of = (from: string, to: string): HeldHistory => ({ ...ledger, spans: had(from, to) });
+    const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
-    expect(newlyWhole(ledger, before)).toEqual([
+    expect(newlyComplete(ledger, before)).toEqual([
       { from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") },
     ]);
-    expect(newlyWhole(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
-    expect(newlyWhole(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
+    expect(newlyComplete(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
+    expect(newlyComplete(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
       { from: dayOfDate("2026-10-29"), until: dayOfDate("2026-10-31") },
     ]);
   });

@@ -13,7 +13,7 @@ import {
   resolve,
   vanish,
 } from "#src/engine/sync/alarms/diff-alarm.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 
 /** What each step in the life of one alarm makes of what is held, and what it tells. */
@@ -27,7 +27,7 @@ const ACKNOWLEDGED: Partial<Alarm> = {
   acknowledgedAt: "2026-11-02T06:30:00.000Z",
 };
 
-function held(changes: Partial<HeldAlarm> = {}, alarm: Partial<Alarm> = {}): HeldAlarm {
+function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): StoredAlarm {
   return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).held, ...changes };
 }
 

@@ -9,7 +9,7 @@ import {
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 
@@ -39,7 +39,7 @@ const OLDER: Alarm = {
 };
 const SITE = new Set([ALARM.site.id]);
 
-function held(changes: Partial<HeldAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, HeldAlarm> {
+function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, StoredAlarm> {
   return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).held, ...changes }]]);
 }
 
@@ -56,7 +56,7 @@ function seen(changes: Partial<AlarmObservation> = {}): AlarmObservation {
 
 const told = (events: readonly Event[]) => events.map(({ type }) => type.replace("alarm-", ""));
 const poll = (
-  known: ReadonlyMap<string, HeldAlarm>,
+  known: ReadonlyMap<string, StoredAlarm>,
   observation: Partial<AlarmObservation>,
   options: Partial<AlarmDiffOptions> = {},
 ) => {
@@ -66,7 +66,7 @@ const poll = (
 
 describe("whose fate is to be asked", () => {
   const none: readonly Alarm[] = [];
-  test.each<[string, Partial<HeldAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
+  test.each<[string, Partial<StoredAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
     ["active and not listed", {}, none, "complete", true, true],
     ["active, of a site that was not observed", {}, none, "none", true, false],
     ["missing", { state: "missing" }, none, "complete", false, true],
@@ -184,7 +184,7 @@ describe("an alarm that is not listed", () => {
 
 describe("the list of resolved alarms", () => {
   const sweep = (
-    known: ReadonlyMap<string, HeldAlarm>,
+    known: ReadonlyMap<string, StoredAlarm>,
     records: readonly Alarm[],
     options: Partial<ResolvedDiffOptions> = {},
   ) => {

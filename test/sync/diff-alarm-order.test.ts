@@ -9,9 +9,9 @@ import {
   absentees,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { createDoubts } from "#src/engine/sync/alarms/doubts.ts";
 import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import { createPendingVerification } from "#src/engine/sync/alarms/pending-verification.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 
@@ -40,19 +40,19 @@ const OPTIONS: AlarmDiffOptions = {
 };
 const SITE = new Set([ALARM.site.id]);
 
-const heldOf = (alarm: Alarm, more: Partial<HeldAlarm> = {}): HeldAlarm => ({
+const heldOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
   ...begin(alarm, false, OPTIONS).held,
   ...more,
 });
 
 /** One alarm and what was told of it, through polls and sweeps, a minute apart. */
 function follow() {
-  let held: ReadonlyMap<string, HeldAlarm> = new Map();
+  let held: ReadonlyMap<string, StoredAlarm> = new Map();
   let minute = 0;
   const told: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
-  const doubts = createDoubts();
+  const doubts = createPendingVerification();
   const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
@@ -64,7 +64,7 @@ function follow() {
     told,
     ids,
     facts,
-    held: () => held.get(ALARM.id) as HeldAlarm,
+    held: () => held.get(ALARM.id) as StoredAlarm,
     /** What the list of active alarms shows, and the look-up of what it lacks. */
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
       const coverage = () => "complete" as const;

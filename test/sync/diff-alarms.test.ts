@@ -12,7 +12,7 @@ import {
 import { inParts } from "#src/engine/sync/alarms/diff-parts.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/engine/sync/alarms/episode.ts";
-import type { HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 
@@ -61,7 +61,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 function createWorld() {
   const alarms = new Map<string, Alarm>();
   const resolved = new Set<string>();
-  let held = new Map<string, HeldAlarm>();
+  let held = new Map<string, StoredAlarm>();
   let scope = new Set(SITES);
   let lastScope = new Set(SITES);
   let minute = 0;
@@ -76,7 +76,7 @@ function createWorld() {
   };
   const context = () => ({ source: "/sources/main", at: iso(), late: false, behindGateway: () => null });
 
-  function keep(diff: { put: ReadonlyMap<string, HeldAlarm>; events: readonly Event[] }) {
+  function keep(diff: { put: ReadonlyMap<string, StoredAlarm>; events: readonly Event[] }) {
     held = new Map(Object.entries(JSON.parse(JSON.stringify(Object.fromEntries([...held, ...diff.put])))));
     log.push(...diff.events);
   }
@@ -306,7 +306,7 @@ describe("for any sequence, too", () => {
 
 /** One alarm through a series of observations; answers the events of each. */
 function follow(...observations: readonly Partial<AlarmObservation>[]): readonly (readonly Event[])[] {
-  let held: ReadonlyMap<string, HeldAlarm> = new Map();
+  let held: ReadonlyMap<string, StoredAlarm> = new Map();
   return observations.map((observation, minute) => {
     const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;
     const diff = diffOf(
@@ -459,7 +459,7 @@ describe("an absent alarm", () => {
 
 describe("trap 18: words that the interface does not name", () => {
   const observe = (alarm: Alarm) => {
-    const held = new Map<string, HeldAlarm>();
+    const held = new Map<string, StoredAlarm>();
     const options = {
       source: "/sources/main",
       at: "2026-01-01T00:00:00.000Z",
@@ -519,7 +519,7 @@ test("a difference stops after each alarm that may be news, and at none that is 
     startedAt: "2026-01-01T00:00:00.000Z",
     isTakenOver: () => true,
   };
-  const stops = (held: ReadonlyMap<string, HeldAlarm>, listed: readonly Alarm[]) =>
+  const stops = (held: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
     [...diffAlarms(held, { ...seen, listed }, options)].length;
   expect(stops(new Map(), alarms)).toBe(300);
   const { put } = diffOf(new Map(), { ...seen, listed: alarms }, options);
@@ -529,7 +529,7 @@ test("a difference stops after each alarm that may be news, and at none that is 
 });
 
 describe("a difference in parts", () => {
-  const held = (id: string) => ({ alarm: { id } }) as HeldAlarm;
+  const held = (id: string) => ({ alarm: { id } }) as StoredAlarm;
   const event = (id: string, n: number) =>
     ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
 

@@ -9,7 +9,7 @@ import {
   type InventoryObservation,
   inventorySteps,
 } from "#src/engine/sync/inventory/diff.ts";
-import type { Held } from "#src/engine/sync/snapshot.ts";
+import type { Listed } from "#src/engine/sync/snapshot.ts";
 
 const DAY = 86_400_000;
 const START = Date.UTC(2026, 0, 1);
@@ -27,11 +27,11 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({
 /** All steps as one. */
 function diffInventory<N extends InventoryNoun>(
   noun: N,
-  held: ReadonlyMap<string, Held<InventoryNouns[N]>>,
+  held: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
   observations: readonly InventoryObservation<InventoryNouns[N]>[],
   options: InventoryDiffOptions,
 ) {
-  const put = new Map<string, Held<InventoryNouns[N]>>();
+  const put = new Map<string, Listed<InventoryNouns[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
   for (const step of inventorySteps(noun, held, observations, options)) {
@@ -46,7 +46,7 @@ function diffInventory<N extends InventoryNoun>(
 /** Holds what the diffs make of one observation after the other. */
 function inventory<N extends "tag" | "gateway">(noun: N) {
   type T = { tag: Tag; gateway: Gateway }[N];
-  let held = new Map<string, Held<T>>();
+  let held = new Map<string, Listed<T>>();
   let day = 0;
   return {
     see(observations: readonly InventoryObservation<T>[], days = 0): string[] {
@@ -56,7 +56,7 @@ function inventory<N extends "tag" | "gateway">(noun: N) {
         at: new Date(START + day * DAY).toISOString(),
         removeAfterMs: 7 * DAY,
       });
-      held = new Map([...held, ...(diff.put as never as Map<string, Held<T>>)]);
+      held = new Map([...held, ...(diff.put as never as Map<string, Listed<T>>)]);
       for (const id of diff.remove) held.delete(id);
       return diff.events.map((event) => `${event.type} ${event.subject}`);
     },
@@ -161,7 +161,7 @@ describe("inventories tell the truth", () => {
 });
 
 describe("one list after the other", () => {
-  type Known = Held<Tag | Gateway>;
+  type Known = Listed<Tag | Gateway>;
   const at = (day: number) => new Date(START + day * DAY).toISOString();
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
     value.id,
@@ -268,7 +268,7 @@ describe("what the list shows as the very object that is held", () => {
         const at = new Date(START).toISOString();
         const daysAgo = (days: number | null) =>
           days === null ? null : new Date(START - days * DAY).toISOString();
-        const held = new Map<string, Held<Tag>>(
+        const held = new Map<string, Listed<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,
             { value: tag(id, name), siteId, since: at, missingSince: daysAgo(missingDays) },

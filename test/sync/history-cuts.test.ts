@@ -2,13 +2,13 @@ import { expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   bucketsEach,
-  doubtful,
   NOTHING_KNOWN,
   provedCut,
+  unverified,
   valuesBelow,
-  withAnswer,
   withEnd,
   withLimit,
+  withResponse,
 } from "#src/engine/sync/history/cuts.ts";
 
 const NOW = Date.UTC(2026, 10, 2);
@@ -16,12 +16,12 @@ const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
 test("an answer is in doubt where it has more points than any before it, or as many", () => {
-  const known = withAnswer(NOTHING_KNOWN, { series: 2_016, answer: 30_000 });
-  expect(doubtful(known, { series: 2_015, answer: 29_999 })).toEqual({ series: 0, answer: 0 });
-  expect(doubtful(known, { series: 2_016, answer: 29_999 })).toEqual({ series: 2_016, answer: 0 });
-  expect(doubtful(known, { series: 12, answer: 30_000 })).toEqual({ series: 0, answer: 30_000 });
-  expect(doubtful(NOTHING_KNOWN, { series: 99, answer: 99 })).toEqual({ series: 0, answer: 0 });
-  expect(doubtful(NOTHING_KNOWN, { series: 100, answer: 100 })).toEqual({ series: 100, answer: 100 });
+  const known = withResponse(NOTHING_KNOWN, { series: 2_016, answer: 30_000 });
+  expect(unverified(known, { series: 2_015, answer: 29_999 })).toEqual({ series: 0, answer: 0 });
+  expect(unverified(known, { series: 2_016, answer: 29_999 })).toEqual({ series: 2_016, answer: 0 });
+  expect(unverified(known, { series: 12, answer: 30_000 })).toEqual({ series: 0, answer: 30_000 });
+  expect(unverified(NOTHING_KNOWN, { series: 99, answer: 99 })).toEqual({ series: 0, answer: 0 });
+  expect(unverified(NOTHING_KNOWN, { series: 100, answer: 100 })).toEqual({ series: 100, answer: 100 });
 });
 
 test("a count that people choose is no limit once two answers have ended at it, any other after one", () => {
@@ -33,10 +33,10 @@ test("a count that people choose is no limit once two answers have ended at it, 
 });
 
 test("a limit that is proved takes back what was known of larger answers", () => {
-  const known = withAnswer(NOTHING_KNOWN, { series: 5_000, answer: 90_000 });
+  const known = withResponse(NOTHING_KNOWN, { series: 5_000, answer: 90_000 });
   const limited = withLimit(known, { series: 1_000, answer: 0 });
   expect(limited.none).toEqual({ series: 999, answer: 89_999 });
-  expect(doubtful(limited, { series: 1_000, answer: 20_000 })).toEqual({ series: 1_000, answer: 0 });
+  expect(unverified(limited, { series: 1_000, answer: 20_000 })).toEqual({ series: 1_000, answer: 0 });
 });
 
 test("of a limit for each series and one for all, the one that comes again is it; until then as much is asked for as either bears", () => {

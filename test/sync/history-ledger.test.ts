@@ -3,10 +3,9 @@ import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { nextBackfill, nextFollowing } from "#src/engine/sync/history/ask.ts";
-import { ledgerFor, type Series } from "#src/engine/sync/history/book.ts";
 import { bucketBefore, bucketStart } from "#src/engine/sync/history/buckets.ts";
-import { holesIn } from "#src/engine/sync/history/holes.ts";
+import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
+import { gapsIn } from "#src/engine/sync/history/gaps.ts";
 import {
   closedUntil,
   firstSight,
@@ -19,6 +18,17 @@ import {
   wishedPast,
 } from "#src/engine/sync/history/ledger.ts";
 import { believed, type LedgerBefore } from "#src/engine/sync/history/ledger-before.ts";
+import {
+  answeredRanges,
+  answeredWithin,
+  fetchedIn,
+  isFetched,
+  RANGES_MAX,
+  rangesIn,
+  storedRanges,
+  withRanges,
+} from "#src/engine/sync/history/ledger-ranges.ts";
+import { ledgerFor, type Series } from "#src/engine/sync/history/ledgers.ts";
 import { lengthOfAll, merged, type Range, subtract } from "#src/engine/sync/history/ranges.ts";
 import {
   isResting,
@@ -27,17 +37,7 @@ import {
   takenBack,
   withoutLog,
 } from "#src/engine/sync/history/refusals.ts";
-import {
-  answeredIn,
-  answeredSpans,
-  hadIn,
-  heldSpans,
-  isHad,
-  SPANS_MAX,
-  spansIn,
-  withSpans,
-} from "#src/engine/sync/history/spans.ts";
-import { type HeldHistory, isWhole } from "#src/engine/sync/snapshot.ts";
+import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const MINUTE_MS = 60_000;
@@ -66,13 +66,13 @@ function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null 
   return all;
 }
 
-const whys = (held: HeldHistory) => held.spans.map(({ why }) => why);
+const whys = (held: StoredHistory) => held.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
 describe("a bucket that has closed", () => {
   test("is told once its grace is over as well, whatever was asked for", () => {
-    const held: HeldHistory = { ...firstSight(RULES, at(-1)), state: "following" };
+    const held: StoredHistory = { ...firstSight(RULES, at(-1)), state: "following" };
     const lastHour = hours(-1, 0);
     const settled = (nowMs: number) =>
       settleFollowing(
@@ -111,7 +111,7 @@ describe("whatever comes, a ledger says only what was so", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
-        let held: HeldHistory = { ...firstSight(RULES, nowMs), state: "following" };
+        let held: StoredHistory = { ...firstSight(RULES, nowMs), state: "following" };
         const answered: Range[] = [];
         const told = new Map<number, TagValue>();
         const seen = () =>
@@ -152,7 +152,7 @@ describe("whatever comes, a ledger says only what was so", () => {
             const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
             if (kind === "no-log") {
               const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
-              held = { ...held, spans: withSpans(held.spans, [{ ...part, ...word }], "5m") };
+              held = { ...held, spans: withRanges(held.spans, [{ ...part, ...word }], "5m") };
             } else if (kind === "refused") held = refusedPast(held, part, "403", nowMs);
             else {
               const settled = settlePast(held, points(part, value), part);
@@ -165,7 +165,7 @@ describe("whatever comes, a ledger says only what was so", () => {
             }
           }
 
-          const spans = spansIn(held.spans);
+          const spans = rangesIn(held.spans);
           for (const [n, span] of spans.entries()) {
             expect(span.fromMs).toBeLessThan(span.toMs);
             expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
@@ -174,14 +174,14 @@ describe("whatever comes, a ledger says only what was so", () => {
           expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
           const whole = wishedPast(held);
           const holes = openParts(held, whole, Number.MAX_SAFE_INTEGER);
-          const hadInside = subtract(whole, subtract(whole, hadIn(held.spans)));
+          const hadInside = subtract(whole, subtract(whole, fetchedIn(held.spans)));
           expect(lengthOfAll(holes) + lengthOfAll(hadInside)).toBe(whole.toMs - whole.fromMs);
-          expect(isWhole(held)).toBe(
-            holes.length === 0 && held.refusal === null && !spans.some((span) => !isHad(span)),
+          expect(isComplete(held)).toBe(
+            holes.length === 0 && held.refusal === null && !spans.some((span) => !isFetched(span)),
           );
 
           const ledger = { placed: PLACED, rules: RULES, total: false, held };
-          const named = holesIn([ledger], { open: [], paused: false }, nowMs, { silences: true }).map(
+          const named = gapsIn([ledger], { open: [], paused: false }, nowMs, { silences: true }).map(
             ({ from, to }) => ({ fromMs: ms(from ?? ""), toMs: ms(to ?? "") }),
           );
           const toldSpans = spans.filter(({ why }) => why === "points");
@@ -210,7 +210,7 @@ describe("whatever comes, a ledger says only what was so", () => {
   });
 
   test("a thousand silences do not make a ledger grow, and no hole becomes something that was had", () => {
-    let held: HeldHistory = {
+    let held: StoredHistory = {
       ...firstSight({ ...RULES, backfillMs: 400 * DAY_MS }, START),
       state: "following",
     };
@@ -226,13 +226,13 @@ describe("whatever comes, a ledger says only what was so", () => {
     }
     const holes = openParts(held, hours(-9 * 400, 0), START);
     expect(lengthOfAll(holes)).toBe(100 * 9 * HOUR_MS);
-    expect(held.spans.length).toBeLessThanOrEqual(Math.max(SPANS_MAX, 2 * 100));
+    expect(held.spans.length).toBeLessThanOrEqual(Math.max(RANGES_MAX, 2 * 100));
   });
 });
 
 describe("a bucket is whole", () => {
   /** Everything up to the watermark was told; it is remembered since a moment within a bucket. */
-  const readAgain = (): HeldHistory => ({
+  const readAgain = (): StoredHistory => ({
     ...firstSight(RULES, at(48)),
     state: "following",
     watermark: isoUtc(at(48)),
@@ -302,19 +302,22 @@ test("of what a clock that was ahead took for past, only what has closed is aske
 
 test("a series that a clock which was ahead saw first is followed from when it was right, unless something was had", () => {
   const rules = { ...RULES, backfillMs: 0 };
-  const early: HeldHistory = { ...firstSight(rules, at(4)), state: "following" };
+  const early: StoredHistory = { ...firstSight(rules, at(4)), state: "following" };
   const found = ledgerFor(early, rules, false, START);
   expect(found).toEqual({ ...firstSight(rules, START), state: "following" });
   expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
   // The same clock, or one that was right: nothing moves.
   expect(ledgerFor(early, rules, false, at(4))).toBe(early);
-  const had: HeldHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
+  const had: StoredHistory = {
+    ...early,
+    spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }],
+  };
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
 test("a refusal elsewhere has nothing to do with what is asked for", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
-  const held: HeldHistory = { ...firstSight(RULES, START), spans: [refused] };
+  const held: StoredHistory = { ...firstSight(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
   expect(openParts(held, range, START)).toEqual([{ ...range, alone: false }]);
 });
@@ -322,7 +325,7 @@ test("a refusal elsewhere has nothing to do with what is asked for", () => {
 describe("why a span is had", () => {
   test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
     const range = hours(-24, 0);
-    const hourly = answeredSpans(
+    const hourly = answeredRanges(
       points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
       range,
       "5m",
@@ -333,16 +336,16 @@ describe("why a span is had", () => {
       { fromMs: at(-1) + FIVE_MS, toMs: at(0), why: "null" },
     ]);
     const silent = points(range, (atMs) => (atMs >= at(-12) && atMs < at(-6) ? null : 1));
-    expect(answeredSpans(silent, range, "5m", "UTC")).toEqual([
+    expect(answeredRanges(silent, range, "5m", "UTC")).toEqual([
       { fromMs: at(-24), toMs: at(-12), why: "points" },
       { fromMs: at(-12), toMs: at(-6), why: "null" },
       { fromMs: at(-6), toMs: at(0), why: "points" },
     ]);
-    expect(answeredSpans(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
+    expect(answeredRanges(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
   });
 
   test("a refusal takes nothing away, an answer takes the refusal away", () => {
-    const seen: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+    const seen: StoredHistory = { ...firstSight(RULES, START), state: "following" };
     const fetched = settlePast(
       seen,
       points(hours(-10, -5), () => 1),
@@ -351,7 +354,7 @@ describe("why a span is had", () => {
     const refused = refusedPast(fetched, hours(-20, 0), "403, Forbidden.", START);
     expect(whys(refused)).toEqual(["refused", "points", "refused"]);
     expect(refused.spans[0]).toMatchObject({ said: "403, Forbidden.", at: isoUtc(START), times: 1 });
-    expect(isWhole(refused)).toBe(false);
+    expect(isComplete(refused)).toBe(false);
     const answered = settlePast(
       refused,
       points(hours(-20, 0), () => 1),
@@ -362,7 +365,7 @@ describe("why a span is had", () => {
   });
 
   test("what is refused rests for ten minutes, an hour, six hours, a day, and is asked alone then", () => {
-    let held: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+    let held: StoredHistory = { ...firstSight(RULES, START), state: "following" };
     const waits: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
@@ -377,20 +380,20 @@ describe("why a span is had", () => {
   });
 
   test("what is unreadable is answered, and requested again as such", () => {
-    const spans = heldSpans([
+    const spans = storedRanges([
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
-    const held: HeldHistory = { ...firstSight(RULES, START), spans, state: "following" };
+    const held: StoredHistory = { ...firstSight(RULES, START), spans, state: "following" };
     expect(openParts(held, hours(-20, 0), START)).toEqual([
       { ...hours(-3, 0), alone: true, unreadable: true },
     ]);
-    expect(answeredIn(spans)).toEqual([hours(-20, 0)]);
-    expect(answeredIn(spans)).toBe(answeredIn(spans));
+    expect(answeredWithin(spans)).toEqual([hours(-20, 0)]);
+    expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
 
   test("a tag that had a log is asked for soon, one that never had one after days", () => {
-    const waitsOf = (first: HeldHistory) => {
+    const waitsOf = (first: StoredHistory) => {
       let held = first;
       return Array.from({ length: 7 }, () => {
         held = withoutLog(held, "404", START);
@@ -411,14 +414,14 @@ describe("why a span is had", () => {
 describe("the holes of a series", () => {
   const NOBODY = { open: [], paused: false };
   const nowMs = at(0) + MINUTE_MS;
-  const named = (held: HeldHistory, more: { placed?: object; silences?: boolean } = {}) =>
-    holesIn(
+  const named = (held: StoredHistory, more: { placed?: object; silences?: boolean } = {}) =>
+    gapsIn(
       [{ placed: { ...PLACED, ...more.placed }, rules: RULES, total: false, held }],
       NOBODY,
       nowMs,
       more.silences === undefined ? {} : { silences: more.silences },
     ).map(({ why, from, said }) => [why, from, said]);
-  const seen: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+  const seen: StoredHistory = { ...firstSight(RULES, START), state: "following" };
   const silent = settlePast(
     seen,
     points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1)),
@@ -446,11 +449,11 @@ describe("the holes of a series", () => {
     ]);
   });
 
-  const wishedFrom = ({ wished }: HeldHistory) => isoUtc(ms(wished));
+  const wishedFrom = ({ wished }: StoredHistory) => isoUtc(ms(wished));
 });
 
 describe("a ledger of before", () => {
-  const writtenBefore = (state: HeldHistory["state"]): LedgerBefore =>
+  const writtenBefore = (state: StoredHistory["state"]): LedgerBefore =>
     ({
       resolution: "5m",
       timeZone: "UTC",
@@ -522,7 +525,7 @@ test.each([
       backfillMs: 40 * lengthMs,
       lookBackMs: 3 * lengthMs,
     };
-    let held: HeldHistory = { ...firstSight(rules, START), state: "following" };
+    let held: StoredHistory = { ...firstSight(rules, START), state: "following" };
     const told = new Map<number, number>();
     const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
       expect(revised.length).toBe(0);

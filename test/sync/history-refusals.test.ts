@@ -3,7 +3,7 @@ import { ConfigError, NoLog, Rejected, Retryable } from "#src/core/errors/errors
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { type Bell, createBell } from "#src/core/runtime/waiting.ts";
+import { createWakeup, type Wakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
@@ -16,7 +16,7 @@ import {
 } from "#src/engine/sync/history/pull.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
-import { type HeldBackfill, type HeldHistory, isWhole, syncSet } from "#src/engine/sync/snapshot.ts";
+import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
@@ -35,7 +35,7 @@ const wrong = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
 interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "askedAtMs"> {
-  readonly changes: Bell;
+  readonly changes: Wakeup;
   /** What `GET me` says, and when it said so. */
   say(unseen: readonly number[], why?: Explanation | null): void;
 }
@@ -60,7 +60,7 @@ function trialScope(): TrialScope {
   let unseen: readonly number[] = [];
   let always: Explanation | null = null;
   let saidAtMs = clock.now();
-  const changes = createBell();
+  const changes = createWakeup();
   return {
     changes,
     sees: (siteId) => !unseen.includes(siteId),
@@ -71,7 +71,7 @@ function trialScope(): TrialScope {
       unseen = nowUnseen;
       always = why;
       saidAtMs = clock.now();
-      changes.ring();
+      changes.wakeUp();
     },
   };
 }
@@ -131,7 +131,7 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
 }
 
 const ledger = async (id: string) =>
-  (await store.document<HeldHistory>(documentSet("history", "trial"), `${id} 5m`)) as HeldHistory;
+  (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} 5m`)) as StoredHistory;
 
 /** The buckets of a day before the start up to now that a tag has not told; and what was told wrongly. */
 function missing(id: string): readonly string[] {
@@ -181,11 +181,11 @@ describe("a 403", () => {
     await runOnce(history);
     const held = await ledger("105");
     expect(held.spans).toMatchObject([{ why: "refused", said: "history: 403, Forbidden.", times: 1 }]);
-    expect(isWhole(held)).toBe(false);
-    expect(isWhole(await ledger("104"))).toBe(true);
+    expect(isComplete(held)).toBe(false);
+    expect(isComplete(await ledger("104"))).toBe(true);
     await follow(history, HOUR_MS);
     expect(tags.flatMap(missing)).toEqual([]);
-    expect(isWhole(await ledger("105"))).toBe(true);
+    expect(isComplete(await ledger("105"))).toBe(true);
   });
 
   test("of a site that is out of scope: the site leaves the work, the others go on, and it is due when it is back", async () => {
@@ -295,7 +295,7 @@ describe("a 422 is our mistake", () => {
     for (const id of tags) {
       const held = await ledger(id);
       expect(held.spans.filter(({ why }) => why !== "refused")).toEqual([]);
-      expect(isWhole(held)).toBe(false);
+      expect(isComplete(held)).toBe(false);
     }
     expect(history.progress().resolutions[0]?.complete).toBe(0);
   });
@@ -342,7 +342,7 @@ describe("a 404 of a log", () => {
     const tags = ids(4);
     logged(tags);
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
-    const held: HeldBackfill = {
+    const held: StoredBackfill = {
       from: isoUtc(fromMs),
       to: isoUtc(toMs),
       resolution: "5m",
@@ -359,7 +359,7 @@ describe("a 404 of a log", () => {
         ? new NoLog("404, no log")
         : null;
     await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
-    const order = await store.document<HeldBackfill>(syncSet("backfill", "trial"), "a");
+    const order = await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a");
     expect(order?.doneAt).not.toBeNull();
     expect(order?.withoutLog).toEqual({ buckets: 24, tags: 1 });
     expect((await ledger("102")).spans).toContainEqual(
@@ -372,7 +372,7 @@ describe("a 404 of a log", () => {
   test("an order is not done while a site of it is out of sight, nor while something was refused", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
-    const order: HeldBackfill = {
+    const order: StoredBackfill = {
       from: isoUtc(START - DAY_MS),
       to: isoUtc(START),
       resolution: "5m",
@@ -382,7 +382,7 @@ describe("a 404 of a log", () => {
     };
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     const doneAt = async () =>
-      (await store.document<HeldBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
+      (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
     // The listing of sites shows it as well.

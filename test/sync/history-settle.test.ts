@@ -2,9 +2,9 @@ import { expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import type { Ask } from "#src/engine/sync/history/ask.ts";
-import type { Series } from "#src/engine/sync/history/book.ts";
+import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import type { Series } from "#src/engine/sync/history/ledgers.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
@@ -38,7 +38,7 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
-function askFor(series: readonly Series[]): Ask {
+function askFor(series: readonly Series[]): HistoryRequest {
   const ranges = new Map(series.map(({ key }) => [key, RANGE]));
   return { kind: "backfill", series, range: RANGE, ranges, alone: false, values: 1 };
 }

@@ -5,7 +5,12 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
-import { type HeldBackfill, type HeldCut, type HeldHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import {
+  type StoredBackfill,
+  type StoredCut,
+  type StoredHistory,
+  syncSet,
+} from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
@@ -79,7 +84,7 @@ function missing(tags: readonly string[], beforeMs: number): readonly string[] {
 }
 
 const bulk = () => service.asked.filter(({ resolution }) => resolution === "5m").length;
-const cut = () => store.document<HeldCut>(syncSet("history-window", "trial"), "cut");
+const cut = () => store.document<StoredCut>(syncSet("history-window", "trial"), "cut");
 
 type Cut = (logs: readonly TrialLog[]) => readonly TrialLog[];
 const each =
@@ -184,7 +189,7 @@ describe("a service that cuts its answers without an error", () => {
     const history = await pull(ids(20));
     await runOnce(history);
     expect(missing(ids(20), BACKFILL_MS)).toEqual([]);
-    const held = await store.document<HeldHistory>(documentSet("history", "trial"), "107 5m");
+    const held = await store.document<StoredHistory>(documentSet("history", "trial"), "107 5m");
     expect(held?.spans.at(-1)).toMatchObject({ why: "no-log", said: "404, no log" });
     expect(history.progress().requestsLeft).toBe(0);
   });
@@ -238,7 +243,7 @@ describe("a service that does not cut", () => {
   test("books an end without points as it did", async () => {
     building(20);
     await runOnce(await pull(ids(20)));
-    const held = await store.document<HeldHistory>(documentSet("history", "trial"), "104 5m");
+    const held = await store.document<StoredHistory>(documentSet("history", "trial"), "104 5m");
     expect(held?.spans.at(-1)).toEqual({
       from: isoUtc(START - 9 * DAY_MS + FIVE_MS),
       to: expect.any(String),
@@ -248,7 +253,7 @@ describe("a service that does not cut", () => {
 });
 
 describe("a tag that is left out of an answer", () => {
-  const order: HeldBackfill = {
+  const order: StoredBackfill = {
     ...{ select: {}, resolution: "5m", askedAt: isoUtc(START), doneAt: null },
     ...{ from: isoUtc(START - 5 * DAY_MS), to: isoUtc(START - DAY_MS) },
   };

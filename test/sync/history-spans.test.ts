@@ -6,9 +6,9 @@ import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buck
 import {
   adapted,
   closedUntil,
+  fetchedSince,
   firstSight,
   followingRange,
-  hadSince,
   ms,
   type SeriesRules,
   settleEmpty,
@@ -18,15 +18,15 @@ import {
   unfetched,
 } from "#src/engine/sync/history/ledger.ts";
 import {
-  answeredSpans,
-  hadIn,
-  heldSpans,
-  SPANS_MAX,
-  type Span,
-  spansWithout,
-  withSpans,
-} from "#src/engine/sync/history/spans.ts";
-import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
+  answeredRanges,
+  fetchedIn,
+  type LedgerRange,
+  RANGES_MAX,
+  rangesWithout,
+  storedRanges,
+  withRanges,
+} from "#src/engine/sync/history/ledger-ranges.ts";
+import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 
 /** The ledger of one series, case by case; history-ledger.test.ts has what holds for any sequence. */
 const MINUTE_MS = 60_000;
@@ -43,23 +43,30 @@ const RULES: SeriesRules = {
 };
 const at = (hours: number) => START + hours * HOUR_MS;
 const range = (from: number, to: number) => ({ fromMs: at(from), toMs: at(to) });
-const span = (from: number, to: number, why: Span["why"], more: Partial<Span> = {}): Span => ({
+const span = (
+  from: number,
+  to: number,
+  why: LedgerRange["why"],
+  more: Partial<LedgerRange> = {},
+): LedgerRange => ({
   ...range(from, to),
   why,
   ...more,
 });
 const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
-const told = (spans: ReturnType<typeof withSpans>) =>
+const told = (spans: ReturnType<typeof withRanges>) =>
   spans.map(({ from, to, why }) => [
     (Date.parse(from) - START) / HOUR_MS,
     (Date.parse(to) - START) / HOUR_MS,
     why,
   ]);
-const learned = (before: readonly Span[], ...spans: readonly Span[]) =>
-  withSpans(heldSpans(before), spans, "5m");
+const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
+  withRanges(storedRanges(before), spans, "5m");
 
 describe("what is learned of a time that was known", () => {
-  test.each<[string, Span["why"], Partial<Span>, Span["why"], Partial<Span>, boolean]>([
+  test.each<
+    [string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]
+  >([
     ["values beat a silence", "null", {}, "points", {}, true],
     ["a silence leaves values", "points", {}, "null", {}, false],
     ["a silence that was answered beats a word", "null", { said: "empty" }, "null", {}, true],
@@ -115,9 +122,9 @@ describe("what is learned of a time that was known", () => {
   });
 
   test("what is doubted is a hole from now on, and nothing changes where nothing is", () => {
-    const spans = heldSpans([span(0, 1, "points"), span(1, 2, "no-log")]);
-    expect(spansWithout(spans, () => false)).toBe(spans);
-    expect(told(spansWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
+    const spans = storedRanges([span(0, 1, "points"), span(1, 2, "no-log")]);
+    expect(rangesWithout(spans, () => false)).toBe(spans);
+    expect(told(rangesWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
   });
 
   test("a value on both sides of a short silence is one stretch, and only where all three touch", () => {
@@ -141,7 +148,7 @@ describe("an answer", () => {
     const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
     const why = (silence: number) => {
       const points = Points.of([point(0), point(bucket + silence)]);
-      const all = answeredSpans(points, range(0, 2 * bucket + silence), resolution, "UTC");
+      const all = answeredRanges(points, range(0, 2 * bucket + silence), resolution, "UTC");
       return all.map((each) => each.why);
     };
     // Monday 2 November, so weeks begin there, too.
@@ -151,7 +158,7 @@ describe("an answer", () => {
 
   test("says silence before, between and after its values; null is none, nor is what lies outside", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
-    const spans = answeredSpans(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
+    const spans = answeredRanges(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
       (fromMs - START) / MINUTE_MS,
       (toMs - START) / MINUTE_MS,
       why,
@@ -163,12 +170,12 @@ describe("an answer", () => {
       [540, 545, "points"],
       [545, 720, "null"],
     ]);
-    expect(answeredSpans(new Points(), range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
+    expect(answeredRanges(new Points(), range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
   });
 
   test("ends with its range, whatever stands at the end of it", () => {
     const late = Points.of([point(0), point(5.5 / 60)]);
-    const spans = answeredSpans(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
+    const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
     expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
       [5, "points"],
       [5.5, "null"],
@@ -178,8 +185,8 @@ describe("an answer", () => {
 
 describe("a ledger has a bound", () => {
   /** So many stretches of an hour, with silences of 3 h, 4 h, … between them, the shortest in the middle. */
-  function silences(count: number): Span[] {
-    const spans: Span[] = [];
+  function silences(count: number): LedgerRange[] {
+    const spans: LedgerRange[] = [];
     let from = 0;
     for (let n = 0; n < count; n += 1) {
       const length = n % 2 === 0 ? 1 : 3 + Math.abs(n - 25);
@@ -190,43 +197,43 @@ describe("a ledger has a bound", () => {
   }
 
   test("and what is as long as it stays", () => {
-    const spans = silences(SPANS_MAX);
-    expect(withSpans([], spans, "5m")).toEqual(heldSpans(spans));
+    const spans = silences(RANGES_MAX);
+    expect(withRanges([], spans, "5m")).toEqual(storedRanges(spans));
   });
 
   test("above which the shortest silence becomes part of the values beside it", () => {
-    const spans = silences(SPANS_MAX + 1);
-    const kept = withSpans([], spans, "5m");
+    const spans = silences(RANGES_MAX + 1);
+    const kept = withRanges([], spans, "5m");
     expect(kept).toEqual(
-      heldSpans([
+      storedRanges([
         ...spans.slice(0, 24),
         { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" },
         ...spans.slice(27),
       ]),
     );
-    expect(hadIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
+    expect(fetchedIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
   });
 
   test.each([
     ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
     ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
   ])("above which only a silence that touches a value counts, one %s it too", (_, one, other) => {
-    const apart = Array.from({ length: SPANS_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    const apart = Array.from({ length: RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
-    const kept = withSpans([], [...apart, shorter, one, other], "5m");
+    const kept = withRanges([], [...apart, shorter, one, other], "5m");
     expect(kept).toEqual(
-      heldSpans([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
+      storedRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
     );
   });
 
   test("above which the shortest refusal is forgotten, where no silence touches a value", () => {
-    const apart = Array.from({ length: SPANS_MAX }, (_, n) =>
+    const apart = Array.from({ length: RANGES_MAX }, (_, n) =>
       n % 2 === 0
         ? span(100 * n, 100 * n + 1, "null")
         : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
-    const kept = withSpans([], [...apart, span(5_000, 5_001, "points")], "5m");
-    expect(kept).toHaveLength(SPANS_MAX);
+    const kept = withRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
+    expect(kept).toHaveLength(RANGES_MAX);
     expect(told(kept).filter(([, , why]) => why === "refused")[0]).toEqual([300, 305, "refused"]);
   });
 
@@ -238,8 +245,8 @@ describe("a ledger has a bound", () => {
       unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
       span(n < 10 ? 3 * n + 1 : 3 * n, n < 9 ? 3 * n + 3 : 3 * n + 2, "points"),
     ]).flat();
-    const kept = withSpans([], spans, "5m");
-    expect(kept).toHaveLength(SPANS_MAX);
+    const kept = withRanges([], spans, "5m");
+    expect(kept).toHaveLength(RANGES_MAX);
     expect(told(kept).slice(17, 20)).toEqual([
       [25, 27, "points"],
       [27, 30, "refused"],
@@ -249,19 +256,19 @@ describe("a ledger has a bound", () => {
   });
 
   test("that unreadable stretches on both sides of a hole keep, because its points were not emitted", () => {
-    const spans = Array.from({ length: SPANS_MAX + 2 }, (_, n) => unreadable(2 * n, 2 * n + 1));
-    expect(withSpans([], spans, "5m")).toHaveLength(SPANS_MAX + 2);
+    const spans = Array.from({ length: RANGES_MAX + 2 }, (_, n) => unreadable(2 * n, 2 * n + 1));
+    expect(withRanges([], spans, "5m")).toHaveLength(RANGES_MAX + 2);
   });
 
   test("that what is had apart from everything else does not keep", () => {
-    const apart = Array.from({ length: SPANS_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
-    expect(withSpans([], apart, "5m")).toHaveLength(SPANS_MAX + 3);
+    const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    expect(withRanges([], apart, "5m")).toHaveLength(RANGES_MAX + 3);
   });
 });
 
 describe("following", () => {
   const nowMs = at(48);
-  const held: HeldHistory = { ...firstSight(RULES, nowMs), state: "following" };
+  const held: StoredHistory = { ...firstSight(RULES, nowMs), state: "following" };
 
   test("begins with the bucket that is open, and remembers as far back as it reads again", () => {
     expect(firstSight(RULES, at(48) + MINUTE_MS)).toEqual({
@@ -312,9 +319,9 @@ describe("following", () => {
   });
 
   test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {
-    const all = heldSpans([span(-400, 48, "points")]);
+    const all = storedRanges([span(-400, 48, "points")]);
     const before = { ...held, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
-    const from = (changes: Partial<HeldHistory>) =>
+    const from = (changes: Partial<StoredHistory>) =>
       ((followingRange({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
@@ -326,7 +333,7 @@ describe("following", () => {
     // Never before what is remembered, nor before what is had.
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
-    expect(from({ ...week, spans: heldSpans([span(-50, 48, "points")]) })).toBe(-50);
+    expect(from({ ...week, spans: storedRanges([span(-50, 48, "points")]) })).toBe(-50);
   });
 
   test("reads ten thousand times of ledgers, and then anew", () => {
@@ -335,15 +342,15 @@ describe("following", () => {
   });
 
   test("is had since the stretch that reaches the watermark began", () => {
-    expect(hadSince(held)).toBe(Date.parse(held.watermark));
-    const spans = heldSpans([span(0, 1, "points"), span(40, 48, "points")]);
-    expect(hadSince({ ...held, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
-    expect(hadSince({ ...held, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
+    expect(fetchedSince(held)).toBe(Date.parse(held.watermark));
+    const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
+    expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
+    expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
   test("reads the last day again once a day, the look-back once a week, and remembers when", () => {
     const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
-    const settled = (before: HeldHistory) =>
+    const settled = (before: StoredHistory) =>
       settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).held;
     expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
       dailyAt: isoUtc(nowMs),
@@ -354,7 +361,7 @@ describe("following", () => {
     expect(settled({ ...held, ...recent })).toMatchObject(recent);
     // A request that left before the day was due did not reach back for it.
     const late = { ...held, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
-    const spans = heldSpans([span(20, 47, "points")]);
+    const spans = storedRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
     expect(short.held).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     // One that goes on with a reading that was begun does not begin another.
@@ -384,7 +391,7 @@ describe("following", () => {
       ...held,
       wished: isoUtc(Date.parse(held.since) - 30 * DAY_MS),
     });
-    const refusal = { said: "no" } as unknown as HeldHistory["refusal"];
+    const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
     expect(adapted({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
       ...firstSight(moved, at(96)),
@@ -395,10 +402,10 @@ describe("following", () => {
 });
 
 describe("the past", () => {
-  const held: HeldHistory = { ...firstSight(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const held: StoredHistory = { ...firstSight(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("is told as far as it was not had, and each stamp once", () => {
-    const known = { ...held, spans: heldSpans([span(2, 4, "points")]) };
+    const known = { ...held, spans: storedRanges([span(2, 4, "points")]) };
     const points = Points.of([
       ...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)],
     ]);

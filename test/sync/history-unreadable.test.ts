@@ -6,10 +6,10 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { holesIn } from "#src/engine/sync/history/holes.ts";
+import { gapsIn } from "#src/engine/sync/history/gaps.ts";
+import { RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import { createHistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { SPANS_MAX } from "#src/engine/sync/history/spans.ts";
-import type { HeldHistory } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { followFor, inventory, tagNamed } from "./trial-building.ts";
@@ -95,9 +95,9 @@ async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]
 }
 
 const ledger = async (id: string, key = "5m") =>
-  (await store.document<HeldHistory>(documentSet("history", "trial"), `${id} ${key}`)) as HeldHistory;
+  (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} ${key}`)) as StoredHistory;
 
-const refusedIn = ({ spans }: HeldHistory) =>
+const refusedIn = ({ spans }: StoredHistory) =>
   spans
     .filter(({ why }) => why === "refused")
     .map(({ from, to, times, reason }) => `${from.slice(5, 16)} ${to.slice(5, 16)} ${times} ${reason}`);
@@ -146,7 +146,7 @@ describe("an unreadable measurement", () => {
     const { follow, history } = await pull(["1"]);
     await follow(5 * MINUTE_MS);
     const [series] = wantedOf(await ledger("1"));
-    const holes = holesIn([series as never], { open: [], paused: false }, clock.now());
+    const holes = gapsIn([series as never], { open: [], paused: false }, clock.now());
     expect(holes).toMatchObject([
       {
         ...{ tagId: "1", from: "2026-11-01T12:00:00.000Z", to: "2026-11-01T12:05:00.000Z" },
@@ -171,7 +171,7 @@ describe("an unreadable measurement", () => {
 });
 
 /** A series as `holesIn` needs it. */
-function wantedOf(held: HeldHistory) {
+function wantedOf(held: StoredHistory) {
   const rules = {
     ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },
     ...{ graceMs: 120_000, lookBackMs: DAY_MS },
@@ -215,7 +215,7 @@ test("more unreadable stretches than a ledger takes are neither forgotten nor re
   unreadable("1", isBad);
   const { follow } = await pull(["1", "2"]);
   await follow(6 * HOUR_MS);
-  expect((await ledger("1")).spans.length).toBeLessThanOrEqual(SPANS_MAX);
+  expect((await ledger("1")).spans.length).toBeLessThanOrEqual(RANGES_MAX);
   expect(missing("1").every((time) => isBad(at(time)))).toBe(true);
   expect(missing("2")).toEqual([]);
   expect(service.asked.filter(({ tagIds }) => tagIds.length === 1).length).toBeLessThan(8);

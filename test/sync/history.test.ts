@@ -13,7 +13,7 @@ import {
   type HistoryPull,
   type HistoryPullOptions,
 } from "#src/engine/sync/history/pull.ts";
-import { type HeldBackfill, type HeldHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sized } from "../sizes.ts";
@@ -120,7 +120,7 @@ async function events(): Promise<readonly AnyEvent[]> {
   }
 }
 
-const ledger = (key: string) => store.document<HeldHistory>(documentSet("history", "trial"), key);
+const ledger = (key: string) => store.document<StoredHistory>(documentSet("history", "trial"), key);
 
 /** Everything between two times is told exactly as the service knows it now. */
 function expectComplete(
@@ -499,14 +499,14 @@ describe("whatever happens", () => {
 });
 
 describe("an order for a stretch of the past", () => {
-  const HELD: Omit<HeldBackfill, "from" | "to"> = {
+  const HELD: Omit<StoredBackfill, "from" | "to"> = {
     resolution: "5m",
     select: {},
     askedAt: "2026-11-02T06:00:00.000Z",
     doneAt: null,
   };
   const iso = (ms: number) => new Date(ms).toISOString();
-  const wish = (id: string, fromMs: number, toMs: number, more: Partial<HeldBackfill> = {}) =>
+  const wish = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
     store.commit({
       documents: [
         {
@@ -515,7 +515,7 @@ describe("an order for a stretch of the past", () => {
         },
       ],
     });
-  const order = (id: string) => store.document<HeldBackfill>(syncSet("backfill", "trial"), id);
+  const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
   test("is fetched, marked as backfill, told once, and then said to be done", async () => {
     const tags = ids(25);

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { createHolding } from "#src/engine/sync/holding.ts";
 import { offlineGateways } from "#src/engine/sync/inventory/behind-gateway.ts";
 import { expectedTags } from "#src/engine/sync/inventory/held.ts";
+import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
@@ -276,7 +276,7 @@ describe("one transaction", () => {
     const folder = mkdtempSync(join(tmpdir(), "plenum-sync-"));
     const store = await openStore({ folder, clock: trial.clock });
     try {
-      const holding = await createHolding(store, ["tag/main"]);
+      const holding = await createSyncState(store, ["tag/main"]);
       const [event] = trial.store.events;
       if (event === undefined) throw new Error("no event");
       const broken = {

@@ -2,9 +2,9 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { type Change, documentSet } from "#src/engine/store/store.ts";
-import { createHolding, withHeld } from "#src/engine/sync/holding.ts";
 import { expectedTags } from "#src/engine/sync/inventory/held.ts";
-import type { Held, HeldAlarm } from "#src/engine/sync/snapshot.ts";
+import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
+import { createSyncState, withSyncState } from "#src/engine/sync/sync-state.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
 
@@ -56,7 +56,7 @@ describe("a long list of tags", () => {
     await trial.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
     expect(new Set(trial.events("tag-added").map(({ time }) => time)).size).toBe(1);
-    const held = await trial.store.documents<Held<Tag>>(documentSet("tag", "main"));
+    const held = await trial.store.documents<Listed<Tag>>(documentSet("tag", "main"));
     expect(held.size).toBe(TAGS);
     const commits = trial.store.commits();
     await trial.clock.advance(30 * MINUTE);
@@ -89,7 +89,7 @@ describe("a long list of tags", () => {
     await trial.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
     expect(new Set(told("tag-added")).size).toBe(TAGS);
-    const held = await trial.store.documents<Held<Tag>>(documentSet("tag", "main"));
+    const held = await trial.store.documents<Listed<Tag>>(documentSet("tag", "main"));
     expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
   });
 });
@@ -114,7 +114,7 @@ describe("a storm of alarms", () => {
     const raised = trial.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
     expect(raised).toHaveLength(ids.length);
     expect(new Set(raised)).toEqual(new Set(ids));
-    const held = await trial.store.documents<HeldAlarm>(documentSet("alarm", "main"));
+    const held = await trial.store.documents<StoredAlarm>(documentSet("alarm", "main"));
     expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
     expect(trial.store.repeated).toEqual([]);
   });
@@ -151,8 +151,8 @@ describe("what is held, read through the store", () => {
         return committed;
       },
     };
-    const holding = await createHolding(slow, [tags, sites, "tag-system/main"]);
-    const shared = withHeld(slow, holding);
+    const holding = await createSyncState(slow, [tags, sites, "tag-system/main"]);
+    const shared = withSyncState(slow, holding);
     const value: Tag = { id: "7", displayName: "Supply", description: null, unit: "°C" };
     const held = { value, siteId: 2, since: "2026-06-01T00:00:00.000Z", missingSince: null };
     const site = { ...held, value: { id: 2, displayName: "House" }, siteId: null };

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createBell } from "#src/core/runtime/waiting.ts";
+import { createWakeup } from "#src/core/runtime/waiting.ts";
 import { createLostSites } from "#src/engine/sync/lost-sites.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
@@ -87,7 +87,7 @@ test("a site that is taken for gone is not waited for any more, and nothing is t
       known: () => new Set([6]),
       sees: (siteId) => siteId === 6,
       lost: () => ({ 2: "2026-06-07T00:00:00.000Z", "read:tags": "2026-06-07T00:00:00.000Z" }),
-      changes: createBell(),
+      changes: createWakeup(),
     },
     holding: { get: () => new Map<string, never>() },
     clock,

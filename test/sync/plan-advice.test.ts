@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/advice.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
-import { slotsPerSlot, stretch, type Wish } from "#src/engine/sync/plan/stretch.ts";
+import { type Demand, overloadFactor, slotsPerSlot } from "#src/engine/sync/plan/overload.ts";
 import { wish } from "./wish.ts";
 
-function changes(wishes: readonly Wish[], more: Partial<AdviceFacts> = {}) {
-  const stretched = stretch(wishes, 3_000, 20);
+function changes(wishes: readonly Demand[], more: Partial<AdviceFacts> = {}) {
+  const stretched = overloadFactor(wishes, 3_000, 20);
   const quota = { size: 20, share: 0.97, replyMs: 0, perMinute: 20, unused: [] };
   return changesThatFit({ wishes, stretched, ...quota, ...more });
 }
@@ -82,7 +82,8 @@ describe("what rooms ask of one quota", () => {
   });
 
   test("is kept for firm classes up to four fifths", () => {
-    const kept = (tags: number) => stretch([wish("firm", tags, 60, { firm: true })], 3_000, 20).firmKept;
+    const kept = (tags: number) =>
+      overloadFactor([wish("firm", tags, 60, { firm: true })], 3_000, 20).firmKept;
     expect([kept(320), kept(321)]).toEqual([true, false]);
   });
 });

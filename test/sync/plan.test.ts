@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { backedOff, overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
-import { learningPerMinute } from "#src/engine/sync/plan/share.ts";
-import { backedOff, stretch } from "#src/engine/sync/plan/stretch.ts";
+import { learningPerMinute } from "#src/engine/sync/plan/quota-share.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
 import { wish } from "./wish.ts";
@@ -290,17 +290,17 @@ describe("when the wishes exceed the quota", () => {
   });
 
   test("nothing stretches while they fit", () => {
-    const { factors, demand } = stretch([wish("a", 100, 60)], 3_000, 20);
+    const { factors, demand } = overloadFactor([wish("a", 100, 60)], 3_000, 20);
     expect(demand).toBeCloseTo(0.25);
     expect(factors.get("a")).toBe(1);
   });
 
   test("all stretch alike, firm ones not, important ones less", () => {
-    const alike = stretch([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
+    const alike = overloadFactor([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
-    const mixed = stretch(
+    const mixed = overloadFactor(
       [
         wish("firm", 200, 60, { firm: true }),
         wish("high", 400, 60, { importance: 4 }),
@@ -315,7 +315,7 @@ describe("when the wishes exceed the quota", () => {
   });
 
   test("firm classes that ask for everything are not kept, and that is said", () => {
-    const { firmKept, factors } = stretch(
+    const { firmKept, factors } = overloadFactor(
       [wish("firm", 400, 60, { firm: true }), wish("b", 20, 60)],
       3_000,
       20,

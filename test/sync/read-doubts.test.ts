@@ -7,9 +7,14 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createGroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
-import { createTogether } from "#src/engine/sync/read/together.ts";
-import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import {
+  type StoredLeftOut,
+  type StoredQuarantine,
+  type StoredValue,
+  syncSet,
+} from "#src/engine/sync/snapshot.ts";
 import { liveTag } from "#src/engine/sync/work.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -82,7 +87,7 @@ async function rig(
     classes: ReadConfig.parse([{ name: "all", every: "30s" }]),
     scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
     demand: createDemand(),
-    together: createTogether({ store, clock, sources: 1 }),
+    together: createGroupCommit({ store, clock, sources: 1 }),
   });
   return {
     ...{ ids, requests, log, onSuddenNulls, reads },
@@ -99,7 +104,7 @@ async function events(id?: string): Promise<readonly Event<"tag-value">[]> {
 }
 
 const qualities = async (id: string) => (await events(id)).map(({ data }) => [data.value, data.quality]);
-const leftOut = () => store.documents<HeldLeftOut>(syncSet("left-out", "trial"));
+const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
 
 describe("an unreadable value", () => {
   test("is stored with the words of the reply, and changes nothing of what was read before", async () => {
@@ -113,7 +118,7 @@ describe("an unreadable value", () => {
       ["101", { since: expect.any(String), kind: "unreadable", reason }],
     ]);
     for (const { data } of await events("101")) expect([data.value, data.quality]).toEqual([20, "good"]);
-    const held = await store.document<HeldValue>(documentSet("value", "trial"), "101");
+    const held = await store.document<StoredValue>(documentSet("value", "trial"), "101");
     expect(held).toMatchObject({ value: 20, quality: "good" });
     expect(held?.nulls).toBeUndefined();
     expect(liveTag(reads, "101", clock)?.reasons).toContainEqual(
@@ -162,7 +167,7 @@ describe("an unreadable value", () => {
 
   test("of a tag that was set aside ends that: it is not requested in every free slot", async () => {
     const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
-    const aside: HeldQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
+    const aside: StoredQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
     await run(180_000);
     expect(requests.filter((group) => group.length === 1).length).toBeLessThan(3);

@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { TagValueFact } from "#src/core/model/tag-facts.ts";
@@ -10,10 +10,10 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createGroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import { createSlowTags } from "#src/engine/sync/read/slow.ts";
-import { createTogether } from "#src/engine/sync/read/together.ts";
-import { type HeldLeftOut, type HeldValue, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredLeftOut, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
@@ -107,7 +107,7 @@ async function live(
     log,
     metrics: trialMetrics(),
     classes: ReadConfig.parse(classes),
-    together: createTogether({ store, clock, sources: 1 }),
+    together: createGroupCommit({ store, clock, sources: 1 }),
   };
   return createLiveReads({ ...parts, scope: allowed(), demand: createDemand(), ...more });
 }
@@ -143,7 +143,7 @@ async function told(): Promise<readonly Event<"tag-value">[]> {
   return events.flatMap(({ event }) => (event.type === "tag-value" ? [event as Event<"tag-value">] : []));
 }
 
-const heldValues = () => store.documents<HeldValue>(documentSet("value", "trial"));
+const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
 describe("a reading", () => {
   test("becomes a document and an event, stamped with the receipt of the reply", async () => {
@@ -178,7 +178,7 @@ describe("a reading", () => {
     const warn = vi.fn();
     const reads = await live(source, ids(3), undefined, { log: { info: () => {}, warn, error: () => {} } });
     await runFor(reads, 130_000);
-    const leftOut = () => store.documents<HeldLeftOut>(syncSet("left-out", "trial"));
+    const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
     expect([...(await leftOut())].map(([id, { reason }]) => [id, reason])).toEqual([
       ["101", "The reply does not list it."],
     ]);
@@ -323,11 +323,11 @@ describe("the loop", () => {
   test("a trouble of this machine ends the stint, and no tag, site or gateway is suspected of it", async () => {
     let isOurs = true;
     const { source, asked } = building((group) =>
-      isOurs ? Promise.reject(new OwnTrouble("no descriptor is left")) : (all(1)(group) as never),
+      isOurs ? Promise.reject(new LocalFailure("no descriptor is left")) : (all(1)(group) as never),
     );
     const reads = await live(source, ids(20));
-    expect(await runFor(reads, 10_000)).toBeInstanceOf(OwnTrouble);
-    expect(await runFor(reads, 10_000)).toBeInstanceOf(OwnTrouble);
+    expect(await runFor(reads, 10_000)).toBeInstanceOf(LocalFailure);
+    expect(await runFor(reads, 10_000)).toBeInstanceOf(LocalFailure);
     const labels = () => ids(20).map((id) => reads.known(id)?.apart ?? null);
     expect(new Set(labels())).toEqual(new Set([null]));
     isOurs = false;

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
-import { rest } from "#src/core/runtime/waiting.ts";
+import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Follower } from "#src/engine/sync/follower.ts";
 import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
@@ -28,7 +28,7 @@ async function started(): Promise<void> {
       do {
         await ask(forced);
         well();
-      } while (await rest(trial.clock, MINUTE, draining));
+      } while (await sleepFor(trial.clock, MINUTE, draining));
     },
   });
   const tagIds = (["read", "history"] as const).map(() => "");

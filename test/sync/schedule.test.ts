@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { createTask } from "node-cron";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import { clockTicker, matcher, scheduleComplaint } from "#src/engine/sync/schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -10,7 +10,7 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);
 
 function doubtOf(clock: VirtualClock) {
-  return createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  return createClockCheck({ clock, log: pino({ level: "silent" }) });
 }
 
 describe("cron expressions", () => {

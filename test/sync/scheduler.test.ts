@@ -1,18 +1,18 @@
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { ConfigError, Malformed, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createAvailability } from "#src/engine/sync/availability.ts";
 import type { Follower } from "#src/engine/sync/follower.ts";
-import { createHolding } from "#src/engine/sync/holding.ts";
 import type { Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
 import { createScope } from "#src/engine/sync/scope.ts";
-import type { HeldPoll } from "#src/engine/sync/snapshot.ts";
+import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
+import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
@@ -29,7 +29,7 @@ async function schedule(
   const store = createMemoryStore();
   const metrics = createMetrics();
   const log = pino({ level: "silent" });
-  const holding = await createHolding(store, ["availability/main", "poll/main"]);
+  const holding = await createSyncState(store, ["availability/main", "poll/main"]);
   const availability = createAvailability({ source: "main", holding, clock });
   const service = { me: async () => ({ sites: [], abilities: ["read:tags"] }) as unknown };
   const health = async () => ({ status: "unhealthy", time: null });
@@ -52,7 +52,7 @@ async function schedule(
     source: "main",
     jobs: build(clock),
     followers,
-    ticker: clockTicker(clock, createClockDoubt({ clock, log })),
+    ticker: clockTicker(clock, createClockCheck({ clock, log })),
     clock,
     log,
     metrics,
@@ -61,11 +61,11 @@ async function schedule(
     outage,
     availability,
     scope,
-    remembered: (job) => holding.get<HeldPoll>("poll/main").get(job),
+    remembered: (job) => holding.get<StoredPoll>("poll/main").get(job),
     remember: (job, state) => void holding.putSoon("poll/main", job, state),
   });
   await scheduler.start(new AbortController().signal);
-  const state = (job: string) => holding.get<HeldPoll>("poll/main").get(job);
+  const state = (job: string) => holding.get<StoredPoll>("poll/main").get(job);
   return { clock, store, metrics, scheduler, scope, service, state };
 }
 

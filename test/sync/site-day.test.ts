@@ -3,13 +3,13 @@ import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import {
   commonReach,
   isCountedOn,
-  REMEMBERED_DAYS,
+  RETAINED_DAYS,
   type Reach,
   reachOf,
 } from "#src/engine/sync/completeness/reach.ts";
-import { createSiteDay, daySealed, type SiteSeries } from "#src/engine/sync/completeness/site-day.ts";
+import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/site-day.ts";
 import { firstSight } from "#src/engine/sync/history/ledger.ts";
-import type { HeldHistory, HeldSpan } from "#src/engine/sync/snapshot.ts";
+import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
@@ -19,7 +19,7 @@ const at = (text: string) => `2026-11-${text}:00.000Z`;
 
 function series(
   id: string,
-  held: Partial<HeldHistory> = {},
+  held: Partial<StoredHistory> = {},
   more: { readonly total?: boolean; readonly lookBackMs?: number; readonly everyMs?: number } = {},
 ): SiteSeries {
   const rules = {
@@ -40,7 +40,7 @@ function series(
   };
 }
 
-function span(from: string, to: string, more: Partial<HeldSpan> = {}): HeldSpan {
+function span(from: string, to: string, more: Partial<StoredRange> = {}): StoredRange {
   return { from: at(from), to: at(to), why: "points", ...more };
 }
 
@@ -76,7 +76,7 @@ describe("a day of a site", () => {
       ["1h", "Europe/Oslo", false, 1, 24],
     ]);
     expect([done.withoutLog, done.refused]).toEqual([[], []]);
-    const fact = daySealed({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
+    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
     expect(fact).toMatchObject({
       ...{ site: { id: 1 }, date: "2026-11-04", revision: 2, revised: 7, series: 4, expected: 888 },
       ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },
@@ -92,7 +92,7 @@ describe("a day of a site", () => {
     for (let n = 0; n < 201; n += 1) book.add(series(`n${n}`, part("no-log")), undefined, NOW);
     for (let n = 0; n < 202; n += 1)
       book.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
-    const fact = daySealed({ id: 1, displayName: "Site" }, day("04"), book.done(), 1, 0);
+    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), book.done(), 1, 0);
     expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
     expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
     expect(fact.seriesWithoutLog[0]).toEqual({
@@ -127,7 +127,7 @@ describe("how far a series is known", () => {
 
   test("counts the look-back of daily values by the calendar, so a reading at 00:30 after a day of 23 hours has looked back a day", () => {
     const watermark = "2027-03-28T22:00:00.000Z";
-    const spans: HeldSpan[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
+    const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const readAt = (time: string) =>
       reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time }))
@@ -223,6 +223,6 @@ test("a day is counted from the first day that was counted whole, for three year
     true,
   ]);
   const always = series("1").held;
-  const oldest = last - REMEMBERED_DAYS;
+  const oldest = last - RETAINED_DAYS;
   expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
 });

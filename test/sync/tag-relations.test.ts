@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
-import type { Held, HeldTagPlace } from "#src/engine/sync/snapshot.ts";
+import type { Listed, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
 /** Which systems have which tags, and what breaks a series, against the simulated service. */
@@ -41,7 +41,7 @@ afterEach(async () => {
 
 const told = () => trial.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
 const breaks = () => trial.events("series-break").map(({ data }) => data as SeriesBreak);
-const places = () => trial.store.documents<HeldTagPlace>("tag-system/main");
+const places = () => trial.store.documents<StoredTagSystems>("tag-system/main");
 const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
 
 /** A tag that one system has. */
@@ -164,7 +164,7 @@ describe("the systems of tags", () => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
     });
     await trial.clock.advance(7 * HOUR);
-    expect((await trial.store.document<Held<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
+    expect((await trial.store.document<Listed<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
     expect(told()).toHaveLength(count);
     trial.rewriteLists(null);
     trial.simulator.control.changeToken("simulator-token", { sites: [2] });
@@ -252,7 +252,7 @@ describe("a series is broken", () => {
     expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([
       { since: { lastBefore: seen } },
     ]);
-    expect(await trial.store.document<Held<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
+    expect(await trial.store.document<Listed<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 
   test("in the transaction that changes what is held: what fails is told by the next list", async () => {
@@ -265,7 +265,7 @@ describe("a series is broken", () => {
     trial.onRequest((path, query) => {
       if (!isTagList(path, query) || failed !== null) return;
       trial.store.failNext();
-      failed = Promise.resolve(trial.store.document<Held<Tag>>("tag/main", id)).then(
+      failed = Promise.resolve(trial.store.document<Listed<Tag>>("tag/main", id)).then(
         (held) => held?.value.unit,
       );
     });

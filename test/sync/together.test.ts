@@ -1,15 +1,15 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { Change } from "#src/engine/store/store.ts";
-import { createTogether, type Together } from "#src/engine/sync/read/together.ts";
+import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let clock: VirtualClock;
 let commits: { readonly atMs: number; readonly change: Change }[];
 let fault: Error | null;
-let together: Together;
+let together: GroupCommit;
 /** The same for a source that is the only one. */
-let alone: Together;
+let alone: GroupCommit;
 beforeEach(() => {
   clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
   commits = [];
@@ -21,8 +21,8 @@ beforeEach(() => {
       return { lastPosition: 0, repeated: [] };
     },
   };
-  together = createTogether({ store, clock, sources: 20 });
-  alone = createTogether({ store, clock, sources: 1 });
+  together = createGroupCommit({ store, clock, sources: 20 });
+  alone = createGroupCommit({ store, clock, sources: 1 });
 });
 
 const never = new AbortController().signal;

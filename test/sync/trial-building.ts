@@ -6,8 +6,8 @@ import type { QuotaEndpoint } from "#src/engine/source/quota/limiter.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Follower, Stint } from "#src/engine/sync/follower.ts";
-import type { Held } from "#src/engine/sync/snapshot.ts";
+import type { Follower, RunContext } from "#src/engine/sync/follower.ts";
+import type { Listed } from "#src/engine/sync/snapshot.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
@@ -25,7 +25,7 @@ export async function inventory(
   siteId = 1,
   siteMissingSince: string | null = null,
 ): Promise<void> {
-  const held = <T>(value: T, of: number | null, missingSince: string | null = null): Held<T> => ({
+  const held = <T>(value: T, of: number | null, missingSince: string | null = null): Listed<T> => ({
     value,
     siteId: of,
     since: "2026-01-01T00:00:00.000Z",
@@ -98,7 +98,7 @@ export async function followUntilIdle(
 export function begin(
   follower: Follower,
   well: () => void = () => undefined,
-  more: Pick<Stint, "afterOutage"> = {},
+  more: Pick<RunContext, "afterOutage"> = {},
 ) {
   const draining = new AbortController();
   const forced = new AbortController();

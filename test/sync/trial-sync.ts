@@ -2,7 +2,7 @@ import { pino } from "pino";
 import type { z } from "zod";
 import type { Event, Kind } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Service } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
@@ -166,7 +166,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
         clock,
         log,
         metrics,
-        ticker: clockTicker(clock, createClockDoubt({ clock, log })),
+        ticker: clockTicker(clock, createClockCheck({ clock, log })),
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });

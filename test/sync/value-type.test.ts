@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/core/model/building.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { tell } from "#src/engine/sync/read/tell.ts";
+import { valueEvent } from "#src/engine/sync/read/value-event.ts";
 import { isUnitOfNumbers, judgeType } from "#src/engine/sync/read/value-type.ts";
-import { type HeldValue, lastGoodOf } from "#src/engine/sync/snapshot.ts";
+import { lastGoodOf, type StoredValue } from "#src/engine/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
 const readClass = ReadClass.parse({ name: "all", every: "3s" });
@@ -12,14 +12,14 @@ const readClass = ReadClass.parse({ name: "all", every: "3s" });
 function published(unit: string | null, values: readonly TagValue[]) {
   const tag = { id: "7", displayName: "Supply", description: null, unit };
   const watched = { tag, siteId: 1, systemIds: [], readClass };
-  let before: HeldValue | undefined;
+  let before: StoredValue | undefined;
   return values.map((value, n) => {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
     const type = judgeType(unit, before, value);
     const context = { source: "main", inDoubt: false, behindGateway: null };
-    const { held, event } = tell(watched, value, before, reply, type, context);
+    const { held, event } = valueEvent(watched, value, before, reply, type, context);
     // Round trip through JSON, as the state stores it.
-    before = JSON.parse(JSON.stringify(held)) as HeldValue;
+    before = JSON.parse(JSON.stringify(held)) as StoredValue;
     return [value, event?.data.quality, event?.data.type?.now];
   });
 }
@@ -65,7 +65,7 @@ describe("the type of a value", () => {
 
   test("the type of a boolean that an older unit ruled out is believed once the unit is gone", () => {
     const reading = { value: true, quality: "uncertain", time: "2026-11-24T12:00:00.000Z" } as const;
-    const before: HeldValue = { ...reading, typeDoubt: "unit", told: "this" };
+    const before: StoredValue = { ...reading, typeDoubt: "unit", told: "this" };
     expect(judgeType(null, before, true)).toMatchObject({ doubt: null, fact: null });
     expect(lastGoodOf(before)?.value).toBe(true);
   });

@@ -1,7 +1,7 @@
-import type { Wish } from "#src/engine/sync/plan/stretch.ts";
+import type { Demand } from "#src/engine/sync/plan/overload.ts";
 
 /** A class of so many tags, each read every so many seconds. */
-export const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
+export const wish = (name: string, tags: number, seconds: number, more: Partial<Demand> = {}): Demand => ({
   name,
   tags,
   everyMs: seconds * 1_000,

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
 import { RECEIVER } from "#connectors/shared/receiver/config.ts";
-import type { Place, Receiver, Told } from "#connectors/shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
@@ -20,7 +20,7 @@ const FLAKINESS = [0, 0.02, 0.1, 0.2, 0.4] as const;
 
 /** One message at the receiver. */
 interface Message {
-  readonly kind: Told["kind"];
+  readonly kind: IncidentMessage["kind"];
   readonly alarmId: string | null;
   readonly gatewayId: string | null;
   readonly openedMs: number;
@@ -72,7 +72,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
       requests.lost += 1;
       throw new Retryable("The connection was reset.");
     }
-    const place = (key: string): Place => ({ ref: key, ticket: null, link: null });
+    const place = (key: string): IncidentReference => ({ ref: key, ticket: null, link: null });
     return {
       opensAgain: "findable",
       open: (told, signal) =>

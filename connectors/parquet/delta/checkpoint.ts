@@ -1,7 +1,7 @@
 import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { parquetMetadata, parquetReadObjects, parquetSchema, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
-import { breath } from "../../../src/core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { Action, unreadable } from "./actions.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -97,7 +97,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
     const some = actions.slice(from, from + AT_ONCE);
     const columnData = NAMES.map((name) => ({ name, data: some.map((action) => stored(name, action)) }));
     await file.write({ columnData, rowGroupSize: AT_ONCE });
-    await breath();
+    await yieldToEventLoop();
   }
   await file.finish();
   return { bytes: writer.getBytes(), size: actions.length };
@@ -149,7 +149,7 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
         compressors: COMPRESSORS,
       });
       for (const row of rows) actions.push(Action.parse(numbered(row)));
-      await breath();
+      await yieldToEventLoop();
     }
     return actions;
   } catch (error) {

@@ -1,4 +1,4 @@
-import { breath } from "../../../src/core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
 
@@ -70,7 +70,7 @@ async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => C
   // JSON has no word for what is no number, and readers disagree about its place among numbers.
   let isOrdered = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
-    if (row % AT_ONCE === AT_ONCE - 1) await breath();
+    if (row % AT_ONCE === AT_ONCE - 1) await yieldToEventLoop();
     const raw = cell(row);
     // As the file has it: half of a pair is another character there, and no JSON that everybody reads.
     const value = typeof raw === "string" ? raw.toWellFormed() : raw;

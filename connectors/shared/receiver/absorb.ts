@@ -1,8 +1,8 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
 import type { Folding } from "./folding.ts";
-import { type Book, type HeldIncident, isOver } from "./held.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./incident.ts";
+import { type IncidentLedger, isOver, type StoredIncident } from "./stored-incident.ts";
 import { msOr } from "./timing.ts";
 
 /** What a sink makes of events: changes of its book, and which incidents they are about. */
@@ -25,7 +25,12 @@ interface At {
 }
 
 /** Takes an event into the book; answers the keys of the incidents that it is about. Twice is as good as once. */
-export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions): readonly string[] {
+export function absorb(
+  book: IncidentLedger,
+  event: Event,
+  at: At,
+  options: AbsorbOptions,
+): readonly string[] {
   const one = event as AnyEvent;
   const source = sourceName(event);
   if (source === null) return [];
@@ -65,7 +70,7 @@ export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions)
   return withGroup(key, book.get(key) ?? next);
 }
 
-function withGroup(key: string, { into }: HeldIncident): readonly string[] {
+function withGroup(key: string, { into }: StoredIncident): readonly string[] {
   return into === null ? [key] : [key, into];
 }
 
@@ -77,12 +82,12 @@ function isAboutAlarm(event: AnyEvent): event is AlarmEvent {
 
 /** What becomes of an incident by an event; null when the event does not concern this sink. */
 function nextOf(
-  held: HeldIncident | undefined,
+  held: StoredIncident | undefined,
   event: AlarmEvent,
   source: string,
   at: At,
   options: AbsorbOptions,
-): HeldIncident | null {
+): StoredIncident | null {
   const { again, nowMs, position } = at;
   const { alarm, episode } = event.data;
   const change = event.type.slice("alarm-".length) as Change;
@@ -139,7 +144,7 @@ function holdFrom(event: AlarmEvent, { committedAt, nowMs }: At): number {
   return wasThere ? Math.min(metMs, msOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
-function statusAfter(held: HeldIncident, change: Change, alarm: Alarm): IncidentStatus {
+function statusAfter(held: StoredIncident, change: Change, alarm: Alarm): IncidentStatus {
   if (change === "resolved") return "resolved";
   if (isOver(held) && change !== "retriggered" && change !== "raised") return "resolved";
   if (change === "vanished" || change === "out-of-scope") return "unknown";

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
-import { LANGUAGES, Words } from "./words.ts";
+import { LANGUAGES, Phrases } from "./phrases.ts";
 
 const Clock = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d$/, "Write a time of day as 22:00.");
 
@@ -73,7 +73,7 @@ export const RECEIVER = {
         "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
     }),
   language: z.enum(LANGUAGES).default("en").meta({ description: "Language of what is told." }),
-  words: Words.prefault({}).meta({ description: "Words in place of those of the language." }),
+  words: Phrases.prefault({}).meta({ description: "Words in place of those of the language." }),
   status_url: z
     .url({ protocol: /^https?$/, error: "Write a whole address, such as https://plenum.example.com/." })
     .optional()

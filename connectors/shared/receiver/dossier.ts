@@ -1,7 +1,7 @@
-import type { Curve, CurvePoint, Span } from "../../../src/core/connector.ts";
+import type { TimeRange, TimeSeries, TimeSeriesPoint } from "../../../src/core/connector.ts";
 import type { TagScalar } from "../../../src/core/model/building.ts";
+import { filled, type Vocabulary } from "./phrases.ts";
 import { cut, durationText, oneLine } from "./text.ts";
-import { filled, type Vocabulary } from "./words.ts";
 
 /** A line that people read on a phone: blocks, and UTF-16 units of a name and of a unit. */
 const MOST_BLOCKS = 24;
@@ -15,7 +15,7 @@ const FLAT = "▄";
 const GAP = "\u00a0";
 
 /** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where one value, or none, shows no way. */
-export function lineOf({ points, tag }: Curve, span: Span, words: Vocabulary): string | null {
+export function lineOf({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
   const known = knownOf(points);
   const last = known.at(-1);
   if (last === undefined || known.length < 2) return null;
@@ -34,7 +34,7 @@ export function lineOf({ points, tag }: Curve, span: Span, words: Vocabulary): s
  * At most 24 blocks, of which each is the last value of its time. A block is one and a half times as long as it usually
  * takes from one value to the next, so that a space says that values are missing and not that they came a little later.
  */
-export function sparklineOf(points: readonly CurvePoint[], span: Span): string {
+export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
   const known = knownOf(points);
   const drawn = spanOf(points, span);
   const whole = drawn.toMs - drawn.fromMs;
@@ -56,20 +56,20 @@ interface KnownPoint {
 }
 
 /** Numbers that are none cannot be drawn. */
-function knownOf(points: readonly CurvePoint[]): readonly KnownPoint[] {
+function knownOf(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
   return points.flatMap(({ atMs, value }) =>
     value === null || !Number.isFinite(Number(value)) ? [] : [{ atMs, value }],
   );
 }
 
 /** From the first value on, or from the beginning of the span where the first came as soon as was to be expected. */
-function spanOf(points: readonly CurvePoint[], { fromMs, toMs }: Span): Span {
+function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const first = knownOf(points)[0]?.atMs ?? toMs;
   return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
 }
 
 /** Milliseconds from one reading to the next, the middle one of all; 0 where there is only one. */
-function usualStep(points: readonly CurvePoint[]): number {
+function usualStep(points: readonly TimeSeriesPoint[]): number {
   const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
 }
@@ -111,7 +111,7 @@ function textOfNumber(value: number): string {
 }
 
 /** Whole minutes, as times. */
-function minutesOf({ fromMs, toMs }: Span): [from: string, to: string] {
+function minutesOf({ fromMs, toMs }: TimeRange): [from: string, to: string] {
   const minutes = Math.round((toMs - fromMs) / 60_000);
   return [new Date(0).toISOString(), new Date(minutes * 60_000).toISOString()];
 }

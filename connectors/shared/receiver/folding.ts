@@ -1,23 +1,23 @@
 import type { ReceiverConfig } from "./config.ts";
-import { type Book, type HeldIncident, isOver, keyOf, membersOf } from "./held.ts";
+import { type IncidentLedger, isOver, keyOf, membersOf, type StoredIncident } from "./stored-incident.ts";
 
 /** Which alarms are told as one thing. */
 export interface Folding {
   /** Puts an alarm that is to be told into what explains it, or into the storm that it is part of. */
-  place(book: Book, key: string, behindGateway: string | null): void;
+  place(book: IncidentLedger, key: string, behindGateway: string | null): void;
   /** The only gateway of a site is away: what was not told yet is told as behind it. */
   gatewayAway(
-    book: Book,
+    book: IncidentLedger,
     source: string,
     gatewayId: string,
     at: { readonly siteId: number; readonly position: number },
   ): void;
   /** A gateway is back: what is active behind it for three minutes more stands by itself then. */
-  gatewayBack(book: Book, source: string, gatewayId: string, at: GatewayBack): void;
+  gatewayBack(book: IncidentLedger, source: string, gatewayId: string, at: GatewayBack): void;
   /** Ends the absences whose gateway has been back for long enough. */
-  settle(book: Book, keys: readonly string[], nowMs: number): void;
+  settle(book: IncidentLedger, keys: readonly string[], nowMs: number): void;
   /** Brings the incident that something is folded into up to date after one of its members changed. */
-  refresh(book: Book, key: string, changeId: string, nowMs: number): void;
+  refresh(book: IncidentLedger, key: string, changeId: string, nowMs: number): void;
 }
 
 interface GatewayBack {
@@ -36,15 +36,15 @@ export function createFolding(
   /** What people call a gateway. */
   gatewayName: (source: string, id: string) => string,
 ): Folding {
-  function update(book: Book, key: string, change: Partial<HeldIncident>): void {
+  function update(book: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
     const held = book.get(key);
     if (held !== undefined) book.set(key, { ...held, ...change });
   }
 
-  const openOf = (book: Book, fits: (held: HeldIncident, key: string) => boolean) =>
+  const openOf = (book: IncidentLedger, fits: (held: StoredIncident, key: string) => boolean) =>
     [...book].find(([key, held]) => !isOver(held) && fits(held, key))?.[0];
 
-  function openGateway(book: Book, alarm: HeldIncident, id: string): string {
+  function openGateway(book: IncidentLedger, alarm: StoredIncident, id: string): string {
     const known = openOf(
       book,
       (held) => held.kind === "gateway" && held.source === alarm.source && held.gateway?.id === id,
@@ -53,7 +53,7 @@ export function createFolding(
       goesOn(book, known, alarm.through);
       return known;
     }
-    const group: HeldIncident = {
+    const group: StoredIncident = {
       ...asGroup(alarm),
       kind: "gateway",
       episode: episodeOf(id, alarm),
@@ -63,16 +63,16 @@ export function createFolding(
   }
 
   /** An alarm that nobody was told of may begin one group, be left by it, and begin the next: each is a thing of its own. */
-  function begin(book: Book, group: HeldIncident): string {
+  function begin(book: IncidentLedger, group: StoredIncident): string {
     let begun = group;
     for (let n = 2; book.has(keyOf(begun)); n += 1) begun = { ...group, episode: `${group.episode} ${n}` };
     book.set(keyOf(begun), begun);
     return keyOf(begun);
   }
 
-  function openStorm(book: Book, alarm: HeldIncident): string | undefined {
+  function openStorm(book: IncidentLedger, alarm: StoredIncident): string | undefined {
     if (storm === undefined) return undefined;
-    const isHere = (held: HeldIncident) =>
+    const isHere = (held: StoredIncident) =>
       storm.over === "all" || (held.source === alarm.source && held.site?.id === alarm.site?.id);
     // One member that nobody hears of any more keeps a storm open for ever; what comes weeks later is not part of it.
     const goesOn = (key: string) =>
@@ -80,13 +80,13 @@ export function createFolding(
     const known = openOf(book, (held, key) => held.kind === "storm" && isHere(held) && goesOn(key));
     if (known !== undefined) return known;
     // What a gateway explains was not opened.
-    const isOpening = ({ into, kind }: HeldIncident) =>
+    const isOpening = ({ into, kind }: StoredIncident) =>
       kind === "alarm" && book.get(into ?? "")?.kind !== "gateway";
     const lately = [...book.values()].filter(
       (held) => isOpening(held) && isHere(held) && held.metMs > alarm.metMs - storm.within,
     );
     if (lately.length <= storm.openings) return undefined;
-    const group: HeldIncident = {
+    const group: StoredIncident = {
       ...asGroup(alarm),
       kind: "storm",
       site: storm.over === "all" ? null : alarm.site,
@@ -96,13 +96,13 @@ export function createFolding(
   }
 
   /** It is away again before its alarms have ended; its return before that position says nothing any more. */
-  function goesOn(book: Book, key: string, position: number): void {
-    const { settling, ...held } = book.get(key) as HeldIncident;
+  function goesOn(book: IncidentLedger, key: string, position: number): void {
+    const { settling, ...held } = book.get(key) as StoredIncident;
     if (settling !== undefined) book.set(key, { ...held, through: Math.max(held.through, position) });
   }
 
   function end(
-    book: Book,
+    book: IncidentLedger,
     key: string,
     { time, changeId }: Pick<GatewayBack, "time" | "changeId">,
     nowMs: number,
@@ -184,12 +184,12 @@ export function createFolding(
 }
 
 /** The same alarm may begin one group after another: each time that it came back is another. */
-function episodeOf(what: string, { episode, retriggers, startedAt }: HeldIncident): string {
+function episodeOf(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
   return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 }
 
 /** The fields in which a group begins as its first alarm. */
-function asGroup(alarm: HeldIncident): HeldIncident {
+function asGroup(alarm: StoredIncident): StoredIncident {
   const { refused: _, ...rest } = alarm;
   return {
     ...rest,

@@ -1,7 +1,7 @@
-import { type Book, type HeldIncident, isOver, membersOf } from "./held.ts";
+import type { Notifier } from "./notifier.ts";
 import type { Receiver } from "./receiver.ts";
 import type { Retries } from "./retries.ts";
-import type { Teller } from "./tell.ts";
+import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./stored-incident.ts";
 import type { Timing } from "./timing.ts";
 
 /** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
@@ -18,21 +18,21 @@ export interface Plan {
 }
 
 /** Says what is next to do about an incident, and when; null where only an event can bring something. */
-export type Planner = (key: string, held: HeldIncident) => Plan | null;
+export type Planner = (key: string, held: StoredIncident) => Plan | null;
 
 /** `demanded`: incidents that are sent once more although the receiver refused the same: an event asks for it. */
 export function createPlanner(options: {
   readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
   readonly timing: Timing;
-  readonly teller: Teller;
+  readonly teller: Notifier;
   readonly retries: Retries;
   readonly demanded: ReadonlySet<string>;
-  readonly book: () => Book;
+  readonly book: () => IncidentLedger;
   readonly onwardMs: () => number;
 }): Planner {
   const { receiver, timing, teller, retries, demanded, book, onwardMs } = options;
 
-  function planOf(key: string, held: HeldIncident): Plan | null {
+  function planOf(key: string, held: StoredIncident): Plan | null {
     const nowMs = onwardMs();
     const forget: Plan = {
       act: "forget",
@@ -50,7 +50,7 @@ export function createPlanner(options: {
   }
 
   /** When there is something new to send of it; null where there is nothing. */
-  function sendingOf(key: string, held: HeldIncident, nowMs: number): Plan | null {
+  function sendingOf(key: string, held: StoredIncident, nowMs: number): Plan | null {
     const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, held)) });
     if (held.told === null) {
       // An incident that may be there already is closed at its end, even if it need not have been sent.
@@ -68,12 +68,12 @@ export function createPlanner(options: {
   }
 
   /** A failure is followed by a wait, and so is a search that found nothing yet. */
-  function notBefore(key: string, { lookAtMs = 0, openingMs }: HeldIncident): number {
+  function notBefore(key: string, { lookAtMs = 0, openingMs }: StoredIncident): number {
     return Math.max(retries.againMs(key) ?? 0, openingMs === null ? 0 : lookAtMs);
   }
 
   /** When it is sent again although nothing is new, because the receiver forgets. */
-  function repeatOf(key: string, held: HeldIncident): Plan | null {
+  function repeatOf(key: string, held: StoredIncident): Plan | null {
     const { told: last, status, changedMs } = held;
     const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || last === null) return null;

@@ -2,12 +2,12 @@ import type { Incident } from "./incident.ts";
 import type { IncidentText } from "./text.ts";
 
 /** An incident and what is to be read of it, in the language of the sink. */
-export interface Told extends Incident {
+export interface IncidentMessage extends Incident {
   readonly text: IncidentText;
 }
 
 /** Where an incident is at the receiver. */
-export interface Place {
+export interface IncidentReference {
   /** What the receiver's later calls need, such as an id. Anything that JSON can say. */
   readonly ref: unknown;
   /** What people call it there, such as `FM-1234`; null where it has no name. */
@@ -50,22 +50,34 @@ export interface Receiver {
    * What tells it from others there where that is more than the key, such as labels. It is written down before the
    * opening leaves and handed to `open`, so that one that is said again opens the same. Anything that JSON can say.
    */
-  identify?(told: Told): unknown;
+  identify?(told: IncidentMessage): unknown;
   /** Opens it: pages, posts, creates. */
-  open(told: Told, signal: AbortSignal, identity?: unknown): Promise<Place>;
+  open(told: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /**
    * Says what is new of what is open there, without calling people once more. A receiver that cannot, or that would
    * open again what a person closed, does nothing. `gone`: it is not there any more.
    */
-  update(told: Told, place: Place, signal: AbortSignal): Promise<Place | "gone">;
+  update(
+    told: IncidentMessage,
+    place: IncidentReference,
+    signal: AbortSignal,
+  ): Promise<IncidentReference | "gone">;
   /** Says that it is over, and closes it. `gone`: it is not there any more, or somebody has closed it. */
-  close(told: Told, place: Place, signal: AbortSignal): Promise<Place | "gone">;
+  close(
+    told: IncidentMessage,
+    place: IncidentReference,
+    signal: AbortSignal,
+  ): Promise<IncidentReference | "gone">;
   /**
    * Looks for what an opening in doubt may have made; null when there surely is nothing. A receiver whose search lags
    * behind says when it may be sure; only this incident waits for that. `sinceMs`: when the opening began, milliseconds
    * since 1970.
    */
-  find?(told: Told, sinceMs: number, signal: AbortSignal): Promise<Place | Later | null>;
+  find?(
+    told: IncidentMessage,
+    sinceMs: number,
+    signal: AbortSignal,
+  ): Promise<IncidentReference | Later | null>;
   /** The documented limits of the receiver; the sink keeps to them, beside what an answer orders. */
   readonly rates?: readonly Rate[];
   /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */

@@ -1,6 +1,6 @@
 import type { Incident } from "./incident.ts";
+import type { Vocabulary } from "./phrases.ts";
 import { type IncidentText, textOf } from "./text.ts";
-import type { Vocabulary } from "./words.ts";
 
 /** Texts that are kept, about 2 kB each: receivers of different speeds send the same change at different times. */
 const MOST_TEXTS = 1_000;

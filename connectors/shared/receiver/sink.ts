@@ -1,39 +1,46 @@
 import {
   ACCEPTED,
+  type BuildingView,
   type ConnectorContext,
   type Failing,
   type Offered,
-  type Picture,
   type Receipt,
   type Sink,
 } from "../../../src/core/connector.ts";
 import {
   ConfigError,
+  LocalFailure,
   meaningOf,
-  OwnTrouble,
   Rejected,
   Retryable,
   sentence,
 } from "../../../src/core/errors/errors.ts";
 import type { AlarmFact, Event } from "../../../src/core/model/event.ts";
-import { breath } from "../../../src/core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { absorb, alarmsIn, concernsIncidents, mayFold } from "./absorb.ts";
 import { createAgenda } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
-import { type Book, type HeldIncident, incidentOf, isOver, keyOf, noneAhead } from "./held.ts";
-import { createOnward } from "./onward.ts";
+import { createMonotonicClock } from "./monotonic-clock.ts";
+import { createNotifier, entry } from "./notifier.ts";
+import { vocabulary } from "./phrases.ts";
 import { createPlanner } from "./plan.ts";
 import { createCalls, createRateLimiter } from "./rates.ts";
-import type { Call, Receiver, Told } from "./receiver.ts";
+import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
 import { createRetries } from "./retries.ts";
 import { sharedText } from "./shared-texts.ts";
-import { createTeller, entry } from "./tell.ts";
+import {
+  type IncidentLedger,
+  incidentOf,
+  isOver,
+  keyOf,
+  noneAhead,
+  type StoredIncident,
+} from "./stored-incident.ts";
+import { createTimeSeriesText } from "./time-series-text.ts";
 import { createTiming } from "./timing.ts";
 import { tryOut } from "./try-out.ts";
-import { createWithCurves } from "./with-curves.ts";
-import { vocabulary } from "./words.ts";
 
 /** Events that one write takes at most: what several of them say of one alarm is sent once. */
 const MAX_BATCH = 500;
@@ -76,7 +83,7 @@ export function createReceiverSink(
   context: ConnectorContext,
 ): Sink {
   const { clock, log, memory, picture } = context;
-  const onwardMs = createOnward(clock);
+  const onwardMs = createMonotonicClock(clock);
   const timing = createTiming(config, { clock, onwardMs, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
   const agenda = createAgenda();
@@ -85,7 +92,7 @@ export function createReceiverSink(
   const calls = createCalls(receiver, rates, () => {
     for (const key of retries.delivered()) agenda.change(key);
   });
-  let book: Book | null = null;
+  let book: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
   /** Gateways that are away, by key; incidents that the receiver does not know and that stand by themselves. */
@@ -100,13 +107,13 @@ export function createReceiverSink(
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
-  const toldOf = (held: HeldIncident): Told => {
+  const toldOf = (held: StoredIncident): IncidentMessage => {
     const incident = incidentOf(keyOf(held), held, book ?? new Map(), config.status_url);
     const text = sharedText(picture, incident, words, picture.timeZone(held.source));
     return { ...incident, text: { ...text, curves: held.curves?.lines ?? [] } };
   };
-  const withCurves = createWithCurves(config, words, context);
-  const teller = createTeller({
+  const withCurves = createTimeSeriesText(config, words, context);
+  const teller = createNotifier({
     receiver: calls.receiver,
     told: toldOf,
     wallMs: clock.now,
@@ -122,9 +129,9 @@ export function createReceiverSink(
     book: () => book ?? new Map(),
   });
 
-  async function open(): Promise<Book> {
+  async function open(): Promise<IncidentLedger> {
     if (book !== null) return book;
-    const remembered = new Map(await memory.all<HeldIncident>());
+    const remembered = new Map(await memory.all<StoredIncident>());
     const nowMs = onwardMs();
     const next = new Map([...remembered].map(([key, held]) => [key, noneAhead(held, nowMs)]));
     await take(next, remembered);
@@ -133,7 +140,7 @@ export function createReceiverSink(
   }
 
   /** All that was remembered is looked at once: the words, the zone or a rule may be others than before. */
-  function schedule(all: Book, nowMs: number): void {
+  function schedule(all: IncidentLedger, nowMs: number): void {
     let standing = 0;
     for (const [key, held] of all) {
       note(key, held);
@@ -153,7 +160,7 @@ export function createReceiverSink(
   }
 
   /** Keeps count of what has to be found without a look at all incidents. */
-  function note(key: string, held: HeldIncident | undefined): void {
+  function note(key: string, held: StoredIncident | undefined): void {
     const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
     put(openGateways, held?.kind === "gateway" && !isOver(held));
     put(unopened, held !== undefined && held.told === null && held.into === null);
@@ -175,7 +182,7 @@ export function createReceiverSink(
         else agenda.ready(key, plan.act === "repeat" ? AFTER_ALL : held.priority);
       }
       await forget(old);
-      if (keys.length === MOST_AT_ONCE) await breath();
+      if (keys.length === MOST_AT_ONCE) await yieldToEventLoop();
       signal.throwIfAborted();
     }
   }
@@ -216,13 +223,13 @@ export function createReceiverSink(
     } while (clock.monotonic() < untilMs && !signal.aborted);
   }
 
-  function callFor(held: HeldIncident): Call {
+  function callFor(held: StoredIncident): Call {
     if (held.told === null) return held.openingMs === null || receiver.find === undefined ? "open" : "find";
     return isOver(held) ? "close" : "update";
   }
 
   /** Brings the receiver up to date with one incident; a failure of the receiver is noted, any other is thrown. */
-  async function sendOne(key: string, held: HeldIncident, signal: AbortSignal): Promise<void> {
+  async function sendOne(key: string, held: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planOf(key, held);
     agenda.later(key, Number.POSITIVE_INFINITY);
     try {
@@ -234,7 +241,7 @@ export function createReceiverSink(
       if (!calls.haveThrown(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isTooLate(signal)) throw error;
       const failure = meaningOf(isTooLate(signal) ? signal.reason : error);
-      if (failure instanceof ConfigError || failure instanceof OwnTrouble) throw error;
+      if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
       if (failure instanceof Rejected) await refuse(key, held, failure);
       else retries.failed(key, failure);
     } finally {
@@ -242,7 +249,7 @@ export function createReceiverSink(
     }
   }
 
-  async function refuse(key: string, held: HeldIncident, failure: Rejected): Promise<void> {
+  async function refuse(key: string, held: StoredIncident, failure: Rejected): Promise<void> {
     log.warn({ incident: key, alarm: held.alarm?.id, err: failure }, "The receiver refuses a message.");
     demanded.delete(key);
     retries.forget(key);
@@ -321,7 +328,7 @@ export function createReceiverSink(
   }
 
   /** Changes are the truth once they are on the disk. */
-  async function take(next: Book, before: Book): Promise<void> {
+  async function take(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changed = [...next].filter(([key, held]) => before.get(key) !== held);
     await memory.put(new Map(changed));
     book = next;
@@ -341,11 +348,11 @@ export function createReceiverSink(
   }
 
   /** Gateways that are back although no event said so. */
-  async function lookAtGateways(all: Book): Promise<void> {
+  async function lookAtGateways(all: IncidentLedger): Promise<void> {
     if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
     gatewaysLookedMs = clock.monotonic();
     const offline = await gatewaysAway();
-    const isBack = ({ source, gateway }: HeldIncident) =>
+    const isBack = ({ source, gateway }: StoredIncident) =>
       gateway !== null && !offline.has(`${source} ${gateway.id}`);
     const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
     if (back.length === 0) return;
@@ -359,7 +366,7 @@ export function createReceiverSink(
   }
 
   /** Ends the absences whose gateway has been back for long enough, or whose alarms have all ended. */
-  async function settleGateways(all: Book): Promise<void> {
+  async function settleGateways(all: IncidentLedger): Promise<void> {
     const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
     if (settling.length === 0) return;
     const next = new Map(all);
@@ -416,7 +423,7 @@ function isTooLate({ aborted, reason }: AbortSignal): boolean {
 }
 
 /** What has become of the alarms of a batch that was delivered before. */
-async function lookUp(picture: Picture, batch: readonly Event[]) {
+async function lookUp(picture: BuildingView, batch: readonly Event[]) {
   const active = new Set<string>();
   for (const { source, id } of alarmsIn(batch)) {
     const now = await picture.alarm(source, id);

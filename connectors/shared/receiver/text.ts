@@ -1,6 +1,6 @@
 import { DateTime } from "luxon";
 import type { Incident, Member } from "./incident.ts";
-import { filled, type Vocabulary } from "./words.ts";
+import { filled, type Vocabulary } from "./phrases.ts";
 
 /**
  * What is to be read of an incident: plain text, neither escaped nor cut. A receiver escapes it as its format asks, so
@@ -129,7 +129,7 @@ export function oneLine(text: string): string {
 }
 
 /** The text with all its curves, with fewer and fewer of them, and with none: they go first where there is no room. */
-export function withFewerCurves<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
+export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   return text.curves
     .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
     .filter((curves) => curves.length > 1)

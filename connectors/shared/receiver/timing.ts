@@ -1,9 +1,9 @@
 import { DateTime } from "luxon";
-import type { PicturedSilence } from "../../../src/core/connector.ts";
+import type { SilenceView } from "../../../src/core/connector.ts";
 import type { Priority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
-import { type HeldIncident, isOver } from "./held.ts";
+import { isOver, type StoredIncident } from "./stored-incident.ts";
 
 /** When something is told: after `hold`, in no quiet hours and in no silence. */
 export interface Timing {
@@ -11,12 +11,12 @@ export interface Timing {
    * The silences that are agreed on now, those to come included. True where one is new or gone, or has begun or ended since
    * the last call.
    */
-  agree(silences: readonly PicturedSilence[]): boolean;
+  agree(silences: readonly SilenceView[]): boolean;
   /**
    * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
    * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
    */
-  keptBackMs(held: HeldIncident, members: () => readonly HeldIncident[]): number;
+  keptBackMs(held: StoredIncident, members: () => readonly StoredIncident[]): number;
   /**
    * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
    * clock; the moment itself where nothing makes it wait. Silences are left out.
@@ -42,14 +42,14 @@ export function createTiming(
     readonly zoneOf: (source: string) => string;
   },
 ): Timing {
-  let silences: readonly PicturedSilence[] = [];
+  let silences: readonly SilenceView[] = [];
   let agreed = "[]";
   const quietByMinute = new Map<string, number>();
 
   /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
-  function isSilent(alarms: readonly HeldIncident[], atMs: number): boolean {
+  function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
     const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
-    const isCovered = ({ alarm, source }: HeldIncident) =>
+    const isCovered = ({ alarm, source }: StoredIncident) =>
       alarm !== null && then.some((silence) => silence.covers(source, alarm));
     return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
   }

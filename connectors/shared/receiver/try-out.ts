@@ -1,13 +1,13 @@
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { HeldIncident } from "./held.ts";
-import type { Place, Receiver, Told } from "./receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
+import type { StoredIncident } from "./stored-incident.ts";
 
 /** Opens, changes and closes a marked test alarm at a receiver, and says of each step what came of it. */
 export async function tryOut(
   options: {
     readonly receiver: Receiver;
-    readonly told: (held: HeldIncident) => Told;
+    readonly told: (held: StoredIncident) => IncidentMessage;
     readonly clock: Pick<Clock, "now">;
     readonly say: (line: string) => void;
   },
@@ -15,9 +15,9 @@ export async function tryOut(
 ): Promise<void> {
   const { receiver, clock, say } = options;
   const incident = testIncident(clock.now());
-  const told = (done: string, state: Partial<HeldIncident>) =>
+  const told = (done: string, state: Partial<StoredIncident>) =>
     options.told({ ...incident, ...state, changeId: `${incident.changeId}.${done}` });
-  const report = (done: string, { ticket, link }: Place) =>
+  const report = (done: string, { ticket, link }: IncidentReference) =>
     say([done, ticket, link].filter((text) => text !== null).join(" "));
 
   const opened = await receiver.open(told("opened", {}), signal);
@@ -33,7 +33,7 @@ export async function tryOut(
 }
 
 /** An incident that is none, to see how one looks there. */
-function testIncident(nowMs: number): HeldIncident {
+function testIncident(nowMs: number): StoredIncident {
   return {
     kind: "test",
     source: "plenum",

@@ -1,4 +1,4 @@
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, pathOf } from "./format.ts";
 import { bodyOf, nameOf, textOf } from "./shown.ts";
@@ -61,7 +61,7 @@ export const alertmanager: Format = {
 const NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "Test", alarm: "Alarm" } as const;
 
 /** Who it is; what it says stands in the annotations, because another label is another alert to some. */
-function labelsOf(told: Told): Record<string, string> {
+function labelsOf(told: IncidentMessage): Record<string, string> {
   const { alarm, site } = told;
   const label = (name: string) => nameOf(name, told.source, MOST_LABEL);
   return {

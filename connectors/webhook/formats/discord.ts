@@ -1,5 +1,5 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import type { Place, Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, memberOf, NOWHERE, pathOf, refusal } from "./format.ts";
 import { fitting, headingOf, markdown, textOf } from "./shown.ts";
@@ -57,7 +57,7 @@ interface Embed {
   readonly [option: string]: unknown;
 }
 
-function embedOf(told: Told, text: IncidentText): Embed {
+function embedOf(told: IncidentMessage, text: IncidentText): Embed {
   const lines = [...text.list, ...text.curves];
   return {
     title: markdown(headingOf(text)),
@@ -81,12 +81,12 @@ function fits({ title, description = "", fields }: Embed): boolean {
   );
 }
 
-function colourOf(told: Told): number {
+function colourOf(told: IncidentMessage): number {
   if (told.status === "resolved") return 0x2e_a0_43;
   return told.status === "unknown" ? 0x80_80_80 : 0xd7_3a_49;
 }
 
-function idIn(place: Place | null): string | null {
+function idIn(place: IncidentReference | null): string | null {
   const id = memberOf(place?.ref, "id");
   return isId(id) ? id : null;
 }

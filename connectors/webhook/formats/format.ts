@@ -1,8 +1,8 @@
 import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
 import { isPage } from "../../../src/core/http/html-page.ts";
-import type { Question, Said } from "../../../src/core/http/outbound/ask.ts";
+import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printable } from "../../../src/core/values/printable.ts";
-import type { Place, Receiver, Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "../../shared/receiver/receiver.ts";
 
 /** What is to be done at the receiver: the calls of `Receiver` that send something. */
 export type Deed = "open" | "update" | "close";
@@ -16,11 +16,11 @@ export interface Circumstances {
   /** The sink's name in the configuration. */
   readonly name: string;
   /** Where it is; null when it is opened. */
-  readonly place: Place | null;
+  readonly place: IncidentReference | null;
   readonly nowMs: number;
 }
 
-export type Message = Omit<Question, "text">;
+export type Message = Omit<ReceiverRequest, "text">;
 
 /** How one receiver wants to be spoken to, and what its answers mean. Pure. */
 export interface Format {
@@ -28,25 +28,25 @@ export interface Format {
   /** The documented limits of the receiver. */
   readonly rates?: Receiver["rates"];
   /** What is sent; null: nothing, because the receiver cannot be told, or would open again what a person closed. */
-  say(told: Told, deed: Deed, at: Circumstances): Message | null;
+  say(told: IncidentMessage, deed: Deed, at: Circumstances): Message | null;
   /** What an answer of 2xx, or of a status that the message allows, means; null for yes. `who` names the receiver. */
-  judge(said: Said, who: string): Failure | null;
+  judge(said: ReceiverResponse, who: string): Failure | null;
   /** Where it is, by the answer to its opening; without this it has no id there. */
-  placeOf?(said: Said): Place;
+  placeOf?(said: ReceiverResponse): IncidentReference;
   /** Whether the answer to an update or a close says that it is not there any more. */
-  isGone?(said: Said): boolean;
+  isGone?(said: ReceiverResponse): boolean;
   /** A question that changes nothing and proves that we would be accepted; without it only the connection is tried. */
   probe?(at: Circumstances): Message;
 }
 
 /** Where a thing without an id is: at the address. */
-export const NOWHERE: Place = { ref: null, ticket: null, link: null };
+export const NOWHERE: IncidentReference = { ref: null, ticket: null, link: null };
 
 /**
  * What is told to a receiver that keeps one thing for each key and pages people. Any other change would reach it only as
  * another trigger, and that opens again what a person has closed there.
  */
-export function actionOf(told: Told, deed: Deed): "trigger" | "acknowledge" | "resolve" | null {
+export function actionOf(told: IncidentMessage, deed: Deed): "trigger" | "acknowledge" | "resolve" | null {
   if (deed === "open") return "trigger";
   if (deed === "close") return "resolve";
   if (told.change === "retriggered") return "trigger";
@@ -57,7 +57,7 @@ export function actionOf(told: Told, deed: Deed): "trigger" | "acknowledge" | "r
  * What is told where every message stands by itself: a beginning, an end, and that nobody knows any more. Null where
  * nothing is sent.
  */
-export function isWorthAMessage(told: Told, deed: Deed): boolean {
+export function isWorthAMessage(told: IncidentMessage, deed: Deed): boolean {
   return deed !== "update" || told.change === "vanished" || told.change === "out-of-scope";
 }
 
@@ -75,7 +75,7 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
  * The answer does not say yes, so it is never taken for one. A page is nobody's no to this alarm: somebody on the way says
  * it, or a receiver that is away (`<html>We are back at 12:00`), so it passes, and the alarm must not be given up for it.
  */
-export function refusal(said: Said, who: string, hint?: string): Rejected | Retryable {
+export function refusal(said: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const text = printable(said.body).trim();
   if (said.status < 300 && isPage(text)) {
     return new Retryable(`${who} answered ${said.status} with a page, and does not say that it took it.`, {

@@ -1,4 +1,4 @@
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, memberOf, pathOf, refusal } from "./format.ts";
 import { bytesOf, fitting, headingOf, html, textOf } from "./shown.ts";
@@ -29,7 +29,7 @@ export const googlechat: Format = {
 };
 
 /** A card, because nothing in a card calls people; its texts are read as HTML. */
-function messageOf(told: Told, text: IncidentText): unknown {
+function messageOf(told: IncidentMessage, text: IncidentText): unknown {
   const widgets = [
     { textParagraph: { text: `<b>${html(headingOf(text))}</b>` } },
     ...text.fields.map((field) => ({

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, nameOf, textOf } from "./shown.ts";
@@ -52,7 +52,7 @@ interface Request {
   readonly json: unknown;
 }
 
-function requestOf(told: Told, deed: Deed): Request | null {
+function requestOf(told: IncidentMessage, deed: Deed): Request | null {
   const text = textOf(told);
   const description = cut(bodyOf(text), MOST_DESCRIPTION);
   switch (actionOf(told, deed)) {
@@ -72,12 +72,12 @@ function requestOf(told: Told, deed: Deed): Request | null {
   }
 }
 
-function noteOf(told: Told): string {
+function noteOf(told: IncidentMessage): string {
   const text = textOf(told);
   return cut(`${headingOf(text)}\n${bodyOf(text)}`, MOST_DESCRIPTION);
 }
 
-function alertOf(told: Told, description: string): Record<string, unknown> {
+function alertOf(told: IncidentMessage, description: string): Record<string, unknown> {
   return {
     message: cut(textOf(told).title, MOST_MESSAGE),
     alias: told.key,

@@ -1,4 +1,4 @@
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, pathOf, refusal } from "./format.ts";
 import { bodyOf, fitting, headingOf, markdown, markdownLink, textOf } from "./shown.ts";
@@ -25,7 +25,7 @@ export const mattermost: Format = {
   },
 };
 
-function postOf(told: Told, text: IncidentText): string {
+function postOf(told: IncidentMessage, text: IncidentText): string {
   const link = told.link === null ? "" : `\n${markdownLink(text.linkText, told.link)}`;
   return `**${markdown(headingOf(text))}**\n${bodyOf(text, markdown)}${link}`;
 }

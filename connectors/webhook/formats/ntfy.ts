@@ -1,6 +1,6 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cutBytes } from "../../shared/receiver/text.ts";
 import { byPriority, type Deed, type Format, memberOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./shown.ts";
@@ -44,7 +44,7 @@ export const ntfy: Format = {
 
 /** How loud it is (1 to 5; 2 and less make no sound), and its emoji. */
 function lookOf(
-  told: Told,
+  told: IncidentMessage,
   deed: Deed,
 ): { readonly priority: number; readonly tags: readonly string[] } | null {
   if (deed === "open" || told.change === "retriggered")

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { detailsOf, nameOf, textOf } from "./shown.ts";
@@ -44,7 +44,7 @@ export const pagerduty: Format = {
   },
 };
 
-function triggerOf(told: Told): Record<string, unknown> {
+function triggerOf(told: IncidentMessage): Record<string, unknown> {
   const text = textOf(told);
   const timestamp = certainTime(told.startedAt);
   const isHttps = told.link?.startsWith("https://") === true;

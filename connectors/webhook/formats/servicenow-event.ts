@@ -1,4 +1,4 @@
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, nameOf, textOf } from "./shown.ts";
@@ -27,7 +27,7 @@ export const servicenowEvent: Format = {
   },
 };
 
-function recordOf(told: Told, isOver: boolean): Record<string, string> {
+function recordOf(told: IncidentMessage, isOver: boolean): Record<string, string> {
   const text = textOf(told);
   const name = (words: string | undefined) => nameOf(words, told.source, MOST_NAME);
   const time = timeOf(isOver ? told.endedAt : told.startedAt);

@@ -1,12 +1,12 @@
 import { printable } from "../../../src/core/values/printable.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
-import { cut, type IncidentText, withFewerCurves } from "../../shared/receiver/text.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
+import { cut, type IncidentText, withFewerTimeSeries } from "../../shared/receiver/text.ts";
 
 /** Not seen, and of no direction: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";
 
 /** The text of an incident without what nobody sees and what turns the direction of reading; only lists have no lines. */
-export function textOf(told: Told): IncidentText {
+export function textOf(told: IncidentMessage): IncidentText {
   const { title, status, fields, list, curves, linkText } = told.text;
   return {
     title: printable(title),
@@ -64,7 +64,7 @@ export function fitting<T>(
   const [longest = 0] = LENGTHS;
   const bare = { ...text, curves: [] };
   for (const each of [
-    ...withFewerCurves(text).map((fewer) => shortened(fewer, longest)),
+    ...withFewerTimeSeries(text).map((fewer) => shortened(fewer, longest)),
     ...LENGTHS.map((most) => shortened(bare, most)),
   ]) {
     const message = make(each);

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut, type IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, NOWHERE, pathOf, refusal } from "./format.ts";
 import { headingOf, html, textOf } from "./shown.ts";
@@ -78,7 +78,7 @@ const HINTS: Readonly<Record<string, string>> = {
  * All names stand in `plain_text`, which Slack does not read as markup; the first `text`, which phones show, is read as
  * such, so `& < >` are escaped in it. That is all that Slack asks for, and it takes the life of `<!here>` as well.
  */
-export function slackMessageOf(told: Told): SlackMessage {
+export function slackMessageOf(told: IncidentMessage): SlackMessage {
   const text = textOf(told);
   return {
     text: html(cut(headingOf(text), MOST_FALLBACK)),
@@ -112,7 +112,7 @@ function plainText(text: string, most: number): PlainText {
 }
 
 /** Not as a button: an app that is not made for interaction warns whoever presses one. */
-function linkOf(told: Told, { linkText }: IncidentText): readonly Section[] {
+function linkOf(told: IncidentMessage, { linkText }: IncidentText): readonly Section[] {
   if (told.link === null) return [];
   const text = `<${html(told.link)}|${html(cut(linkText, MOST_FALLBACK).replaceAll("|", " "))}>`;
   return text.length > MOST_SECTION ? [] : [{ type: "section", text: { type: "mrkdwn", text } }];

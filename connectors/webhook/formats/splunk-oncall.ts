@@ -1,4 +1,4 @@
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import {
   actionOf,
@@ -45,7 +45,7 @@ export const splunkOncall: Format = {
   },
 };
 
-function typeOf(told: Told, deed: Deed): string | null {
+function typeOf(told: IncidentMessage, deed: Deed): string | null {
   switch (actionOf(told, deed)) {
     case "trigger":
       return byPriority(told.priority, ["CRITICAL", "WARNING", "WARNING"]);

@@ -1,5 +1,5 @@
 import { ConfigError, Throttled } from "../../../src/core/errors/errors.ts";
-import type { Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import type { IncidentText } from "../../shared/receiver/text.ts";
 import { type Format, isWorthAMessage, pathOf, refusal } from "./format.ts";
 import { bytesOf, fitting, textOf } from "./shown.ts";
@@ -52,7 +52,7 @@ export const teams: Format = {
   },
 };
 
-function messageOf(told: Told, text: IncidentText): unknown {
+function messageOf(told: IncidentMessage, text: IncidentText): unknown {
   return {
     type: "message",
     attachments: [
@@ -96,7 +96,7 @@ function withoutDates(text: string): string {
   return text.replaceAll("{{", "{\u200b{");
 }
 
-function colourOf(told: Told): string {
+function colourOf(told: IncidentMessage): string {
   if (told.status === "resolved") return "Good";
   return told.status === "unknown" ? "Warning" : "Attention";
 }

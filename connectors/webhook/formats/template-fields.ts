@@ -1,4 +1,4 @@
-import type { Place, Told } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import { memberOf } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./shown.ts";
 
@@ -27,7 +27,7 @@ export const FIELDS: readonly string[] = [
 /** The value of a field: anything that JSON can say, null where there is none. */
 export type Fields = (name: string) => unknown;
 
-export function fieldsOf(told: Told, place: Place | null): Fields {
+export function fieldsOf(told: IncidentMessage, place: IncidentReference | null): Fields {
   const text = textOf(told);
   const root = {
     ...told,
@@ -47,6 +47,6 @@ export function fieldsOf(told: Told, place: Place | null): Fields {
 }
 
 /** The id that the answer to the opening held; null when the receiver gives none. */
-function idOf(place: Place): unknown {
+function idOf(place: IncidentReference): unknown {
   return memberOf(place.ref, "id");
 }

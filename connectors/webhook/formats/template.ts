@@ -1,6 +1,6 @@
 import { ConfigError, type Failure, Rejected } from "../../../src/core/errors/errors.ts";
-import type { Said } from "../../../src/core/http/outbound/ask.ts";
-import type { Place } from "../../shared/receiver/receiver.ts";
+import type { ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
+import type { IncidentReference } from "../../shared/receiver/receiver.ts";
 import { type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
 import type { TemplateConfig, TemplateRequest } from "./template-config.ts";
 import { type Fields, fieldsOf } from "./template-fields.ts";
@@ -95,7 +95,7 @@ function filledTree(tree: unknown, value: Fields): unknown {
   return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, filledTree(each, value)]));
 }
 
-function failureOfBody({ success }: TemplateConfig, said: Said, who: string): Failure | null {
+function failureOfBody({ success }: TemplateConfig, said: ReceiverResponse, who: string): Failure | null {
   if (success.body === undefined) return null;
   const { path, equals } = success.body;
   return valueAt(said.json, path) === equals
@@ -104,7 +104,7 @@ function failureOfBody({ success }: TemplateConfig, said: Said, who: string): Fa
 }
 
 /** The opening was carried out when this is asked; a path that leads nowhere is for a person. */
-function placeIn(template: TemplateConfig, said: Said): Place {
+function placeIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
   const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(said.json, path));
   const id = at(template.id);
   if (

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ConfigChange } from "../../core/model/reload-facts.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config.ts";
-import { isPlain, isSecret, shownValue } from "./shown-value.ts";
+import { displayValue, isPlain, isSecret } from "./display-value.ts";
 
 /**
  * What differs between two configurations, and what of it a running worker can take over. Pure: the log, the page,
@@ -215,7 +215,7 @@ function shownPair(path: readonly string[], old: unknown, now: unknown) {
     const of = (sink: unknown) => (sink === undefined ? null : connectorOf(sink as SinkEntry));
     return { before: of(old), after: of(now) };
   }
-  const before = shownValue(path, old);
-  const after = shownValue(path, now);
+  const before = displayValue(path, old);
+  const after = displayValue(path, now);
   return { before, after: after !== null && after === before ? `another ${after}` : after };
 }

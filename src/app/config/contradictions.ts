@@ -1,7 +1,7 @@
 import { suggestion } from "../../core/values/suggest.ts";
-import { lentTokens } from "./lent-tokens.ts";
 import type { Contradiction } from "./problems.ts";
-import { sharedPlaces } from "./shared-places.ts";
+import { sharedFolders } from "./shared-folders.ts";
+import { sharedTokens } from "./shared-tokens.ts";
 
 interface BySystem {
   readonly systems?: readonly string[] | undefined;
@@ -56,8 +56,8 @@ export function contradictions(config: Sections): readonly Contradiction[] {
     ...writable(config),
     ...filters(config),
     ...boundToOneMachine(config),
-    ...sharedPlaces(config.sinks),
-    ...lentTokens(config),
+    ...sharedFolders(config.sinks),
+    ...sharedTokens(config),
   ];
 }
 

@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemCodeOf } from "../../core/errors/own-trouble.ts";
+import { systemCodeOf } from "../../core/errors/local-failure.ts";
 
 /** The option of `plenum run` and `plenum check` that switches this check off. No configuration can set it. */
 export const ALLOW_WRITABLE = "--allow-writable-config";

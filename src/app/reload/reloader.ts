@@ -18,8 +18,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { changesBetween, inForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
-import { lentTokens } from "../config/lent-tokens.ts";
 import { ConfigurationError, problemLine } from "../config/problems.ts";
+import { sharedTokens } from "../config/shared-tokens.ts";
 import { watchFile } from "./file-watch.ts";
 
 /**
@@ -88,7 +88,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
     const wanted = options.load();
     const next = inForceAfter(inForce, wanted);
     // The file itself names no token twice; but a source keeps the token that it was started with.
-    const [lent] = lentTokens(next);
+    const [lent] = sharedTokens(next);
     if (lent !== undefined) throw new ConfigError(`${lent.path.join(".")}: ${lent.message}`);
     const all = changesBetween(inForce, wanted);
     const ready: { readonly part: Reconfigurable; readonly prepared: Prepared }[] = [];

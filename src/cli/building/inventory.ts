@@ -2,10 +2,10 @@ import type { Command } from "commander";
 import { ConfigError, meaningOf } from "../../core/errors/errors.ts";
 import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { spanText } from "../../core/values/duration.ts";
+import { durationText } from "../../core/values/duration.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
-import type { Held, HeldPoll } from "../../engine/sync/snapshot.ts";
+import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { Reader } from "../../ui/operator/remote.ts";
 import { type CliContext, choose, collect, integer } from "../shell/context.ts";
 import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
@@ -88,9 +88,9 @@ async function fromState<T>(
 ): Promise<Inventory<T> | null> {
   return lookAtStateIfAny({ config, source }, async (store) => {
     const [poll, heldSites, held] = await Promise.all([
-      store.document<HeldPoll>(documentSet("poll", source), `${kind}s`),
-      store.documents<Held<Site>>(documentSet("site", source)),
-      store.documents<Held<T>>(documentSet(kind, source)),
+      store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
+      store.documents<Listed<Site>>(documentSet("site", source)),
+      store.documents<Listed<T>>(documentSet(kind, source)),
     ]);
     const listedAt = poll?.lastSuccess ?? null;
     if (listedAt === null) return null;
@@ -196,5 +196,5 @@ export function tellBasis(terminal: Terminal, what: Kind, shown: number, found: 
 }
 
 export function ageText(time: string): string {
-  return spanText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
+  return durationText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
 }

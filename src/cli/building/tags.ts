@@ -4,7 +4,12 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { firstMatch } from "../../engine/sync/select.ts";
-import { type HeldHistory, type HeldTagPlace, type HeldValue, syncSet } from "../../engine/sync/snapshot.ts";
+import {
+  type StoredHistory,
+  type StoredTagSystems,
+  type StoredValue,
+  syncSet,
+} from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
 import {
@@ -32,15 +37,15 @@ interface TagRow extends Tag {
   /** The class of live reads that has it, by the configuration. */
   readonly class: string | null;
   readonly hasLog: boolean | null;
-  readonly value: HeldValue["value"] | undefined;
-  readonly quality: HeldValue["quality"] | null;
+  readonly value: StoredValue["value"] | undefined;
+  readonly quality: StoredValue["quality"] | null;
   readonly readAt: string | null;
 }
 
 /** What the state knows of tags besides the inventory. */
 interface Known {
-  readonly values: ReadonlyMap<string, HeldValue>;
-  readonly places: ReadonlyMap<string, HeldTagPlace>;
+  readonly values: ReadonlyMap<string, StoredValue>;
+  readonly places: ReadonlyMap<string, StoredTagSystems>;
   /** By tag id; absent where it is not known. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
@@ -98,9 +103,9 @@ function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
 async function knownOf(config: WhichState["config"], source: string): Promise<Known> {
   const known = await lookAtStateIfAny({ config, source }, async (store): Promise<Known> => {
     const [values, places, ledgers] = await Promise.all([
-      store.documents<HeldValue>(documentSet("value", source)),
-      store.documents<HeldTagPlace>(syncSet("tag-system", source)),
-      store.documents<HeldHistory>(documentSet("history", source)),
+      store.documents<StoredValue>(documentSet("value", source)),
+      store.documents<StoredTagSystems>(syncSet("tag-system", source)),
+      store.documents<StoredHistory>(documentSet("history", source)),
     ]);
     const logs = new Map<string, boolean>();
     for (const [key, { state }] of ledgers) {

@@ -2,8 +2,8 @@ import type { Config } from "../../app/config/config.ts";
 import type { Places } from "../../app/config/places.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { freeBytes, lookAtFolder } from "../../engine/store/folder.ts";
-import { doubtsOf } from "../../scale/postgres/doubts.ts";
-import { askReport } from "../../ui/operator/remote.ts";
+import { durabilityWarnings } from "../../scale/postgres/durability.ts";
+import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
 import { isSameFile } from "../shell/accepted-config.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -39,7 +39,7 @@ async function runningFor(
     const found = await findWorkerFor({ config }, signal);
     if (found.kind === "none") return "none";
     if (found.kind === "silent" || config.state.postgres !== undefined) return "own";
-    const startedWith = (await askReport(found.door, signal)).configuration?.file ?? null;
+    const startedWith = (await requestReport(found.door, signal)).configuration?.file ?? null;
     return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
   } catch {
     // Whoever may not look into the folder learns that from the line about it.
@@ -81,7 +81,12 @@ async function checkDatabase(
       const found = `${database.name} (${description.server}), ${sizeText(description.bytes)}`;
       return [
         { what, result: "ok", detail: found },
-        ...doubtsOf(description).map((detail) => ({ what, result: "warning" as const, detail, place })),
+        ...durabilityWarnings(description).map((detail) => ({
+          what,
+          result: "warning" as const,
+          detail,
+          place,
+        })),
       ];
     } finally {
       await database.close();

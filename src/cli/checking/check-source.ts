@@ -9,7 +9,7 @@ import type { Source } from "../../engine/source/source.ts";
 import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import {
-  type BuildingWish,
+  type BuildingSelection,
   buildingFromLists,
   buildingFromState,
   type ListedBuilding,
@@ -121,14 +121,14 @@ function listed(
   { entry, signal, update }: SourceToCheck,
   source: Source,
   sites: TokenInfo["sites"],
-  wish: BuildingWish,
+  wish: BuildingSelection,
 ) {
   return buildingFromLists(source, sites, wish, signal, (progress) =>
     update(`${listingText(progress, entry.quota)} (--no-lists does without)`),
   );
 }
 
-function wishOf(name: string, entry: SourceEntry, { commands }: Config): BuildingWish {
+function wishOf(name: string, entry: SourceEntry, { commands }: Config): BuildingSelection {
   const { silent_sensors: sensors } = entry;
   const selections = [
     ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),

@@ -4,7 +4,7 @@ import { Config } from "../../app/config/config.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { systemCodeOf } from "../../core/errors/own-trouble.ts";
+import { systemCodeOf } from "../../core/errors/local-failure.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { DEFAULT_TOKEN } from "../../simulator/options.ts";

@@ -17,7 +17,7 @@ import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { startChild } from "./child.ts";
 
 /** A PostgreSQL of the demo's own, on loopback and in a temporary folder, with a password that nobody else knows. */
@@ -95,7 +95,7 @@ async function startIn(
     if (
       server.isRunning() &&
       systemClock.monotonic() < until &&
-      (await rest(systemClock, LOOK_EVERY_MS, signal))
+      (await sleepFor(systemClock, LOOK_EVERY_MS, signal))
     )
       continue;
     await close();

@@ -1,12 +1,12 @@
 import { sentence } from "../../core/errors/errors.ts";
 import { isTelemetry, KINDS } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { checkState, isWhole, type StateReport } from "../../engine/store/check.ts";
+import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import { Damaged } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { documentSet } from "../../engine/store/store.ts";
-import type { HeldToken } from "../../engine/sync/snapshot.ts";
+import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { lookAtFolder } from "../shell/look-at-state.ts";
 import { filesIn } from "./machine.ts";
 
@@ -63,7 +63,7 @@ export async function lookAtStateFolder(folder: string, sources: readonly string
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
     const content = await lookAtFolder(folder, (store) => contentOf(store, sources));
-    const found = check === null || isWhole(check) ? "good" : "damaged";
+    const found = check === null || isIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {
     const found = error instanceof Damaged ? "damaged" : "unusable";
@@ -100,7 +100,7 @@ async function contentOf(store: Store, sources: readonly string[]): Promise<Stat
   ]);
   const tokens = await Promise.all(
     sources.map(async (source) => {
-      const held = await store.document<HeldToken>(documentSet("token", source), "token");
+      const held = await store.document<StoredToken>(documentSet("token", source), "token");
       return Object.entries(held?.lost ?? {}).map(([what, since]) => ({ source, what, since }));
     }),
   );

@@ -1,4 +1,4 @@
-import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-doubt.ts";
+import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import type { Reach } from "./reach.ts";
 import type { Facts } from "./report.ts";
 import { isClockBehind } from "./state.ts";

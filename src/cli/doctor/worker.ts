@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import type { Config } from "../../app/config/config.ts";
 import { sentence } from "../../core/errors/errors.ts";
-import { askLog, askReady, askReport, findWorker } from "../../ui/operator/remote.ts";
+import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { lookAtStateIfAny } from "../shell/look-at-state.ts";
@@ -34,9 +34,9 @@ export async function lookAtWorker(
     if (found.kind === "open") {
       const { door } = found;
       const [report, notReady, log] = await Promise.all([
-        askReport(door, signal),
-        askReady(door, signal),
-        askLog(door, signal),
+        requestReport(door, signal),
+        requestReady(door, signal),
+        requestLog(door, signal),
       ]);
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }

@@ -1,5 +1,5 @@
 import type { Resolution } from "../../core/model/building.ts";
-import type { HeldBackfill } from "../../engine/sync/snapshot.ts";
+import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 
 /** How far one stretch of the past is. Times are UTC. */
 export interface Remaining {
@@ -17,7 +17,7 @@ export interface Remaining {
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
   /** What the service says it has no log of; null before the end, and for what the configuration asks for. */
-  readonly withoutLog: HeldBackfill["withoutLog"] | null;
+  readonly withoutLog: StoredBackfill["withoutLog"] | null;
   /** When it will be done by the plan; null while it is paused, and when it is done. */
   readonly expectedAt: string | null;
 }

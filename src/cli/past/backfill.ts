@@ -11,9 +11,9 @@ import { isBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { hasEnded } from "../../engine/sync/history/orders.ts";
+import { hasEnded } from "../../engine/sync/history/backfills.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
-import { type HeldBackfill, type HeldPause, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
@@ -99,7 +99,7 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
   const select = selectionOf(tagIds, options);
   await refuseUnknown(store, [name], "tag", select.ids ?? []);
   await refuseUnknown(store, [name], "site", (select.sites ?? []).map(String));
-  const held: HeldBackfill = {
+  const held: StoredBackfill = {
     from: options.from,
     to: options.to,
     resolution: options.resolution,
@@ -151,7 +151,7 @@ async function show(work: Work): Promise<void> {
 }
 
 async function setPause({ context, store, name, running }: Work, paused: boolean): Promise<void> {
-  const held: HeldPause = { pausedAt: paused ? isoUtc(systemClock.now()) : null };
+  const held: StoredPause = { pausedAt: paused ? isoUtc(systemClock.now()) : null };
   await store.commit({ documents: [{ set: syncSet("backfill-pause", name), put: [["pause", held]] }] });
   context
     .terminal()
@@ -185,7 +185,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   const [{ orders, progress }, facts, held] = await Promise.all([
     pastFromState(store, settings, nowMs),
     factsFromState(store, settings, systemClock, null),
-    store.documents<HeldBackfill>(syncSet("backfill", name)),
+    store.documents<StoredBackfill>(syncSet("backfill", name)),
   ]);
   const perMinute = paceOf(planReport(facts));
   const waiting = {

@@ -10,10 +10,10 @@ import { dateOf, dayOf, dayOfDate } from "../../engine/sync/completeness/days.ts
 import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
 import { createSiteDay } from "../../engine/sync/completeness/site-day.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { historyKey } from "../../engine/sync/history/book.ts";
 import { countFor } from "../../engine/sync/history/day-book.ts";
+import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
-import { type HeldSealedDay, syncSet } from "../../engine/sync/snapshot.ts";
+import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose, integer } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
@@ -126,7 +126,7 @@ async function rowsOf(
   days: readonly number[],
   nowMs: number,
 ): Promise<readonly Row[]> {
-  const sealed = await store.documents<HeldSealedDay>(syncSet("day-sealed", source));
+  const sealed = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
   const books = days.map((day) => ({
     day,
     book: createSiteDay(day),

@@ -1,15 +1,15 @@
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
 import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
-import { createSiteDay, daySealed } from "../../engine/sync/completeness/site-day.ts";
-import { historyKey } from "../../engine/sync/history/book.ts";
+import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/site-day.ts";
+import { type BackfillRequest, backfillRange } from "../../engine/sync/history/backfills.ts";
 import { countFor } from "../../engine/sync/history/day-book.ts";
-import { type BackfillOrder, orderRange } from "../../engine/sync/history/orders.ts";
+import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
-import type { Held } from "../../engine/sync/snapshot.ts";
+import type { Listed } from "../../engine/sync/snapshot.ts";
 
 /** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
 const LATE_MS = DAY_MS;
@@ -26,7 +26,7 @@ export interface ExportedDays {
 export async function exportedDays(options: {
   readonly store: Store;
   readonly source: string;
-  readonly order: BackfillOrder;
+  readonly order: BackfillRequest;
   readonly ledgers: readonly LedgerOf[];
   readonly nowMs: number;
 }): Promise<ExportedDays> {
@@ -40,7 +40,7 @@ export async function exportedDays(options: {
       fromMs: Math.min(...wanted.map(({ range: { fromMs } }) => fromMs)),
       toMs: Math.max(...wanted.map(({ range: { toMs } }) => toMs)),
     };
-    const held = await store.document<Held<{ readonly id: number; readonly displayName: string }>>(
+    const held = await store.document<Listed<{ readonly id: number; readonly displayName: string }>>(
       documentSet("site", source),
       String(siteId),
     );
@@ -51,7 +51,7 @@ export async function exportedDays(options: {
         const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
         book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
       }
-      await breath();
+      await yieldToEventLoop();
       const siteDay = book.done();
       had += siteDay.account.had;
       nulls += siteDay.account.null;
@@ -60,7 +60,7 @@ export async function exportedDays(options: {
       const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
       const { expected, pending, refused } = siteDay.account;
       if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
-      const data = daySealed(site, day, siteDay, 1, 0);
+      const data = dayFinalized(site, day, siteDay, 1, 0);
       seals.push(
         makeEvent({
           type: "day-sealed",
@@ -81,8 +81,8 @@ export async function exportedDays(options: {
  * The ledger as if the order were what the configuration follows: wanted is what it asks for, from its first bucket to
  * its last, and nothing before or after.
  */
-function wholeOrder(series: LedgerOf, order: BackfillOrder, nowMs: number) {
-  const range = orderRange(order, series.rules, nowMs);
+function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
+  const range = backfillRange(order, series.rules, nowMs);
   const from = isoUtc(range.fromMs);
   const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
   const rules = { ...series.rules, everyMs: 0 };

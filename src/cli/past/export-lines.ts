@@ -1,4 +1,4 @@
-import type { Hole } from "../../engine/sync/history/holes.ts";
+import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
 /** What came of an export. */
@@ -14,7 +14,7 @@ export interface ExportOutcome {
   /** Days of sites that are sealed: compacted, and with a manifest. */
   readonly sealedDays: number;
   /** What has no log by the service's word, or was refused. */
-  readonly holes: readonly Hole[];
+  readonly holes: readonly HistoryGap[];
   /** Lists that were not to be had, and events that could not be written; a sentence each. */
   readonly troubles: readonly string[];
 }

@@ -8,15 +8,20 @@ import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { documentSet, type QuotaMemory, type Store } from "../../engine/store/store.ts";
-import { factsFromState, ledgersOfOrder, pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type Hole, type HoleReason, holesIn } from "../../engine/sync/history/holes.ts";
-import { type BackfillOrder, orderOf } from "../../engine/sync/history/orders.ts";
+import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
+import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { type BackfillRequest, backfillOf } from "../../engine/sync/history/backfills.ts";
+import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
-import { type HeldBackfill, type HeldPause, type HeldPoll, syncSet } from "../../engine/sync/snapshot.ts";
-import { askReport } from "../../ui/operator/remote.ts";
+import {
+  type StoredBackfill,
+  type StoredPause,
+  type StoredPoll,
+  syncSet,
+} from "../../engine/sync/snapshot.ts";
+import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
 import { paceOf } from "./backfill.ts";
 import { barLine } from "./backfill-lines.ts";
@@ -26,7 +31,7 @@ import type { ExportOutcome } from "./export-lines.ts";
 
 /** What is asked for. */
 export interface ExportRequest {
-  readonly order: HeldBackfill;
+  readonly order: StoredBackfill;
   /** The same as it was typed, by which a repetition is known. */
   readonly asked: string;
 }
@@ -41,7 +46,7 @@ export interface ExportRun {
   readonly stateFolder: string;
   readonly request: ExportRequest;
   /** Where what is sent counts. */
-  readonly quotaMemory: QuotaMemory;
+  readonly quotaMemory: QuotaStore;
   readonly signal: AbortSignal;
   /** Hears how far it is. */
   update(text: string): void;
@@ -55,8 +60,8 @@ const ORDER = "export";
 const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
 /** What is answered, or cannot be asked for now. */
-const REFUSED: ReadonlySet<HoleReason> = new Set(["refused", "unreadable"]);
-const SETTLED: ReadonlySet<HoleReason> = new Set([
+const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
+const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
   "no-log",
   "null",
   "out-of-scope",
@@ -86,7 +91,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     const set = syncSet("backfill", run.source);
     if ((await store.document(set, ORDER)) === undefined)
       await store.commit({ documents: [{ set, put: [[ORDER, held]] }] });
-    const asked = orderOf(ORDER, held);
+    const asked = backfillOf(ORDER, held);
     if (asked === null) throw new Error("an order that was just made cannot be read");
     if ((await ledgersOf(run, store, asked)).length === 0)
       return new ConfigError("No tag fits this selection.", {
@@ -118,7 +123,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
       run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await troubleOf(run)}`);
       return left === 0 && unsealed.size === 0;
     });
-    const holes = holesIn(ledgers, { open: [order], paused: true }, nowMs);
+    const holes = gapsIn(ledgers, { open: [order], paused: true }, nowMs);
     const troubles = await troublesOf(run, store);
     const isMissing = holes.some(({ why }) => why !== "no-log");
     return {
@@ -162,7 +167,7 @@ async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker)
 }
 
 /** The order of this export: as it was begun, where it was. */
-async function begin(run: ExportRun, store: Store): Promise<HeldBackfill> {
+async function begin(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
@@ -175,7 +180,7 @@ async function begin(run: ExportRun, store: Store): Promise<HeldBackfill> {
 }
 
 async function pause({ source }: ExportRun, store: Store, isPaused: boolean): Promise<void> {
-  const held: HeldPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
+  const held: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
   await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", held]] }] });
 }
 
@@ -203,19 +208,20 @@ async function waitUntil({ signal }: ExportRun, isSo: () => Promise<boolean>): P
 const settingsOf = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
-const ledgersOf = (run: ExportRun, store: Store, order: BackfillOrder): Promise<readonly LedgerOf[]> =>
-  ledgersOfOrder(store, settingsOf(run), order, systemClock.now());
+const ledgersOf = (run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly LedgerOf[]> =>
+  ledgersOfRequest(store, settingsOf(run), order, systemClock.now());
 
-async function holesOf(run: ExportRun, store: Store, order: BackfillOrder): Promise<readonly Hole[]> {
+async function holesOf(run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly HistoryGap[]> {
   const ledgers = await ledgersOf(run, store, order);
-  return holesIn(ledgers, { open: [order], paused: false }, systemClock.now());
+  return gapsIn(ledgers, { open: [order], paused: false }, systemClock.now());
 }
 
-function isToBeAsked({ why, againAt }: Hole, nowMs: number): boolean {
+function isToBeAsked({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !SETTLED.has(why) || (REFUSED.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const polls = ({ source }: ExportRun, store: Store) => store.documents<HeldPoll>(documentSet("poll", source));
+const polls = ({ source }: ExportRun, store: Store) =>
+  store.documents<StoredPoll>(documentSet("poll", source));
 
 /** How far the fetching is, and when it will be done by the plan. */
 async function fetching(run: ExportRun, store: Store): Promise<string> {
@@ -235,7 +241,7 @@ async function fetching(run: ExportRun, store: Store): Promise<string> {
 
 /** Why it does not go on, where the worker says so; begins with a semicolon. */
 async function troubleOf({ stateFolder, signal }: ExportRun): Promise<string> {
-  const { notices, sinks } = await askReport({ stateFolder }, signal);
+  const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
   const problem = sink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;

@@ -7,10 +7,10 @@ import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
+import { backfillRules } from "../../engine/sync/history/backfills.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
-import { orderRules } from "../../engine/sync/history/orders.ts";
-import type { HeldBackfill } from "../../engine/sync/snapshot.ts";
+import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
@@ -101,7 +101,7 @@ function requestOf(
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
-  const closed = isoUtc(closedUntil(orderRules(resolution, timeZone), nowMs));
+  const closed = isoUtc(closedUntil(backfillRules(resolution, timeZone), nowMs));
   const first = isoUtc(bucketStart(Date.parse(from.at), resolution, timeZone));
   const end = closed < to.at ? closed : to.at;
   if (first >= end)
@@ -109,7 +109,7 @@ function requestOf(
       `No interval of ${resolution} has closed since --from; the first will by itself.`,
     );
   const select = selectionOf(tagIds, options);
-  const order: HeldBackfill = {
+  const order: StoredBackfill = {
     ...{ from: first, to: end, resolution, select },
     ...{ askedAt: isoUtc(nowMs), doneAt: null },
   };

@@ -2,12 +2,12 @@ import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type Hole, type HoleReason, holesIn } from "../../engine/sync/history/holes.ts";
+import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
 
-const WHY: Readonly<Record<HoleReason, string>> = {
+const WHY: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "asked for by `plenum backfill`, still to be fetched",
   backfill: "the configured backfill, still to be fetched",
   behind: "closed and overdue",
@@ -22,17 +22,17 @@ const WHY: Readonly<Record<HoleReason, string>> = {
 };
 
 /** What nobody has to fetch any more: the service answered, or said that there is nothing. */
-const ANSWERED: ReadonlySet<HoleReason> = new Set(["no-log", "null"]);
+const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
 export interface Group {
   readonly tags: number;
   /** The only tag, or the first. */
   readonly example: string;
-  readonly hole: Hole;
+  readonly hole: HistoryGap;
 }
 
 /** The reason, with the service's own words where it gave some. */
-export function reasonOf({ why, said, at, againAt }: Hole): string {
+export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   return [
     WHY[why],
     ...(said === null ? [] : [`${at === null ? "" : `at ${at}: `}${said}`]),
@@ -62,7 +62,7 @@ export function define(command: Command, context: CliContext): void {
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
         await refuseUnknown(store, [name], "tag", wanted);
         const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
-        const holes = holesIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
+        const holes = gapsIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
         if (terminal.json) {
           terminal.object(holes, []);
           return;
@@ -91,7 +91,7 @@ function noHoles(series: number): string {
 }
 
 /** Tags with the same hole share one; `single`: each has its own. */
-export function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
+export function grouped(holes: readonly HistoryGap[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,
     (hole) =>

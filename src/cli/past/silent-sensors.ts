@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type HeldSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
+import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-things.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
@@ -65,7 +65,7 @@ function summary({ site, from, to, watchedHours, tags, judged, counts }: SilentS
 
 async function whyNone(store: Store, source: string, option: object | false): Promise<string> {
   if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
-  const period = await store.document<HeldSensorPeriod>(syncSet("sensors", source), "period");
+  const period = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
   if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
   const hours = Math.floor(period.watchedMs / 3_600_000);
   return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { FleetStatus, Reason, Takeover } from "../../scale/fleet/status.ts";
 import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import { called } from "../shell/called.ts";
@@ -78,7 +78,7 @@ async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
       status.members.length === demo.members.length &&
       status.sources.every(({ holder }) => holder !== null);
     if (isWhole) return true;
-    if (!(await rest(systemClock, LOOK_EVERY_MS, signal))) return false;
+    if (!(await sleepFor(systemClock, LOOK_EVERY_MS, signal))) return false;
   }
   return true;
 }
@@ -103,7 +103,7 @@ async function sayTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Pro
     known = new Set(status.takeovers.map(keyOf));
     for (const { at, from, reason, source, to } of fresh.toReversed())
       say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${WHY[reason]})`);
-  } while (await rest(systemClock, LOOK_EVERY_MS, signal));
+  } while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
 }
 
 const keyOf = ({ epoch, source }: Takeover) => `${source} ${epoch}`;

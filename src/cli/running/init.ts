@@ -6,14 +6,14 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
+import { type Choices, proposedChoices } from "../../ui/setup/choices.ts";
+import { english } from "../../ui/setup/messages.ts";
 import { promises, shareText } from "../../ui/setup/plan.ts";
 import { tagsText } from "../../ui/setup/plenum-yaml.ts";
-import { english } from "../../ui/setup/said.ts";
 import type { SeenBuilding } from "../../ui/setup/seen.ts";
 import { seenLines } from "../../ui/setup/seen-lines.ts";
 import { sourceName } from "../../ui/setup/source-name.ts";
 import { guessZone } from "../../ui/setup/time-zone.ts";
-import { proposedWishes, type Wishes } from "../../ui/setup/wishes.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
 import { type Asker, createAsker } from "../shell/ask.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -105,9 +105,9 @@ async function init(setting: Setting, written: string | undefined): Promise<void
     caFile: options.caFile === undefined ? null : pathFor(file, options.caFile),
     tokenFile: pathFor(file, tokenFile),
   });
-  const history: Wishes["history"] =
+  const history: Choices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const wishes = proposedWishes(seen, history, (tried) => draft(frame, tried, seen).plan);
+  const wishes = proposedChoices(seen, history, (tried) => draft(frame, tried, seen).plan);
   const drafted = draft(frame, wishes, seen);
   writeSetup(
     { file, text: drafted.text, option: "--config" },

@@ -8,7 +8,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog, type Log } from "../../core/runtime/log.ts";
 import { createRecentLines } from "../../core/runtime/recent-lines.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import type { CliContext } from "../shell/context.ts";
 import { takeStandardError } from "../shell/log-stream.ts";
@@ -203,12 +203,12 @@ async function tellEvents(
     const page = await store.outbox.after(told, PAGE);
     for (const logged of page) people.event(logged);
     told = page.at(-1)?.position ?? told;
-    if (page.length === 0) await rest(systemClock, READY_EVERY_MS, signal);
+    if (page.length === 0) await sleepFor(systemClock, READY_EVERY_MS, signal);
   }
 }
 
 async function tellReadiness(status: string, people: Happenings, signal: AbortSignal): Promise<void> {
-  while (await rest(systemClock, READY_EVERY_MS, signal)) {
+  while (await sleepFor(systemClock, READY_EVERY_MS, signal)) {
     const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (answer === null) continue;
     const { reasons } = (await answer.json()) as {

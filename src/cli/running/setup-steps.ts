@@ -5,11 +5,11 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
+import type { Choices } from "../../ui/setup/choices.ts";
 import { look, lookTrouble } from "../../ui/setup/look.ts";
 import { planOf, shareText } from "../../ui/setup/plan.ts";
 import { type Frame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
 import type { SeenBuilding } from "../../ui/setup/seen.ts";
-import type { Wishes } from "../../ui/setup/wishes.ts";
 import { besideConfig } from "../../ui/setup/write.ts";
 import { freeOr } from "../demo/free-port.ts";
 import { called, shellWord } from "../shell/called.ts";
@@ -98,7 +98,7 @@ export interface Drafted {
 }
 
 /** The text of the configuration with what it costs; throws ConfigurationError for what the frame says wrongly. */
-export function draft(frame: Frame, wishes: Wishes, seen: SeenBuilding): Drafted {
+export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafted {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, wishes, seen, null));
   const plan = planOf(bare, seen, systemClock.now(), planSettings);

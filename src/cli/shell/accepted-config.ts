@@ -5,8 +5,8 @@ import { type LenientState, lenientState } from "../../app/config/lenient-state.
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
-import type { OperatorDoor } from "../../ui/operator/call.ts";
-import { askConfiguration, type FoundWorker, findWorker } from "../../ui/operator/remote.ts";
+import type { ControlSocket } from "../../ui/operator/call.ts";
+import { type FoundWorker, findWorker, requestConfiguration } from "../../ui/operator/remote.ts";
 import { complaint } from "./exit.ts";
 import { membersHere } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
@@ -20,7 +20,7 @@ export interface AcceptedConfig {
 
 /** A running worker of a configuration file, and the configuration that it accepted last. */
 export interface RunningWorker {
-  readonly door: OperatorDoor;
+  readonly door: ControlSocket;
   readonly config: Config;
 }
 
@@ -35,7 +35,7 @@ export interface FoundState {
   readonly trouble: ConfigError | Retryable | null;
 }
 
-type Answer = Awaited<ReturnType<typeof askConfiguration>>;
+type Answer = Awaited<ReturnType<typeof requestConfiguration>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
@@ -110,9 +110,9 @@ export async function findState(
     if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
 
-  async function configurationOf(door: OperatorDoor): Promise<Answer | null> {
+  async function configurationOf(door: ControlSocket): Promise<Answer | null> {
     try {
-      return await askConfiguration(door, signal);
+      return await requestConfiguration(door, signal);
     } catch (error) {
       if (!(error instanceof Retryable)) throw error;
       trouble = error;

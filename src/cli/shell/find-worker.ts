@@ -4,8 +4,8 @@ import type { Config } from "../../app/config/config.ts";
 import { Retryable } from "../../core/errors/errors.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { whereabouts } from "../../scale/fleet/whereabouts.ts";
-import type { OperatorDoor } from "../../ui/operator/call.ts";
-import { askReport, type FoundWorker, findWorker } from "../../ui/operator/remote.ts";
+import type { ControlSocket } from "../../ui/operator/call.ts";
+import { type FoundWorker, findWorker, requestReport } from "../../ui/operator/remote.ts";
 import type { WhichState } from "./look-at-state.ts";
 import { withStateDatabase } from "./state-database.ts";
 
@@ -34,7 +34,7 @@ export async function membersHere(
 }
 
 /** The door of whoever works for it and answers; null when nobody runs. Rejects when one is there and does not answer. */
-export async function openDoorFor(which: WhichState, signal: AbortSignal): Promise<OperatorDoor | null> {
+export async function openDoorFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
   if (found.kind === "open") return found.door;
@@ -54,9 +54,9 @@ async function heldElsewhere(state: Config["state"], source: string): Promise<Re
   return new Retryable(message, { hint });
 }
 
-async function holds(door: OperatorDoor, source: string | undefined, signal: AbortSignal): Promise<boolean> {
+async function holds(door: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
   if (source === undefined) return true;
-  const { sources } = await askReport(door, signal);
+  const { sources } = await requestReport(door, signal);
   return sources.some(({ name }) => name === source);
 }
 

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Held, HeldPoll } from "../../engine/sync/snapshot.ts";
+import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "./context.ts";
 import { lookAtStateIfAny } from "./look-at-state.ts";
 
@@ -16,8 +16,8 @@ interface UnknownTags {
 /** A tag that complete listings do not show any more counts as unknown: the service will not know it either. */
 async function unknownTags(store: Store, source: string, wanted: readonly string[]): Promise<UnknownTags> {
   const [tags, poll] = await Promise.all([
-    store.documents<Held<Tag>>(documentSet("tag", source)),
-    store.document<HeldPoll>(documentSet("poll", source), "tags"),
+    store.documents<Listed<Tag>>(documentSet("tag", source)),
+    store.document<StoredPoll>(documentSet("poll", source), "tags"),
   ]);
   return {
     ids: wanted.filter((id) => tags.get(id)?.missingSince !== null),

@@ -1,7 +1,7 @@
 import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 
 /** A slip of the pen in an id or a name is said by that name; shown as an empty answer it would read as "none". */
 
@@ -51,7 +51,7 @@ export async function refuseUnknownPriorities(
   const known = new Set<string>(PRIORITIES);
   if (wanted.every((each) => known.has(each))) return;
   for (const source of sources)
-    for (const { alarm } of (await store.documents<HeldAlarm>(documentSet("alarm", source))).values())
+    for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
       known.add(alarm.trigger.priority);
   const unknown = wanted.find((each) => !known.has(each));
   if (unknown !== undefined)

@@ -4,8 +4,8 @@ import type { ConnectorDefinition, Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { createMetrics } from "../../core/runtime/metrics.ts";
-import { createSinkMemory } from "../../engine/delivery/memory.ts";
-import { createPicture } from "../../engine/views/picture.ts";
+import { createSinkState } from "../../engine/delivery/sink-state-access.ts";
+import { createBuildingView } from "../../engine/views/building-view.ts";
 
 /** The worker may be using the state, and what is tried here is none of its past. */
 const NO_STATE = {
@@ -26,7 +26,7 @@ export async function loneSink(name: string, entry: SinkEntry): Promise<Sink | u
     log: createLog({ level: "silent" }),
     clock: systemClock,
     metrics: createMetrics(),
-    memory: createSinkMemory(name, NO_STATE),
-    picture: createPicture(NO_STATE, new Map()),
+    memory: createSinkState(name, NO_STATE),
+    picture: createBuildingView(NO_STATE, new Map()),
   });
 }

@@ -1,6 +1,6 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { realFolder } from "../../core/errors/folder-trouble.ts";
+import { realFolder } from "../../core/errors/folder-problem.ts";
 import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../demo/runtime-folders.ts";
 
 /**

@@ -1,4 +1,4 @@
-import { shownConfig } from "../../app/build-status.ts";
+import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
@@ -11,7 +11,7 @@ export function rememberedStatus(store: Store, config: Config): Promise<StatusRe
     version: VERSION,
     clock: systemClock,
     store,
-    ...shownConfig(config),
+    ...configView(config),
     live: null,
   }).report();
 }

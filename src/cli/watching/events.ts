@@ -3,7 +3,7 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { Filter, matches } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
@@ -72,7 +72,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
       return;
     }
     do for (const part of parts) await part.goOn(say, context.signal);
-    while (await rest(systemClock, LOOK_EVERY_MS, context.signal));
+    while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
   });
 }
 

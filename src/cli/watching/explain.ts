@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { shownConfig } from "../../app/build-status.ts";
+import { configView } from "../../app/build-status.ts";
 import { planSettings } from "../../app/build-sync.ts";
 import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
@@ -10,21 +10,21 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { historyKey } from "../../engine/sync/history/book.ts";
-import { holesIn } from "../../engine/sync/history/holes.ts";
-import { hadSince } from "../../engine/sync/history/ledger.ts";
+import { gapsIn } from "../../engine/sync/history/gaps.ts";
+import { fetchedSince } from "../../engine/sync/history/ledger.ts";
+import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import { matcher } from "../../engine/sync/schedule.ts";
 import {
-  type Held,
-  type HeldAlarm,
-  type HeldLeftOut,
-  type HeldPoll,
-  type HeldQuarantine,
-  type HeldValue,
+  type Listed,
+  type StoredAlarm,
+  type StoredLeftOut,
+  type StoredPoll,
+  type StoredQuarantine,
+  type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
-import { askPolls, askTag, type TagWork } from "../../ui/operator/work.ts";
+import { requestPolls, requestTag, type TagWork } from "../../ui/operator/work.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { lookAtState } from "../shell/look-at-state.ts";
@@ -44,23 +44,23 @@ export function define(command: Command, context: CliContext): void {
       const config = await context.acceptedConfig();
       const [name, entry] = choose(config, options.source);
       await lookAtState({ config, source: name }, async (store) => {
-        const known = { store, name, entry, state: config.state, ...shownConfig(config) };
-        const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
+        const known = { store, name, entry, state: config.state, ...configView(config) };
+        const tag = await store.document<Listed<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
           const found = await findWorkerFor({ config, source: name }, context.signal);
-          const work = found.kind === "open" ? await askTag(found.door, name, id, context.signal) : null;
+          const work = found.kind === "open" ? await requestTag(found.door, name, id, context.signal) : null;
           const explanation = await explainTag(known, tag, work, found.kind);
           terminal.object(explanation, tagLines(explanation));
           return;
         }
-        const alarm = await store.document<HeldAlarm>(documentSet("alarm", name), id);
+        const alarm = await store.document<StoredAlarm>(documentSet("alarm", name), id);
         if (alarm === undefined) {
           throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${name}.`, {
             hint: "`plenum alarms` and `plenum tags` list what there is.",
           });
         }
         const found = await findWorkerFor({ config, source: name }, context.signal);
-        const lastPolls = found.kind === "open" ? await askPolls(found.door, name, context.signal) : {};
+        const lastPolls = found.kind === "open" ? await requestPolls(found.door, name, context.signal) : {};
         const explanation = await explainAlarm(known, alarm, lastPolls, found.kind);
         terminal.object(explanation, alarmLines(explanation));
       });
@@ -78,7 +78,7 @@ interface Known {
 
 async function explainTag(
   { store, name, entry, state, wanted }: Known,
-  held: Held<Tag>,
+  held: Listed<Tag>,
   work: TagWork | null,
   worker: WorkerThere,
 ): Promise<TagExplanation> {
@@ -90,9 +90,9 @@ async function explainTag(
     subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
   };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
-    store.document<HeldValue>(documentSet("value", name), id),
-    store.document<HeldQuarantine>(syncSet("quarantine", name), id),
-    store.document<HeldLeftOut>(syncSet("left-out", name), id),
+    store.document<StoredValue>(documentSet("value", name), id),
+    store.document<StoredQuarantine>(syncSet("quarantine", name), id),
+    store.document<StoredLeftOut>(syncSet("left-out", name), id),
     pastFromState(store, planSettings(name, entry, state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
@@ -111,9 +111,9 @@ async function explainTag(
     history: own.map(({ rules, total, held: ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
-      hadSince: isoUtc(hadSince(ledger)),
+      hadSince: isoUtc(fetchedSince(ledger)),
     })),
-    holes: holesIn(own, past.orders, nowMs, { silences: true }),
+    holes: gapsIn(own, past.orders, nowMs, { silences: true }),
     sinks: await sinkPlaces(store, wanted, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
@@ -121,7 +121,7 @@ async function explainTag(
 
 async function explainAlarm(
   { store, name, entry, sinks, wanted }: Known,
-  held: HeldAlarm,
+  held: StoredAlarm,
   lastPolls: Readonly<Record<string, string>>,
   worker: WorkerThere,
 ): Promise<AlarmExplanation> {
@@ -132,7 +132,7 @@ async function explainAlarm(
       KINDS.filter((kind) => kind.startsWith("alarm-")),
       { source: sourceUri(name), subjects: [subjectOf("alarm", site.id, id)] },
     ),
-    store.documents<HeldPoll>(documentSet("poll", name)),
+    store.documents<StoredPoll>(documentSet("poll", name)),
   ]);
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const written = polls.get(job);
@@ -159,7 +159,7 @@ async function explainAlarm(
   };
 }
 
-function withLastGood(poll: HeldPoll | undefined, lastGood: string | undefined): HeldPoll | undefined {
+function withLastGood(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const isLater = (time: string | null) => time === null || Date.parse(lastGood) > Date.parse(time);

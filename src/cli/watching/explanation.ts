@@ -1,14 +1,14 @@
 import type { Tag } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Kind } from "../../core/model/event.ts";
-import type { Hole } from "../../engine/sync/history/holes.ts";
+import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
 import type {
-  HeldAlarm,
-  HeldHistory,
-  HeldLeftOut,
-  HeldPoll,
-  HeldQuarantine,
-  HeldValue,
+  StoredAlarm,
+  StoredHistory,
+  StoredLeftOut,
+  StoredPoll,
+  StoredQuarantine,
+  StoredValue,
 } from "../../engine/sync/snapshot.ts";
 import type { Ticket } from "../../engine/views/tickets.ts";
 import type { TagWork } from "../../ui/operator/work.ts";
@@ -19,31 +19,31 @@ export interface TagExplanation {
   readonly tag: Tag;
   readonly siteId: number | null;
   readonly missingSince: string | null;
-  readonly value: HeldValue | null;
-  readonly quarantine: HeldQuarantine | null;
+  readonly value: StoredValue | null;
+  readonly quarantine: StoredQuarantine | null;
   /** Why the replies have no usable value of it; null while they have one. */
-  readonly leftOut: HeldLeftOut | null;
+  readonly leftOut: StoredLeftOut | null;
   /** Null when no worker answers: what is due and what was asked last only a worker knows. */
   readonly work: TagWork | null;
   readonly worker: WorkerThere;
-  /** `hadSince`: from then on everything up to the watermark is had. */
+  /** `fetchedSince`: from then on everything up to the watermark is had. */
   readonly history: readonly {
     readonly key: string;
-    readonly held: HeldHistory;
+    readonly held: StoredHistory;
     readonly hadSince: string;
   }[];
   /** What is not had of it, and what was answered without a value, with the reason. */
-  readonly holes: readonly Hole[];
+  readonly holes: readonly HistoryGap[];
   readonly sinks: readonly SinkPlace[];
   readonly commands: readonly CommandResult[];
 }
 
 export interface AlarmExplanation {
   readonly source: string;
-  readonly held: HeldAlarm;
+  readonly held: StoredAlarm;
   /** What the log still has of it, newest first, at most 50. */
   readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
-  readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
+  readonly polls: readonly (StoredPoll & { readonly job: string; readonly nextAt: string | null })[];
   readonly worker: WorkerThere;
   readonly sinks: readonly SinkPlace[];
   /** Where people find it at the receivers. */

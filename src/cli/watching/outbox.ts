@@ -1,11 +1,11 @@
 import { type Command, InvalidArgumentError } from "commander";
-import { shownConfig } from "../../app/build-status.ts";
+import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { snapshotWish } from "../../engine/delivery/snapshot.ts";
+import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
 import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -88,7 +88,7 @@ export function define(outbox: Command, context: CliContext): void {
         context,
         false,
         async (store) => {
-          await store.commit({ documents: [snapshotWish(sink, isoUtc(systemClock.now()))] });
+          await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
           context.terminal().object({ sink }, [`${sink} gets what is believed now, marked as a snapshot.`]);
         },
         sink,
@@ -110,7 +110,7 @@ async function revive(context: CliContext, config: Config, { outbox }: Store, si
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const lag = async () => (await outbox.lag(shownConfig(config).wanted)).find((each) => each.sink === sink);
+  const lag = async () => (await outbox.lag(configView(config).wanted)).find((each) => each.sink === sink);
   const hasEnded = ((await lag())?.ended ?? null) !== null;
   if (hasEnded) await outbox.setEnded(sink, null);
   const now = await lag();
@@ -127,7 +127,7 @@ async function revive(context: CliContext, config: Config, { outbox }: Store, si
 function showLag(context: CliContext) {
   return async (store: Store, config: Config) => {
     const now = systemClock.now();
-    const { wanted } = shownConfig(config);
+    const { wanted } = configView(config);
     context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
       { title: "sink", value: (sink) => sink.sink },
       { title: "lag", value: behind },

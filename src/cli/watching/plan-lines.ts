@@ -1,4 +1,4 @@
-import { spanText } from "../../core/values/duration.ts";
+import { durationText } from "../../core/values/duration.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 
 /** The plan of one source for a person. */
@@ -26,16 +26,16 @@ export function planLines(plan: PlanReport): readonly string[] {
           plan.classes.map((each) => [
             each.name,
             String(each.tags),
-            spanText(each.wishedSeconds),
-            spanText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
-            spanText(each.atBestSeconds),
-            each.measuredSeconds === null ? "–" : spanText(each.measuredSeconds),
+            durationText(each.wishedSeconds),
+            durationText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+            durationText(each.atBestSeconds),
+            each.measuredSeconds === null ? "–" : durationText(each.measuredSeconds),
             each.requestsPerMinute.toFixed(2),
           ]),
         )),
     ...(plan.classes.length === 0
       ? []
-      : [`Reading every one of them once takes ${spanText(plan.fullSweepSeconds)}.`]),
+      : [`Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`]),
     ...(plan.history.length === 0
       ? []
       : [
@@ -92,7 +92,7 @@ function measured(classes: PlanReport["classes"]): string {
   if (older.length === 0) return " No value that was measured was older than wished.";
   const each = older.map(
     ({ name, measuredSeconds, wishedSeconds }) =>
-      `${name} ${spanText(measuredSeconds ?? 0)} instead of ${spanText(wishedSeconds)}`,
+      `${name} ${durationText(measuredSeconds ?? 0)} instead of ${durationText(wishedSeconds)}`,
   );
   return ` Measured, values became older than wished: ${each.join(", ")}.`;
 }

@@ -7,7 +7,7 @@ import type { StateConfig } from "../../engine/store/config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type ListProgress, listingText } from "../../engine/sync/seen-building.ts";
-import { askPlan } from "../../ui/operator/work.ts";
+import { requestPlan } from "../../ui/operator/work.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withLoneSource } from "../shell/lone-source.ts";
@@ -64,7 +64,7 @@ async function fromState(
     if (found.kind === "silent")
       context.terminal().say(`${found.trouble.message} What it measures is left out.`);
     const running =
-      found.kind === "open" ? await askPlan(found.door, name, context.signal).catch(() => null) : null;
+      found.kind === "open" ? await requestPlan(found.door, name, context.signal).catch(() => null) : null;
     const freshness = (running?.classes ?? []).map((each) => ({
       name: each.name,
       tags: each.tags,

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { Rejected } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { checkState, isWhole, type StateReport } from "../../engine/store/check.ts";
+import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
 import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
 import type { CliContext } from "../shell/context.ts";
 import { defineMove } from "./state-move.ts";
@@ -22,8 +22,8 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const report = await terminal.progress("Reading the state", async () => checkState(folder));
-      terminal.object({ ...report, whole: isWhole(report) }, checkLines(report));
-      if (!isWhole(report)) {
+      terminal.object({ ...report, whole: isIntact(report) }, checkLines(report));
+      if (!isIntact(report)) {
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it sets aside what is damaged and goes on.",
         });

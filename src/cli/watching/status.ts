@@ -5,7 +5,7 @@ import { refusedNotice } from "../../core/model/reload-facts.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { FleetStatus } from "../../scale/fleet/fleet.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
-import { askReady, askReport, type FoundWorker } from "../../ui/operator/remote.ts";
+import { type FoundWorker, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
 import { usedInstead } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -39,7 +39,7 @@ export function define(command: Command, context: CliContext): void {
 async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
   if (found.kind === "silent") throw found.trouble;
-  const reason = await askReady(found.door, signal);
+  const reason = await requestReady(found.door, signal);
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
@@ -52,7 +52,7 @@ async function reportOf(
   if (found.kind === "silent") return { report: await fromStore(config), silent: found.trouble };
   if (found.kind === "none") return { report: await fromStore(config), silent: null };
   try {
-    return { report: await askReport(found.door, signal), silent: null };
+    return { report: await requestReport(found.door, signal), silent: null };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
     return { report: await fromStore(config), silent: error };
@@ -80,7 +80,7 @@ async function showFleet(context: CliContext, config: Config, first: readonly st
   );
   const found = await membersHere(config.state, context.signal);
   const here = await Promise.all(
-    found.map((each) => (each.kind === "open" ? askReport(each.door, context.signal) : null)),
+    found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),
   );
   const reports = here.filter((report) => report !== null).map((report) => withFirst(first, report));
   terminal.object({ fleet, members: reports }, [

@@ -7,7 +7,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { askFleetWrites } from "../../ui/operator/remote.ts";
+import { requestFleetWrites } from "../../ui/operator/remote.ts";
 import { findState, type RunningWorker, rejectedLine } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
 import { complaint } from "../shell/exit.ts";
@@ -120,7 +120,7 @@ function ofDatabase(state: Pick<Config, "state">): KillControls {
 function ofMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
   return {
     async stop(by) {
-      const isRecorded = await askFleetWrites(door, { stopped: true, by }, signal);
+      const isRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
       if (isRecorded) return [OF_FLEET];
       throw new Retryable(
         "Writing is stopped at this member, and the fleet's database has not recorded it yet.",
@@ -130,7 +130,7 @@ function ofMember({ door, config }: RunningWorker, signal: AbortSignal): KillCon
       );
     },
     async resume() {
-      if (!(await askFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgain();
+      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgain();
       createKillSwitch(config.state.folder).release();
     },
   };

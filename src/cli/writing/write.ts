@@ -6,7 +6,7 @@ import type { TagScalar } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Event } from "../../core/model/event.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import type { OperatorDoor } from "../../ui/operator/call.ts";
+import type { ControlSocket } from "../../ui/operator/call.ts";
 import { sendCommand, sendSecond } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { openDoorFor } from "../shell/find-worker.ts";
@@ -116,7 +116,7 @@ export function addSecond(writes: Command, context: CliContext): void {
     });
 }
 
-async function doorOf(context: CliContext, which: WhichState): Promise<OperatorDoor> {
+async function doorOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
   const door = await openDoorFor(which, context.signal);
   if (door !== null) return door;
   throw new Retryable("No worker is running on this state folder, and only a worker writes.", {

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { askToArm } from "../../engine/commands/arming.ts";
+import { requestArming } from "../../engine/commands/arming.ts";
 import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-database.ts";
@@ -39,7 +39,7 @@ export function define(writes: Command, context: CliContext): void {
       const { folder, postgres } = context.config().state;
       if (postgres !== undefined) return armFleet(context);
       mkdirSync(folder, { recursive: true, mode: 0o700 });
-      askToArm(folder);
+      requestArming(folder);
       context
         .terminal()
         .object({ asked: true }, [

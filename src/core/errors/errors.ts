@@ -6,7 +6,7 @@ import { masked } from "../values/masking.ts";
  * | class         | meaning                                   | what the caller does                                  |
  * | ------------- | ----------------------------------------- | ----------------------------------------------------- |
  * | `Retryable`   | trouble that may pass by itself           | try again with back-off; an unknown error counts here |
- * | `OwnTrouble`  | this machine could not do its part        | try again within seconds; nobody else is blamed       |
+ * | `LocalFailure`  | this machine could not do its part        | try again within seconds; nobody else is blamed       |
  * | `Throttled`   | told to wait                              | wait that long; it does not count as an attempt       |
  * | `ConfigError` | a person has to change something          | stop that job or sink, say so, re-check slowly        |
  * | `Rejected`    | this one thing will never be accepted     | dead letter, or a terminal result                     |
@@ -36,7 +36,7 @@ export class Retryable extends Meaningful {
 }
 
 /** This machine could not do its part: nobody else's fault, and nothing is proved about anybody else. */
-export class OwnTrouble extends Retryable {}
+export class LocalFailure extends Retryable {}
 
 export class Throttled extends Meaningful {
   readonly kind = "throttled";

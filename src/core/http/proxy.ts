@@ -3,10 +3,10 @@ import { request as secureRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
 import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
-import { keptSecret, readCertificates, SecretRef } from "../runtime/secret.ts";
+import { cachedSecret, readCertificates, SecretRef } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
+import { failureOfConnection, failureOfTunnel, probeServer, type Server } from "./connection-problem.ts";
 import { isLoopback } from "./loopback.ts";
-import { type FarEnd, failureOfConnection, failureOfTunnel, knockAt } from "./tls-trouble.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 const Url = z.string().superRefine((text, context) => {
@@ -95,7 +95,7 @@ function createProxy(
   const url = new URL(config.url);
   const isSecure = url.protocol === "https:";
   const host = withoutBrackets(url.hostname);
-  const proxy: FarEnd = {
+  const proxy: Server = {
     name: `The proxy ${url.origin}`,
     failed: "could not be reached",
     addressOption: "proxy.url",
@@ -104,7 +104,7 @@ function createProxy(
     plainScheme: "http://",
   };
   const { username, password, ca_file } = config;
-  const secret = password === undefined ? null : keptSecret(password, clock, environment);
+  const secret = password === undefined ? null : cachedSecret(password, clock, environment);
 
   /** The password is read again for every connection, so an exchange needs no restart. */
   function credentials(): Record<string, string> {
@@ -179,12 +179,12 @@ export function proxyOf(
 }
 
 /** `knockAt` on the same way that the request went, with a proxy or without. */
-export async function knockThrough(
+export async function probeThroughProxy(
   proxy: HttpProxy | null,
   address: Target,
   signal: AbortSignal,
 ): Promise<void> {
-  return knockAt(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
+  return probeServer(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 
 function authorityOf({ host, port }: Target): string {

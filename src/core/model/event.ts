@@ -332,7 +332,7 @@ export function isUrgent(kind: Kind): boolean {
 }
 
 /** The key within which order is kept. */
-export function orderKey(event: Pick<Event, "source" | "subject">): string {
+export function orderingKey(event: Pick<Event, "source" | "subject">): string {
   return `${event.source} ${event.subject}`;
 }
 

@@ -1,5 +1,5 @@
+import type { Server } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
-import type { FarEnd } from "../http/tls-trouble.ts";
 
 /** Where the database is, and as whom we come. */
 export interface Address {
@@ -73,10 +73,10 @@ function isSocket(host: string): boolean {
   return host.startsWith("/");
 }
 
-/** The server in the words of src/core/http/tls-trouble.ts. */
-export function serverAt(address: Address): FarEnd {
+/** The server in the words of src/core/http/connection-problem.ts. */
+export function serverAt(address: Address): Server {
   return {
-    name: `The database server at ${shownAs(address)}`,
+    name: `The database server at ${displayAddress(address)}`,
     failed: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
@@ -86,6 +86,6 @@ export function serverAt(address: Address): FarEnd {
 }
 
 /** `db.example:5432`, or the folder of a socket. */
-export function shownAs({ host, port }: Pick<Address, "host" | "port">): string {
+export function displayAddress({ host, port }: Pick<Address, "host" | "port">): string {
   return isSocket(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }

@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, meaningOf, Retryable } from "../errors/errors.ts";
-import { type FarEnd, failureOfConnection, noTls } from "../http/tls-trouble.ts";
+import { failureOfConnection, noTls, type Server } from "../http/connection-problem.ts";
 import { type Address, serverAt } from "./address.ts";
 import { Unanswered } from "./transact.ts";
 
@@ -62,7 +62,7 @@ function wordsOf(error: unknown): string {
  * | 57P0…              | Retryable   | it stops, starts or recovers                                    |
  * | 57014, 55P03, 40…  | Retryable   | it took too long, or somebody else was in the way               |
  * | all others         | Retryable   | may pass                                                        |
- * | none               | as listed in src/core/http/tls-trouble.ts                                               |
+ * | none               | as listed in src/core/http/connection-problem.ts                                               |
  */
 export function failureOf(error: unknown, address: Address, wording: Wording = FOR_TABLES): Failure {
   if (error instanceof Unanswered && error.cause !== undefined) {
@@ -161,7 +161,7 @@ const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> 
 };
 
 /** The client library has no codes, only sentences. */
-function failureWithoutAnswer(error: unknown, end: FarEnd, { user }: Address): Failure {
+function failureWithoutAnswer(error: unknown, end: Server, { user }: Address): Failure {
   const text = error instanceof Error ? error.message : "";
   if (text === "The server does not support SSL connections") return noTls(end, "it says so");
   if (text === "There was an error establishing an SSL connection") {

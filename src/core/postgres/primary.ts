@@ -1,5 +1,5 @@
 import { Retryable } from "../errors/errors.ts";
-import { type Address, shownAs } from "./address.ts";
+import { type Address, displayAddress } from "./address.ts";
 import { failureOf, type Wording } from "./outcome.ts";
 import { ReadOnly, refuseUnfit } from "./server.ts";
 import { openSession, type Session, type SessionOptions } from "./session.ts";
@@ -30,7 +30,7 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
   const [first] = failures;
   if (addresses.length === 1 && first !== undefined) throw first;
   if (lasting !== undefined && passing === undefined) throw lasting;
-  const names = addresses.map(shownAs).join(" and ");
+  const names = addresses.map(displayAddress).join(" and ");
   throw new Retryable(`None of the database servers at ${names} takes writes at the moment.`, {
     hint: passing?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
   });

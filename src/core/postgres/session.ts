@@ -9,11 +9,11 @@ import { type Address, serverAt } from "./address.ts";
 export interface Session {
   readonly address: Address;
   /** Rows as lists of cells; without values several statements may stand in one text, and the answer is the last one's. */
-  query(text: string, values?: Values): Promise<Answer>;
+  query(text: string, values?: Values): Promise<QueryResult>;
   /** All of them are sent before the first is answered; the first error is thrown, when all are answered. */
-  queries(asked: readonly Asked[]): Promise<readonly Answer[]>;
+  queries(asked: readonly Query[]): Promise<readonly QueryResult[]>;
   /** The same, with what became of each. */
-  outcomes(asked: readonly Asked[]): Promise<readonly PromiseSettledResult<Answer>[]>;
+  outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]>;
   /** Why it is of no use any more; null while it is. */
   lost(): unknown;
   /**
@@ -26,7 +26,7 @@ export interface Session {
 
 export type Values = readonly (Buffer | string | readonly string[] | null)[];
 
-export interface Asked {
+export interface Query {
   readonly text: string;
   readonly values?: Values;
   /** What the server is to know the statement by, so that it reads and plans the text once for each connection. */
@@ -36,7 +36,7 @@ export interface Asked {
 /** What stands in one place of an answer. */
 export type Cell = string | number | boolean | null;
 
-export interface Answer {
+export interface QueryResult {
   /** Such as `COMMIT`. */
   readonly command: string;
   readonly rows: readonly (readonly Cell[])[];
@@ -122,7 +122,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     limit.removeEventListener("abort", abort);
   }
 
-  async function ask({ text, values, name }: Asked): Promise<Answer> {
+  async function ask({ text, values, name }: Query): Promise<QueryResult> {
     if (lost !== null) throw lost;
     try {
       const answer = await client.query({
@@ -138,7 +138,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     }
   }
 
-  async function outcomes(asked: readonly Asked[]): Promise<readonly PromiseSettledResult<Answer>[]> {
+  async function outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]> {
     // As one packet, where they fit.
     socket.cork();
     const under = asked.map(ask);

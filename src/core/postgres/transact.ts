@@ -1,5 +1,5 @@
 import { Retryable } from "../errors/errors.ts";
-import type { Answer, Asked, Session } from "./session.ts";
+import type { Query, QueryResult, Session } from "./session.ts";
 
 /**
  * A server that hears nothing more of us in a transaction gives up its locks after this time, unless told otherwise, in
@@ -44,8 +44,8 @@ export async function transact<T>(session: Session, limits: Limits, work: () => 
 export async function transactAtOnce(
   session: Session,
   limits: Limits,
-  asked: readonly Asked[],
-): Promise<readonly Answer[]> {
+  asked: readonly Query[],
+): Promise<readonly QueryResult[]> {
   refuseLost(session);
   const became = await session.outcomes([{ text: begin(limits) }, ...asked, ...COMMIT]);
   proveCommitted(became);
@@ -68,7 +68,7 @@ function begin({ statementMs, idleMs = IDLE_MS }: Limits): string {
  * A statement that takes too long is stopped; a commit must not be. Where it waits for a replica, the server would take
  * the end of the wait for a good answer: https://www.postgresql.org/docs/15/warm-standby.html#SYNCHRONOUS-REPLICATION
  */
-const COMMIT: readonly Asked[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
+const COMMIT: readonly Query[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
 /** Ways for the server to end a connection while it may be committing. */
 const ENDS_CONNECTION = /^(57P|08|25P03|58|XX)/;
@@ -77,7 +77,7 @@ const ENDS_CONNECTION = /^(57P|08|25P03|58|XX)/;
  * Answers come in the order of what was asked. So an error before the commit, whatever became of the connection behind
  * it, is proof that there was none; an error of the commit itself is one only where the connection goes on.
  */
-function proveCommitted(became: readonly PromiseSettledResult<Answer>[]): void {
+function proveCommitted(became: readonly PromiseSettledResult<QueryResult>[]): void {
   const commit = became.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
   const first = became.find((each) => each.status === "rejected");

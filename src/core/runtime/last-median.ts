@@ -1,4 +1,4 @@
-import { insertInOrder } from "./in-order.ts";
+import { insertSorted } from "./sorted-insert.ts";
 
 /**
  * The median of the last so many numbers. They are kept in order, because one more comes with each reply: sorted anew,
@@ -29,7 +29,7 @@ export function createLastMedian(remembered: number): LastMedian {
       }
       last[next] = value;
       next = (next + 1) % remembered;
-      insertInOrder(value, sorted, count);
+      insertSorted(value, sorted, count);
       count += 1;
     },
     count: () => count,

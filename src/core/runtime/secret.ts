@@ -1,9 +1,9 @@
 import { closeSync, constants, existsSync, fstatSync, openSync, readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { ConfigError, OwnTrouble } from "../errors/errors.ts";
-import { realFolder } from "../errors/folder-trouble.ts";
-import { ownTroubleOf, systemCodeOf } from "../errors/own-trouble.ts";
+import { ConfigError, LocalFailure } from "../errors/errors.ts";
+import { realFolder } from "../errors/folder-problem.ts";
+import { localFailureOf, systemCodeOf } from "../errors/local-failure.ts";
 import { neverShow, readAt } from "../values/masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
@@ -71,7 +71,7 @@ const EXCHANGED_WITHIN_MS = 60_000;
 /**
  * Reads a secret now, so that calling it again after a change gives the new one. One line break at the end does
  * not count. Throws ConfigError when it is missing, empty, or a file that others may read (`isOpenToOthers`), and
- * OwnTrouble when this machine cannot read files at the moment.
+ * LocalFailure when this machine cannot read files at the moment.
  */
 export function readSecret(
   ref: SecretRef,
@@ -96,7 +96,7 @@ export function readSecret(
  * is looked for again, because an exchange may take the old one away first. Only after a minute that is a mistake in
  * the settings, as it is for one that was never there.
  */
-export function keptSecret(
+export function cachedSecret(
   ref: SecretRef,
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -110,11 +110,11 @@ export function keptSecret(
       return last;
     } catch (error) {
       if (last === null) throw error;
-      if (error instanceof OwnTrouble) return last;
+      if (error instanceof LocalFailure) return last;
       if (!(error instanceof NoSecret)) throw error;
       goneSinceMs ??= clock.monotonic();
       if (clock.monotonic() - goneSinceMs >= EXCHANGED_WITHIN_MS) throw error;
-      throw new OwnTrouble(error.message, {
+      throw new LocalFailure(error.message, {
         hint: "It was there before; if it is being exchanged, nothing else has to be done.",
         cause: error,
       });
@@ -170,7 +170,7 @@ function ownFile(path: string): string {
     handle = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     const code = systemCodeOf(error);
-    const own = ownTroubleOf(code, `${what} opened`, error);
+    const own = localFailureOf(code, `${what} opened`, error);
     if (own !== null) throw own;
     if (seemsSecret(path)) throw secretInPlaceOf("the path of its file", path);
     throw new (code === "ENOENT" ? NoSecret : ConfigError)(`${what} opened (${code}).`, {
@@ -224,13 +224,14 @@ function unreadable(error: unknown, what: string): Error {
   const code = systemCodeOf(error);
   if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
   return (
-    ownTroubleOf(code, what, error) ?? new OwnTrouble(`${what} at the moment (${code}).`, { cause: error })
+    localFailureOf(code, what, error) ??
+    new LocalFailure(`${what} at the moment (${code}).`, { cause: error })
   );
 }
 
 /**
  * Certificates (PEM) from a file of ours, read now. Throws ConfigError, naming the option `field`, when it cannot be
- * read, and OwnTrouble when this machine cannot read files at the moment.
+ * read, and LocalFailure when this machine cannot read files at the moment.
  */
 export function readCertificates(path: string, field: string): string {
   const what = `The certificate file ${path} cannot be read`;
@@ -238,7 +239,7 @@ export function readCertificates(path: string, field: string): string {
     return readFileSync(path, "utf8");
   } catch (error) {
     throw (
-      ownTroubleOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error })
+      localFailureOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error })
     );
   }
 }

@@ -8,20 +8,20 @@ import { inFullSeconds } from "./full-seconds.ts";
  */
 
 /** Lets others wait for news. A ring that nobody waits for is not lost on a loop that compares `rings`. */
-export interface Bell {
-  ring(): void;
+export interface Wakeup {
+  wakeUp(): void;
   /** How often it was rung: a loop that notes it before it looks sees whether something came while it looked. */
-  rings(): number;
+  wakeups(): number;
   /** Resolves at the next ring, or when the signal aborts. */
-  heard(signal: AbortSignal): Promise<void>;
+  nextWakeup(signal: AbortSignal): Promise<void>;
   /** Calls at the next ring, once, unless the function that it returns is called before. */
-  listen(hear: () => void): () => void;
+  listen(onWakeup: () => void): () => void;
 }
 
 /** Why a wait of our own ended early. One for all: without a reason each abort makes an error with its stack. */
 export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early."));
 
-export function createBell(): Bell {
+export function createWakeup(): Wakeup {
   const waiting = new Set<() => void>();
   let rings = 0;
   const listen = (hear: () => void): (() => void) => {
@@ -33,17 +33,17 @@ export function createBell(): Bell {
     return () => void waiting.delete(wake);
   };
   return {
-    ring() {
+    wakeUp() {
       rings += 1;
       for (const wake of [...waiting]) wake();
     },
-    rings: () => rings,
+    wakeups: () => rings,
     listen,
-    heard: (signal) => heardBy(listen, signal),
+    nextWakeup: (signal) => heardBy(listen, signal),
   };
 }
 
-function heardBy(listen: Bell["listen"], signal: AbortSignal): Promise<void> {
+function heardBy(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
     const wake = () => {
@@ -57,13 +57,13 @@ function heardBy(listen: Bell["listen"], signal: AbortSignal): Promise<void> {
 }
 
 /** Rings when any of them does; ringing it rings the first. */
-export function anyOf(...bells: readonly [Bell, ...Bell[]]): Bell {
+export function anyOf(...bells: readonly [Wakeup, ...Wakeup[]]): Wakeup {
   const listen = (hear: () => void): (() => void) => {
     const unlisten = () => {
       for (const stop of stops) stop();
     };
-    const stops = bells.map((bell) =>
-      bell.listen(() => {
+    const stops = bells.map((wakeup) =>
+      wakeup.listen(() => {
         unlisten();
         hear();
       }),
@@ -71,15 +71,15 @@ export function anyOf(...bells: readonly [Bell, ...Bell[]]): Bell {
     return unlisten;
   };
   return {
-    ring: bells[0].ring,
-    rings: () => bells.reduce((sum, bell) => sum + bell.rings(), 0),
+    wakeUp: bells[0].wakeUp,
+    wakeups: () => bells.reduce((sum, bell) => sum + bell.wakeups(), 0),
     listen,
-    heard: (signal) => heardBy(listen, signal),
+    nextWakeup: (signal) => heardBy(listen, signal),
   };
 }
 
 /** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
-export async function rest(
+export async function sleepFor(
   clock: Pick<Clock, "sleep">,
   ms: number,
   ...signals: readonly AbortSignal[]
@@ -106,13 +106,13 @@ async function asleep(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSign
 }
 
 /** Waits until the bell rings, a time in milliseconds has passed (for ever when infinite), or the signal aborts. */
-export async function restUntilRung(
+export async function sleepUntilWoken(
   clock: Pick<Clock, "sleep">,
   ms: number,
-  bell: Bell,
+  bell: Wakeup,
   signal: AbortSignal,
 ): Promise<void> {
-  if (!Number.isFinite(ms)) return bell.heard(signal);
+  if (!Number.isFinite(ms)) return bell.nextWakeup(signal);
   if (signal.aborted) return;
   const early = firstOf(signal);
   const unlisten = bell.listen(() => early.abort(WOKEN));
@@ -131,7 +131,7 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
     () => true,
     () => true,
   );
-  const timeUp = rest(clock, ms, done.signal).then(() => false);
+  const timeUp = sleepFor(clock, ms, done.signal).then(() => false);
   try {
     return await Promise.race([finished, timeUp]);
   } finally {
@@ -220,7 +220,7 @@ export interface Loop {
   /** Ends the loop: no turn begins after it, and a wait ends at once. */
   readonly signal: AbortSignal;
   /** A turn is due at once when it rings. */
-  readonly bell?: Bell;
+  readonly bell?: Wakeup;
   /**
    * Does what there is to do and returns after how many milliseconds it is to be called again at the latest; infinite
    * when only the bell can bring something new. 0 is called again after everything else had its turn; null ends the
@@ -246,22 +246,23 @@ const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
  * and a stop from being heard: after a fault it rests, ever longer, and between any two turns the event loop runs.
  */
 export async function loop(options: Loop): Promise<void> {
-  const { clock, signal, bell = createBell(), backoff = FAULT_BACKOFF } = options;
+  const { clock, signal, bell = createWakeup(), backoff = FAULT_BACKOFF } = options;
   let faults = 0;
   while (!signal.aborted) {
-    const rings = bell.rings();
+    const rings = bell.wakeups();
     try {
       const againMs = await options.turn();
       faults = 0;
       if (signal.aborted || againMs === null) return;
-      if (againMs <= 0 || bell.rings() !== rings) await rest(clock, 0, signal);
-      else await restUntilRung(options.looks === true ? inFullSeconds(clock) : clock, againMs, bell, signal);
+      if (againMs <= 0 || bell.wakeups() !== rings) await sleepFor(clock, 0, signal);
+      else
+        await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, bell, signal);
     } catch (error) {
       if (signal.aborted) return;
       faults += 1;
       const inMs = backoffMs(backoff, faults, options.random);
       options.fault(error, inMs);
-      await rest(clock, inMs, signal);
+      await sleepFor(clock, inMs, signal);
     }
   }
 }
@@ -290,14 +291,14 @@ export async function persist<T>(options: Persistence<T>): Promise<T> {
       signal.throwIfAborted();
       const inMs = backoffMs(backoff, failed, options.random);
       options.fault(error, inMs, failed);
-      await rest(clock, inMs, signal);
+      await sleepFor(clock, inMs, signal);
       signal.throwIfAborted();
     }
   }
 }
 
 /** One turn of the event loop, for work that goes on at once: a long backlog must not keep everything else from running. */
-export function breath(): Promise<void> {
+export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
@@ -305,13 +306,13 @@ export function breath(): Promise<void> {
 const MANY_THINGS = 10_000;
 
 /** The same between two steps over all of so many things, where they are many. */
-export async function breathAmong(things: number): Promise<void> {
-  if (things >= MANY_THINGS) await breath();
+export async function yieldIfMany(things: number): Promise<void> {
+  if (things >= MANY_THINGS) await yieldToEventLoop();
 }
 
 /** Whoever has something to do does it now; for long work, which a stop may end here. Rejects with the signal's reason then. */
-export async function othersTurn(clock: Clock, signal: AbortSignal): Promise<void> {
-  await rest(clock, 0, signal);
+export async function yieldUnlessAborted(clock: Clock, signal: AbortSignal): Promise<void> {
+  await sleepFor(clock, 0, signal);
   signal.throwIfAborted();
 }
 
@@ -319,7 +320,7 @@ export async function othersTurn(clock: Clock, signal: AbortSignal): Promise<voi
  * Walks through long work that stops after each of its steps, and answers what it comes to: after each so many steps
  * whoever has something to do does it. Rejects with the signal's reason when a stop ends it.
  */
-export async function withOthersTurns<T>(
+export async function runInSlices<T>(
   steps: Generator<unknown, T, undefined>,
   stepsAtOnce: number,
   clock: Clock,
@@ -328,6 +329,6 @@ export async function withOthersTurns<T>(
   for (let walked = 1; ; walked += 1) {
     const { done, value } = steps.next();
     if (done === true) return value;
-    if (walked % stepsAtOnce === 0) await othersTurn(clock, signal);
+    if (walked % stepsAtOnce === 0) await yieldUnlessAborted(clock, signal);
   }
 }

@@ -76,7 +76,7 @@ export function formatDuration(ms: number): string {
 }
 
 /** Seconds in the unit that a person would say, to one decimal: `90 s`, `2.5 min`. The status page says it the same way. */
-export function spanText(seconds: number): string {
+export function durationText(seconds: number): string {
   if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
   if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
   if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;

@@ -7,7 +7,7 @@ import type { DocumentChange, Store, StoreDescription } from "../store/store.ts"
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import { RESTORES, UNRESTORED } from "./timed.ts";
-import { WEAR } from "./wear.ts";
+import { WRITE_COUNT } from "./write-count-limit.ts";
 
 /**
  * Whether this state may write at all. A new state has no kill switch thrown, has counted no write and remembers no
@@ -39,7 +39,7 @@ const ARMED = "command-armed";
 const KEY = "writing";
 
 /** What of the state has to be whole for its limits to hold. */
-const GUARDS = [ARMED, WEAR, RESTORES, UNRESTORED];
+const GUARDS = [ARMED, WRITE_COUNT, RESTORES, UNRESTORED];
 
 interface Armed {
   readonly at: string;
@@ -135,7 +135,7 @@ export function armedAs(armed: Armed): DocumentChange {
 }
 
 /** Asks the worker of this state, running or not, to arm it. */
-export function askToArm(stateFolder: string): void {
+export function requestArming(stateFolder: string): void {
   const file = join(stateFolder, ARM_FILE);
   // Whatever lies there in its place is taken away and not written into.
   rmSync(file, { force: true });

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { type Bell, createBell, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, type Wakeup } from "../../core/runtime/waiting.ts";
 import { type Finish, tagKey } from "./command.ts";
 import type { Endings } from "./endings.ts";
 import type { Refusing } from "./gate.ts";
@@ -24,7 +24,7 @@ export interface Backlog {
   /** Ends those whose time is up, until `stopping` aborts. */
   watch(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
   /** Rings when somebody came; whoever knows why somebody may leave now rings it too. */
-  readonly bell: Bell;
+  readonly bell: Wakeup;
   /** A wait for a slot that becomes needless when the backlog is empty, or the worker stops, before `over`. */
   slotWait(stopping: AbortSignal): SlotWait;
 }
@@ -71,9 +71,9 @@ export function createBacklog(options: {
   const waiting = new Map<string, Accepted>();
   /** By measured time, so that a wall clock that is set back prolongs no life. */
   const deadlines = new WeakMap<Accepted, number>();
-  const bell = createBell();
+  const bell = createWakeup();
   /** Rings when the time of one more has to be watched. */
-  const filled = createBell();
+  const filled = createWakeup();
   const needless = new Error("nobody waits any more");
   const slots = new Set<AbortController>();
   const superseding = new AbortController();
@@ -109,8 +109,8 @@ export function createBacklog(options: {
       waiting.delete(key);
       waiting.set(key, accepted);
       if (older !== undefined) supersede(older, accepted);
-      filled.ring();
-      bell.ring();
+      filled.wakeUp();
+      bell.wakeUp();
     },
     all: () => [...waiting.values()],
     take,
@@ -118,7 +118,7 @@ export function createBacklog(options: {
       const newer = waiting.get(tagKey(accepted.command));
       if (newer === undefined) waiting.set(tagKey(accepted.command), accepted);
       else supersede(accepted, newer);
-      filled.ring();
+      filled.wakeUp();
     },
     empty() {
       const all = [...waiting.values()];

@@ -1,6 +1,6 @@
 import type { Accept } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
@@ -13,7 +13,7 @@ import { createApprovalGuard } from "./approval/guard.ts";
 import { openArming } from "./arming.ts";
 import { createAuditSpace } from "./audit/space.ts";
 import { viewOf } from "./building-view.ts";
-import { createClosures } from "./closures.ts";
+import { createClosedWindows } from "./closed-windows.ts";
 import type { CommandsConfig } from "./config.ts";
 import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
@@ -74,7 +74,7 @@ export interface CommandsOptions {
   readonly approved?: CommandsConfig;
   readonly clock: Clock;
   /** Nothing is written while it is in doubt. */
-  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "stepped">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -134,7 +134,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     metrics,
     log,
   });
-  const closures = createClosures({
+  const closures = createClosedWindows({
     config: inForce,
     killSwitch,
     arming,

@@ -1,7 +1,7 @@
 import { DateTime } from "luxon";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
-import { DIFFERENCE_BOUND_MS, type Doubt } from "../../core/runtime/clock-doubt.ts";
-import type { Held, HeldValue } from "../sync/snapshot.ts";
+import { type ClockDifference, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import type { Listed, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
@@ -24,7 +24,7 @@ export interface Refusing {
 type Refused = { readonly refused: Refusing };
 
 /** What the gate looks at in a reading. */
-export type FreshValue = Pick<HeldValue, "value" | "quality" | "time">;
+export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 /** A value older than this is not fresh enough to measure a step against. */
 export const FRESH_MS = 60_000;
@@ -63,9 +63,9 @@ export interface ArrivalFacts {
   /** Our clock minus the service's, in milliseconds; null when unknown. */
   readonly clockSkewMs: number | null;
   /** A step of our clock that no service has agreed to yet. */
-  readonly clockStep: Doubt | null;
+  readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
-  readonly held: Held<Tag> | undefined;
+  readonly held: Listed<Tag> | undefined;
   readonly token: TokenInfo | undefined;
   readonly past: PastWrites;
 }
@@ -117,7 +117,7 @@ function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
  * Lives and limits are stated in the time of a wall clock, so nothing is written while ours is in doubt: a command from
  * an hour ago, meant for a minute, looks fresh to a clock that was set back by an hour.
  */
-export function checkClock(skewMs: number | null, step: Doubt | null): Refusing | null {
+export function checkClock(skewMs: number | null, step: ClockDifference | null): Refusing | null {
   if (step !== null) return { reason: "clock-skew", message: step.message };
   if (skewMs === null || Math.abs(skewMs) <= DIFFERENCE_BOUND_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
@@ -182,7 +182,7 @@ export interface DispatchFacts extends RateFacts {
   /** The latest reading since our own last write of the tag. */
   readonly current: FreshValue | undefined;
   /** All gateways of the site, and the tag's own where the entry names it. */
-  readonly gateways: readonly Held<Gateway>[];
+  readonly gateways: readonly Listed<Gateway>[];
   readonly timeZone: string;
 }
 

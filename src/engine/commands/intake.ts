@@ -1,6 +1,6 @@
 import type { Accept, Arrival } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -11,7 +11,7 @@ import type { Accepted, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import { parsePayload, type Request, type Second } from "./payload.ts";
 import type { Refusals } from "./refusals.ts";
-import type { Notice } from "./result-event.ts";
+import type { Warning } from "./result-event.ts";
 import { isRestoreId } from "./timed.ts";
 
 /**
@@ -31,7 +31,7 @@ export interface IntakeOptions {
   readonly closed: () => Refusing | null;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
-  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "stepped">;
   /** Takes the accepted commands further. */
   readonly dispatch: (accepted: Accepted) => void;
   /** A command of this source may leave now, because a second person has agreed. */
@@ -52,7 +52,7 @@ export function createIntake(options: IntakeOptions): Accept {
   const { allowList, clock, config, journal } = options;
   const acceptedAt = new Map<string, readonly number[]>();
 
-  function notice(arrival: Arrival, id: string, request: Subject | null, why: Why): Notice {
+  function notice(arrival: Arrival, id: string, request: Subject | null, why: Why): Warning {
     const source = allowList.sourceOf(request?.source ?? arrival.source);
     const tagId = request?.tagId ?? arrival.tagId;
     const { reason, message } = why;
@@ -72,7 +72,7 @@ export function createIntake(options: IntakeOptions): Accept {
     };
   }
 
-  async function refuse(notices: readonly Notice[]): Promise<void> {
+  async function refuse(notices: readonly Warning[]): Promise<void> {
     for (const { outcome, reason } of notices) options.count(outcome, reason);
     await options.refusals.tell(notices);
   }
@@ -200,7 +200,7 @@ export function createIntake(options: IntakeOptions): Accept {
     }
 
     const good: Accepted[] = [];
-    const bad: Notice[] = [];
+    const bad: Warning[] = [];
     for (const request of requests) {
       const verdict = await judge(arrival, request);
       if ("refused" in verdict) bad.push(notice(arrival, request.id, request, verdict.refused));
@@ -222,7 +222,7 @@ type Subject = Pick<Request, "source" | "tagId" | "value">;
 interface Why {
   readonly reason: Reason;
   readonly message: string;
-  readonly outcome?: Notice["outcome"];
+  readonly outcome?: Warning["outcome"];
 }
 
 const KNOWN: Why = { reason: "duplicate", message: "This id was used before." };

@@ -16,7 +16,7 @@ import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
-import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
+import { acceptedEvent, resultEvent, type Warning, warningEvent } from "./result-event.ts";
 import {
   isLost,
   isWritten,
@@ -32,7 +32,12 @@ import {
   unrestored,
   withOlder,
 } from "./timed.ts";
-import { createWearCount, WEAR, type Wear, type WearCount } from "./wear.ts";
+import {
+  createWriteCountLimit,
+  WRITE_COUNT,
+  type WriteCount,
+  type WriteCountLimit,
+} from "./write-count-limit.ts";
 
 /**
  * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
@@ -56,7 +61,7 @@ export interface Journal {
    */
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
-  tell(notices: readonly Notice[]): Promise<void>;
+  tell(notices: readonly Warning[]): Promise<void>;
   /** Audits a step that belongs to no command, together with what it changes. */
   note(
     step: string,
@@ -72,7 +77,7 @@ export interface Journal {
   isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
   /** Whether the last write of this tag was of another value, and has ended, within a week, without the tag showing it. */
   isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean;
-  readonly wear: Pick<WearCount, "ofTag" | "lastHour">;
+  readonly wear: Pick<WriteCountLimit, "ofTag" | "lastHour">;
   readonly auditSize: AuditSize;
   /** Old values that wait to be put back: each until its restore has ended, so that a stop forgets none. */
   restores(): readonly Restore[];
@@ -131,7 +136,7 @@ export async function openJournal({
   rehearsal,
   expectedWaitMs,
 }: JournalOptions): Promise<Journal> {
-  const wearSet = rehearsal ? `${WEAR}-rehearsal` : WEAR;
+  const wearSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
   const finished = new Map<string, string>();
@@ -149,7 +154,7 @@ export async function openJournal({
   for (const id of await store.damagedKeys(COMMANDS))
     if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
-  const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
+  const wear = createWriteCountLimit(await store.documents<WriteCount>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
   const lost = await store.documents<Unrestored>(UNRESTORED);
   const auditSize = await openAuditSize(store);
@@ -311,7 +316,7 @@ export async function openJournal({
             detail: told,
           })),
           [],
-          (hashes) => notices.map((notice, index) => noticeEvent(notice, at, hashes[index] ?? at)),
+          (hashes) => notices.map((notice, index) => warningEvent(notice, at, hashes[index] ?? at)),
         );
       }),
 

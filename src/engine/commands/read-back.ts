@@ -2,7 +2,7 @@ import { meaningOf } from "../../core/errors/errors.ts";
 import type { TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createBell, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Command, Finish } from "./command.ts";
@@ -70,7 +70,7 @@ export function createReadBack(options: {
 }): ReadBack {
   const { clock, endings, log, settleMs, source, values, view } = options;
   const cases = new Set<Case>();
-  const added = createBell();
+  const added = createWakeup();
 
   async function close(each: Case, present: TagValue | undefined, signal: AbortSignal): Promise<void> {
     await endings.end(each.proof.command, judge(each.proof, present), signal);
@@ -153,7 +153,7 @@ export function createReadBack(options: {
           isSuspect: false,
         });
       }
-      added.ring();
+      added.wakeUp();
     },
     run: (signal) =>
       loop({

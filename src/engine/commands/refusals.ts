@@ -1,9 +1,9 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createBell, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
-import type { Notice } from "./result-event.ts";
+import type { Warning } from "./result-event.ts";
 
 /**
  * Tells refusals. At any normal rate each is told and audited by itself. In a flood (a loop, a device gone mad, an
@@ -12,7 +12,7 @@ import type { Notice } from "./result-event.ts";
  */
 export interface Refusals {
   /** Resolves when they are durable, or counted. */
-  tell(notices: readonly Notice[]): Promise<void>;
+  tell(notices: readonly Warning[]): Promise<void>;
   run(signal: AbortSignal): Promise<void>;
   /** Tells what was only counted so far. */
   flush(): Promise<void>;
@@ -34,7 +34,7 @@ interface Crowd {
   readonly sinceMs: number;
   /** When it is told, by measured time. */
   readonly dueMs: number;
-  latest: Notice;
+  latest: Warning;
 }
 
 export function createRefusals(options: {
@@ -45,7 +45,7 @@ export function createRefusals(options: {
   const { journal, clock, log } = options;
   const allowances = new Map<string, Allowance>();
   const crowds = new Map<string, Crowd>();
-  const gathering = createBell();
+  const gathering = createWakeup();
 
   function isAlone(reason: string): boolean {
     const now = clock.monotonic();
@@ -58,12 +58,12 @@ export function createRefusals(options: {
     return true;
   }
 
-  function count(notice: Notice): void {
+  function count(notice: Warning): void {
     const crowd = crowds.get(notice.reason);
     if (crowd === undefined) {
       const dueMs = clock.monotonic() + MINUTE_MS;
       crowds.set(notice.reason, { count: 1, sinceMs: clock.now(), dueMs, latest: notice });
-      gathering.ring();
+      gathering.wakeUp();
     } else {
       crowd.count += 1;
       crowd.latest = notice;
@@ -111,7 +111,7 @@ export function createRefusals(options: {
   };
 }
 
-function together({ count, sinceMs, latest }: Crowd): Notice {
+function together({ count, sinceMs, latest }: Crowd): Warning {
   const since = isoUtc(sinceMs);
   return {
     ...latest,

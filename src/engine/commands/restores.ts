@@ -1,7 +1,7 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createBell, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -71,7 +71,7 @@ export function createRestores(options: {
   const deadlines = new Map<string, number>();
   /** Those that are too late or refused here: what ends them is not put off again. */
   const ending = new Set<string>();
-  const bell = createBell();
+  const bell = createWakeup();
 
   /** Null once it is with the writer, otherwise in how many milliseconds it has to be looked at. */
   async function look(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
@@ -191,7 +191,7 @@ export function createRestores(options: {
           "an old value cannot be put back yet",
         );
       }
-      bell.ring();
+      bell.wakeUp();
       return true;
     },
     notices() {
@@ -207,7 +207,7 @@ export function createRestores(options: {
       return [...journal.unrestored().map(unrestoredLine), ...waiting];
     },
     run(endings, signal) {
-      endings.onEnd(() => bell.ring());
+      endings.onEnd(() => bell.wakeUp());
       return loop({
         clock,
         signal,

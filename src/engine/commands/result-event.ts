@@ -53,7 +53,7 @@ export function resultEvent(command: Command, finish: Finish, time: string): Eve
 }
 
 /** Something that never became a command, or is about none. */
-export interface Notice {
+export interface Warning {
   readonly commandId: string;
   /** Null when the message named no source that exists. */
   readonly source: string | null;
@@ -70,7 +70,7 @@ export interface Notice {
 }
 
 /** `mark` tells apart notices of the same words: an id may be refused more than once. */
-export function noticeEvent(notice: Notice, time: string, mark: string): Event<"command-result"> {
+export function warningEvent(notice: Warning, time: string, mark: string): Event<"command-result"> {
   const { commandId, tagId, outcome, reason, message, requested, correlation, replyTo } = notice;
   return makeEvent({
     type: "command-result",

@@ -3,7 +3,7 @@ import type { TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop, rest } from "../../core/runtime/waiting.ts";
+import { loop, sleepFor } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { createBacklog } from "./backlog.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -236,7 +236,7 @@ export function createWriter(options: WriterOptions): Writer {
 
   async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     if (candidates().length === 0) return Number.POSITIVE_INFINITY;
-    if (!(await rest(clock, config().group_window, stopping))) return 0;
+    if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
     try {
       return await sendGroup(stopping, cutting);
     } catch (error) {
@@ -292,10 +292,10 @@ export function createWriter(options: WriterOptions): Writer {
 
   return {
     add: (accepted) => backlog.add(accepted),
-    wake: () => backlog.bell.ring(),
+    wake: () => backlog.bell.wakeUp(),
     waiting: () => backlog.all().length,
     async run(stopping, cutting) {
-      endings.onEnd(() => backlog.bell.ring());
+      endings.onEnd(() => backlog.bell.wakeUp());
       const watching = backlog.watch(stopping, cutting);
       await loop({
         clock,

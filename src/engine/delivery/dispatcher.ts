@@ -1,9 +1,9 @@
-import type { Picture } from "../../core/connector.ts";
+import type { BuildingView } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createBell, loop, persist, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, persist, within } from "../../core/runtime/waiting.ts";
 import type { Outbox, SinkLag, Store, Wanted } from "../store/store.ts";
 import { wantedBy } from "./filter.ts";
 import { createRegistration } from "./registration.ts";
@@ -14,7 +14,7 @@ export interface DispatcherOptions {
   readonly sinks: readonly ConfiguredSink[];
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: Picture;
+  readonly picture: BuildingView;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -49,7 +49,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { outbox, clock, log, random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
   const draining = new AbortController();
   /** One watcher hears the outbox for all sinks, another looks for what other processes did. */
-  const news = createBell();
+  const news = createWakeup();
   const registration = createRegistration({ outbox, store: options.store, log, clock });
   let runners: readonly SinkRunner[] = options.sinks.map(runnerOf);
   let wanted = wantedOf(options.sinks);
@@ -150,7 +150,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       async turn() {
         await (heard ?? listen());
         heard = listen();
-        news.ring();
+        news.wakeUp();
         return 0;
       },
       fault(error) {
@@ -169,7 +169,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       looks: true,
       async turn() {
         const changes = await options.store.changes();
-        if (changes !== seen) news.ring();
+        if (changes !== seen) news.wakeUp();
         seen = changes;
         return lookEveryMs;
       },

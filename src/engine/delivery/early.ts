@@ -1,6 +1,6 @@
-import type { Remembered } from "../../core/connector.ts";
+import type { SinkStateChange } from "../../core/connector.ts";
 import type { Settlement } from "../store/store.ts";
-import { countedAfter, memoryChange, type Portion } from "./offer.ts";
+import { type Batch, countedAfter, sinkStateChange } from "./offer.ts";
 
 /**
  * Settles the beginning of a batch while the rest of it is still being written: a webhook with 20 events under way,
@@ -10,19 +10,19 @@ import { countedAfter, memoryChange, type Portion } from "./offer.ts";
  */
 export function createEarly(
   sink: string,
-  { batch, again, urgent, counted: before }: Pick<Portion, "batch" | "again" | "urgent" | "counted">,
+  { batch, again, urgent, counted: before }: Pick<Batch, "batch" | "again" | "urgent" | "counted">,
   settle: (settlement: Settlement) => Promise<void>,
 ) {
   const underWay = new Set<Promise<void>>();
   let settled = 0;
 
   return {
-    accepted(count: number, remembered?: Remembered): void {
+    accepted(count: number, remembered?: SinkStateChange): void {
       const last = batch[count - 1];
       // The last of a batch comes with its receipt, and with what the filter took out behind it.
       if (last === undefined || count <= settled || count === batch.length) return;
       settled = count;
-      const documents = memoryChange(sink, remembered);
+      const documents = sinkStateChange(sink, remembered);
       const counted = countedAfter(before, count);
       const work = attempt(settle, {
         again,

@@ -1,4 +1,4 @@
-import type { Receipt, Remembered } from "../../core/connector.ts";
+import type { Receipt, SinkStateChange } from "../../core/connector.ts";
 import { Retryable } from "../../core/errors/errors.ts";
 import { type Event, isUrgent } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
@@ -6,13 +6,13 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import {
   type DocumentChange,
   type LoggedEvent,
-  memorySet,
   type Offer,
   type Settlement,
+  sinkStateSet,
 } from "../store/store.ts";
 
 /** The part of an offer that goes into one write. */
-export interface Portion {
+export interface Batch {
   readonly again: boolean;
   /** Passes over events that are not urgent; settling it leaves the cursor where it is. */
   readonly urgent?: boolean | undefined;
@@ -26,7 +26,7 @@ export interface Portion {
 }
 
 /** Takes what passes the filter and is not settled yet, up to a number, in order. */
-export function portionOf(offer: Offer, passes: (event: Event) => boolean, most: number): Portion {
+export function batchOf(offer: Offer, passes: (event: Event) => boolean, most: number): Batch {
   const batch: LoggedEvent[] = [];
   let through = 0;
   let seen = 0;
@@ -44,7 +44,7 @@ export function portionOf(offer: Offer, passes: (event: Event) => boolean, most:
 }
 
 /** The number of an event of the batch: of one that comes again the one that it had, if any. */
-export function sequenceOf({ batch, counted }: Portion, index: number): Sequence | undefined {
+export function sequenceOf({ batch, counted }: Batch, index: number): Sequence | undefined {
   return batch[index]?.sequence ?? countedAfter(counted, index + 1);
 }
 
@@ -67,11 +67,11 @@ export interface Outcome {
  * Reads a receipt with suspicion: one that does not fit its batch keeps everything, because an event that may
  * arrive twice can be told by its id, and one that is lost cannot.
  */
-export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | undefined): Outcome {
+export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
   const { batch, again, urgent } = portion;
   const size = batch.length;
   if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
-    return keptFrom(
+    return retryFrom(
       portion,
       0,
       new Retryable("The connector answered with a receipt that does not fit its batch.", {
@@ -80,7 +80,7 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
     );
   }
   const from = receipt.kept?.from ?? size;
-  const documents = memoryChange(sink, receipt.remember);
+  const documents = sinkStateChange(sink, receipt.remember);
   const reasons = new Map(
     receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
   );
@@ -95,7 +95,7 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
     const settlement = { again, urgent, through: portion.through, rejected, counted, documents };
     return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
   }
-  const outcome = keptFrom(portion, from, receipt.kept?.error);
+  const outcome = retryFrom(portion, from, receipt.kept?.error);
   const lastSettled = batch[from - 1];
   if (lastSettled === undefined) return outcome;
   return {
@@ -106,16 +106,19 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
 }
 
 /** What a sink wants to be remembered, as a change of documents. */
-export function memoryChange(sink: string, remembered: Remembered = new Map()): readonly DocumentChange[] {
+export function sinkStateChange(
+  sink: string,
+  remembered: SinkStateChange = new Map(),
+): readonly DocumentChange[] {
   if (remembered.size === 0) return [];
   const all = [...remembered];
   const put = all.filter(([, value]) => value !== null);
   const remove = all.filter(([, value]) => value === null).map(([key]) => key);
-  return [{ set: memorySet(sink), put, remove }];
+  return [{ set: sinkStateSet(sink), put, remove }];
 }
 
 /** The outcome when everything from an index on is kept and nothing else is known. */
-export function keptFrom(portion: Portion, from: number, error: unknown): Outcome {
+export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
   const head = portion.batch[from];
   if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
   const kept = { head, count: portion.batch.length - from, error };
@@ -123,7 +126,7 @@ export function keptFrom(portion: Portion, from: number, error: unknown): Outcom
 }
 
 /** Only what has a place in the log is offered again by itself when what was gathered is lost. */
-function mayBeGathered({ batch, again, urgent }: Portion): boolean {
+function mayBeGathered({ batch, again, urgent }: Batch): boolean {
   return !again && urgent !== true && batch.every(({ position }) => position > 0);
 }
 

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Offer, Outbox } from "../store/store.ts";
-import type { Portion } from "./offer.ts";
+import type { Batch } from "./offer.ts";
 
 /** How many events are looked through at once when a filter takes most of them out. */
 const LOOK_THROUGH = 500;
@@ -55,7 +55,7 @@ export function createOffers(options: {
       othersWait() ? NOTHING : outbox.next(sink, limit, after),
 
     /** Takes note how many of the others it took to fill a batch. */
-    seen({ batch, seen }: Portion): void {
+    seen({ batch, seen }: Batch): void {
       if (takesAll || seen === 0) return;
       limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
     },

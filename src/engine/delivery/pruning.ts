@@ -1,6 +1,6 @@
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
@@ -20,7 +20,7 @@ export interface PruningOptions {
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
   /** While the clock is in doubt, nothing becomes older. */
-  readonly clockDoubt: Pick<ClockDoubt, "anywhere">;
+  readonly clockDoubt: Pick<ClockCheck, "anywhere">;
   /** Looks every minute how full the log is. */
   readonly space?: Pick<LogSpace, "look">;
   readonly log: Log;

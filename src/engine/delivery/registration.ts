@@ -4,7 +4,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { snapshotWish } from "./snapshot.ts";
+import { snapshotRequest } from "./snapshot.ts";
 
 /** The reason with which a sink is ended that the configuration does not name any more; it may come back. */
 export const NOT_CONFIGURED = "not in the configuration";
@@ -47,7 +47,7 @@ export function createRegistration(options: {
   async function known(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
     const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
-    if (isNew) await store.commit({ documents: [snapshotWish(name, isoUtc(clock.now()))] });
+    if (isNew) await store.commit({ documents: [snapshotRequest(name, isoUtc(clock.now()))] });
     return outbox.register(name, "now");
   }
 

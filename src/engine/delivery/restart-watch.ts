@@ -1,7 +1,7 @@
 import type { Sink } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { abortable, rest, WOKEN } from "../../core/runtime/waiting.ts";
+import { abortable, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
 /**
@@ -123,7 +123,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     const limit = new AbortController();
     const answered = new AbortController();
     const limited = AbortSignal.any([signal, limit.signal]);
-    const timer = rest(clock, LOOK_WITHIN_MS, answered.signal, signal).then((whole) => {
+    const timer = sleepFor(clock, LOOK_WITHIN_MS, answered.signal, signal).then((whole) => {
       if (whole) limit.abort(new Error("no answer in time"));
     });
     try {

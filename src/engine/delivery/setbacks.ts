@@ -1,5 +1,5 @@
-import { type Failure, meaningOf, OwnTrouble, sentence } from "../../core/errors/errors.ts";
-import { OWN_TROUBLE_MS } from "../../core/errors/own-trouble.ts";
+import { type Failure, LocalFailure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";
@@ -75,7 +75,7 @@ export function createSetbacks(
         return wait("throttled", Math.min(Math.max(told, 0), LONGEST_HOLD_MS), false);
       }
       // Nobody's attempt, and no reason to leave the far end alone for long.
-      if (failure instanceof OwnTrouble) return wait("retrying", OWN_TROUBLE_MS);
+      if (failure instanceof LocalFailure) return wait("retrying", LOCAL_RETRY_MS);
 
       failures += 1;
       if (head !== what) forgetHead();

@@ -1,24 +1,24 @@
-import type { Failing, Picture, Receipt, Remembered, Sink, Ticked } from "../../core/connector.ts";
+import type { BuildingView, Failing, Receipt, Sink, SinkStateChange, Ticked } from "../../core/connector.ts";
 import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { firstOf, persist, rest, WOKEN } from "../../core/runtime/waiting.ts";
+import { firstOf, persist, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
+import { createBuffered } from "./buffered.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { isOutdated, matches, passesEverything } from "./filter.ts";
-import { createGathered } from "./gathered.ts";
 import {
+  type Batch,
+  batchOf,
   countedAfter,
-  keptFrom,
-  memoryChange,
   type Outcome,
   outcomeOf,
-  type Portion,
-  portionOf,
+  retryFrom,
   sequenceOf,
+  sinkStateChange,
 } from "./offer.ts";
 import { createOffers, NOTHING } from "./offers.ts";
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
@@ -47,7 +47,7 @@ export interface DeliveryOptions {
   readonly outbox: Outbox;
   readonly state: SinkState;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: Picture;
+  readonly picture: BuildingView;
   readonly log: Log;
   readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
@@ -82,7 +82,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const urgentFirst = sink.oneOrder !== true && !config.sequence;
   const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
   const skipped = createSkipped(clock, settle);
-  const gathered = createGathered();
+  const gathered = createBuffered();
   /** Of urgent events and of the others; what one kind of event meets says nothing of the other. */
   const setbacksOf = {
     urgent: createSetbacks(config, options.random),
@@ -141,7 +141,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     if (offer === null) return null;
     setbacks = isUrgent ? setbacksOf.urgent : setbacksOf.others;
     const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
-    const portion = portionOf(numbered, passes, most);
+    const portion = batchOf(numbered, passes, most);
     if (!isUrgent) offers.seen(portion);
     if (portion.batch.length === 0) {
       if (!isUnproven()) state.well("idle");
@@ -223,7 +223,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   async function write(
-    portion: Portion,
+    portion: Batch,
     settleEarly: (settlement: Settlement) => Promise<void>,
   ): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
@@ -239,7 +239,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted, offered), forced);
     });
     await early.done();
-    if (failure !== null) return keptFrom(portion, 0, failure.error);
+    if (failure !== null) return retryFrom(portion, 0, failure.error);
     const outcome = outcomeOf(name, portion, receipt);
     showFailing(receipt?.failing);
     tickAtMs = Math.min(tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
@@ -255,7 +255,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     showFailing(ticked.failing);
     if (refused.length > 0) await refuseSettled(refused);
     if (ticked.settled === true && !gathered.isEmpty()) {
-      const settlement = { ...gathered.settlement(), documents: memoryChange(name, remembered) };
+      const settlement = { ...gathered.settlement(), documents: sinkStateChange(name, remembered) };
       skipped.forget(settlement);
       await settle(settlement);
       countGathered();
@@ -275,8 +275,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     options.metrics.deliveries.inc({ sink: name, outcome: "rejected" }, rejected.length);
   }
 
-  async function remember(remembered: Remembered | undefined): Promise<void> {
-    const documents = memoryChange(name, remembered);
+  async function remember(remembered: SinkStateChange | undefined): Promise<void> {
+    const documents = sinkStateChange(name, remembered);
     if (documents.length > 0) await stored(() => options.store.commit({ documents }));
   }
 
@@ -305,12 +305,12 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     state.trouble(next.as, next.failure, next.attempts, next.waitMs);
     // The far end answers, and refuses this event only: an alarm need not wait until it is tried again.
     const isRefusal = letsUrgentPass && next.failure.kind === "rejected";
-    if (!isRefusal || !offers.holdOthers(next.waitMs)) await rest(clock, next.waitMs, draining);
+    if (!isRefusal || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
     return false;
   }
 
   /** The first kept event has used up its schedule; the others have their turn. */
-  async function giveUp(portion: Portion, { kept }: Outcome): Promise<void> {
+  async function giveUp(portion: Batch, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
@@ -395,7 +395,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       const steppedMs = Math.max(beganMs, sink.lastStepMs?.() ?? beganMs);
       const leftMs = steppedMs + config.deadline - clock.monotonic();
       if (leftMs <= 0) return true;
-      if (!(await rest(clock, leftMs, done))) return false;
+      if (!(await sleepFor(clock, leftMs, done))) return false;
     }
   }
 
@@ -403,7 +403,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 }
 
 /** Of events that are sent again, the positions that a settlement settles; of others none. */
-function positionsSettled({ again, batch }: Portion, { through }: Settlement): readonly number[] {
+function positionsSettled({ again, batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 

@@ -1,9 +1,9 @@
-import type { Picture, Sink } from "../../core/connector.ts";
+import type { BuildingView, Sink } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { type Bell, loop, within } from "../../core/runtime/waiting.ts";
+import { loop, type Wakeup, within } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import type { Registration } from "./registration.ts";
@@ -28,9 +28,9 @@ export interface SinkRunnerOptions {
   readonly registration: Pick<Registration, "register" | "endForGood">;
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: Picture;
+  readonly picture: BuildingView;
   /** Rings when there may be something to deliver. */
-  readonly news: Bell;
+  readonly news: Wakeup;
   readonly lookEveryMs: number;
   readonly clock: Clock;
   readonly log: Log;

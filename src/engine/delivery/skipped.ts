@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Settlement } from "../store/store.ts";
-import type { Portion } from "./offer.ts";
+import type { Batch } from "./offer.ts";
 
 /** What a filter took out is settled together, not event by event: each settlement is a write to the disk. */
 const SETTLE_EVENTS = 1_000;
@@ -28,7 +28,7 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
   return {
     through: () => through,
 
-    async add(portion: Portion): Promise<void> {
+    async add(portion: Batch): Promise<void> {
       // Marks to send again have no cursor that could wait; there are few, and they are taken off at once.
       if (portion.again) return settle({ again: true, through: portion.through, rejected: [] });
       if (events === 0) sinceMs = clock.monotonic();

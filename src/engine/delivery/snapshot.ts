@@ -1,4 +1,4 @@
-import type { Picture } from "../../core/connector.ts";
+import type { BuildingView } from "../../core/connector.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -20,7 +20,7 @@ const SET = "snapshot";
 const WAIT_MS = 10 * 60_000;
 
 /** Asks for one, by `from: state` or by hand; one that is under way begins anew. */
-export function snapshotWish(sink: string, askedAt: string): DocumentChange {
+export function snapshotRequest(sink: string, askedAt: string): DocumentChange {
   const held: HeldSnapshot = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SET, put: [[sink, held]] };
 }
@@ -40,7 +40,7 @@ export interface Snapshot {
 export function createSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: Picture;
+  readonly picture: BuildingView;
   readonly passes: (event: Event) => boolean;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;

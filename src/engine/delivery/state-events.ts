@@ -1,9 +1,9 @@
 import type {
-  Picture,
-  Pictured,
-  PicturedAlarm,
-  PicturedTagSystems,
-  PicturedValue,
+  AlarmView,
+  BuildingView,
+  ListedObject,
+  TagSystemsView,
+  ValueView,
 } from "../../core/connector.ts";
 import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../../core/model/event.ts";
 
@@ -31,7 +31,7 @@ export interface StateEvent {
  * was asked for (UTC): with it the ids are the same on every try, and others at the next snapshot.
  */
 export async function stateEvents(
-  picture: Picture,
+  picture: BuildingView,
   part: StatePart,
   askedAt: string,
 ): Promise<readonly StateEvent[]> {
@@ -41,7 +41,7 @@ export async function stateEvents(
     .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
 }
 
-async function eventsOf(picture: Picture, part: StatePart, askedAt: string): Promise<readonly Event[]> {
+async function eventsOf(picture: BuildingView, part: StatePart, askedAt: string): Promise<readonly Event[]> {
   if (part === "alarm") return (await picture.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
   if (part === "tag-systems") return (await picture.tagSystems()).map((each) => systemsEvent(each, askedAt));
   if (part === "value") return (await picture.values()).map((value) => valueEvent(value, askedAt));
@@ -53,7 +53,7 @@ type InventoryPart = Exclude<StatePart, "tag-systems" | "alarm" | "value">;
 
 function inventoryEvent(
   noun: InventoryPart & Noun,
-  { source, siteId, value }: Pictured<{ readonly id: string | number }>,
+  { source, siteId, value }: ListedObject<{ readonly id: string | number }>,
   askedAt: string,
 ): Event {
   const type: Kind = `${noun}-added`;
@@ -68,7 +68,7 @@ function inventoryEvent(
   });
 }
 
-function systemsEvent({ source, siteId, tag, systems }: PicturedTagSystems, askedAt: string): Event {
+function systemsEvent({ source, siteId, tag, systems }: TagSystemsView, askedAt: string): Event {
   return marked({
     type: "tag-systems-changed",
     source,
@@ -80,7 +80,7 @@ function systemsEvent({ source, siteId, tag, systems }: PicturedTagSystems, aske
   });
 }
 
-function alarmEvent({ source, alarm, episode }: PicturedAlarm, askedAt: string): Event {
+function alarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
   return marked({
     type: "alarm-raised",
     source,
@@ -93,7 +93,7 @@ function alarmEvent({ source, alarm, episode }: PicturedAlarm, askedAt: string):
   });
 }
 
-function valueEvent({ source, siteId, ...read }: PicturedValue, askedAt: string): Event {
+function valueEvent({ source, siteId, ...read }: ValueView, askedAt: string): Event {
   const { lastGood, quality, tag, time, value } = read;
   return marked({
     type: "tag-value",

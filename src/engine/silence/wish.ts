@@ -4,7 +4,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Silence } from "./silence.ts";
 
 /** Which silence somebody wants to begin, now or later. */
-export interface Wish extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
+export interface SilenceRequest
+  extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
   /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -18,7 +19,7 @@ const LONGEST_MS = 366 * 86_400_000;
 export const LONGEST_REASON = 500;
 
 /** A silence as it was wished; throws `ConfigError` with one sentence where it makes no sense. */
-export function silenceOf({ fromMs, toMs, reason, ...wish }: Wish, nowMs: number): Silence {
+export function silenceOf({ fromMs, toMs, reason, ...wish }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs))
     throw new ConfigError("The end has to be after the beginning, and after now.");
   if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");

@@ -9,7 +9,7 @@ import { PRIORITIES, STATUSES, timeText, wellFormed } from "./wire.ts";
  * values, and zod takes ten times as long. Null for any other record; src/engine/source/schema.ts says what is made of it, and
  * counts what is unusual. test/source/at-sight.test.ts compares the two.
  */
-export function tagAtSight(record: unknown): Tag | null {
+export function parseTagFast(record: unknown): Tag | null {
   if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
   const { display_name, description, unit } = record.attributes;
   if (typeof display_name !== "string" || !isTextOrNull(description) || !isTextOrNull(unit)) return null;
@@ -56,7 +56,7 @@ function says(attributes: unknown, { displayName, description, unit }: Tag): boo
   );
 }
 
-export function alarmAtSight(record: unknown, askedSiteId: number | undefined): Alarm | null {
+export function parseAlarmFast(record: unknown, askedSiteId: number | undefined): Alarm | null {
   if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
   const told = record.attributes;
   const site = siteAtSight(told.site);

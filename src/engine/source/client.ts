@@ -1,23 +1,23 @@
 import { Malformed } from "../../core/errors/errors.ts";
 import { proxyOf } from "../../core/http/proxy.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type ClockDoubt, createClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import { type ClockCheck, createClockCheck } from "../../core/runtime/clock-check.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { monotonicMark } from "../../core/runtime/moment.ts";
 import { checkedGroup, checkedWrites, decided } from "./asked.ts";
 import { recallingTags } from "./at-sight.ts";
-import { createClockSkew, skewTeller } from "./clock-skew.ts";
+import { createClockSkew, createSkewReporter } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
-import { createListPace, type ListLane } from "./list-pace.ts";
-import { createPageMemory } from "./page-memory.ts";
+import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
+import { createPageCache } from "./page-cache.ts";
 import { createPaging, type ListRequest } from "./pages.ts";
 import { type Filters, filterQuery, historyQuery, readQuery } from "./query.ts";
 import type { Limiter } from "./quota/limiter.ts";
 import { sameRecord } from "./same-record.ts";
 import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
 import { createSend, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
-import type { Choose, Held, HistoryQuery, Lane, Page, Source } from "./source.ts";
+import type { Choose, HistoryQuery, Known, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { createToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
@@ -43,7 +43,7 @@ export interface SourceOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   /** Learns what the Date of each reply says of our clock; its own, which nobody asks, unless given. */
-  readonly clockDoubt?: ClockDoubt;
+  readonly clockDoubt?: ClockCheck;
   /** Asked before each request leaves; any may when left out. */
   readonly leaving?: Leaving;
 }
@@ -51,7 +51,7 @@ export interface SourceOptions {
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log } = options;
   const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
-  const memory = createPageMemory(note);
+  const memory = createPageCache(note);
   const schemas = recordSchemas(memory.note);
   const readers = recordReaders(schemas);
   const values = valueReader(recallingTags(readers.tag), note, (tags) =>
@@ -61,18 +61,18 @@ export function createSource(options: SourceOptions): Source {
     options.transport === undefined
       ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))
       : { send: options.transport, close: async () => {} };
-  const tellSkew = skewTeller((skewMs, differs) => {
+  const tellSkew = createSkewReporter((skewMs, differs) => {
     const seconds = Math.round(skewMs / 1_000);
     if (differs) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
     else log.info({ seconds }, "our clock and the service's agree again");
   });
-  const doubt = options.clockDoubt ?? createClockDoubt({ clock, log });
+  const doubt = options.clockDoubt ?? createClockCheck({ clock, log });
   const compared = (aheadMs: number) => doubt.compared(name, aheadMs);
   const skew = createClockSkew(clock, { look: doubt.look, steps: doubt.steps, compared }, (skewMs) => {
     metrics.clockSkewSeconds.set({ source: name }, skewMs / 1_000);
     tellSkew(skewMs);
   });
-  const lists = createListPace({
+  const lists = createListRateLimit({
     perMinute: config.quota.list_requests_per_minute,
     clock,
     ...(options.leaving === undefined ? { mark: monotonicMark(clock) } : {}),
@@ -99,7 +99,7 @@ export function createSource(options: SourceOptions): Source {
     read: Reader<T>,
     filters: Filters,
     signal: AbortSignal,
-    held: Held<T> | undefined,
+    held: Known<T> | undefined,
     { leavesOut = () => false, lane }: ListOptions = {},
   ): AsyncIterable<Page<T>> {
     const listing: ListRequest<T> = {
@@ -265,7 +265,7 @@ interface ListOptions {
 /** Characters of an id that the log shows. */
 const LONGEST_ID = 40;
 
-function asHeld<T extends { readonly id: string | number }>(item: T | null, held: Held<T>): T | null {
+function asHeld<T extends { readonly id: string | number }>(item: T | null, held: Known<T>): T | null {
   const known = item === null ? undefined : held(String(item.id));
   return known !== undefined && sameRecord(item, known) ? known : item;
 }

@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type ClockDoubt, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-doubt.ts";
+import { type ClockCheck, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import { createLastMedian } from "../../core/runtime/last-median.ts";
 
 /**
@@ -21,7 +21,7 @@ const HALF_A_SECOND_MS = 500;
 
 export function createClockSkew(
   clock: Clock,
-  doubt: Pick<ClockDoubt, "look" | "steps"> & { compared(aheadMs: number): void },
+  doubt: Pick<ClockCheck, "look" | "steps"> & { compared(aheadMs: number): void },
   changed: (skewMs: number) => void,
 ): ClockSkew {
   const aheads = createLastMedian(REMEMBERED);
@@ -29,8 +29,8 @@ export function createClockSkew(
   /** What was compared with a clock that has been set since says nothing about it. */
   function forgetBeforeStep(): void {
     doubt.look();
-    if (doubt.steps.rings() === steps) return;
-    steps = doubt.steps.rings();
+    if (doubt.steps.wakeups() === steps) return;
+    steps = doubt.steps.wakeups();
     aheads.forget();
   }
   return {
@@ -59,7 +59,7 @@ export function createClockSkew(
 export function serviceClock(
   clock: Clock,
   skewMs: () => number | null,
-  doubt: Pick<ClockDoubt, "stepped">,
+  doubt: Pick<ClockCheck, "stepped">,
 ): Clock {
   function aheadMs(): number {
     const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
@@ -69,7 +69,9 @@ export function serviceClock(
 }
 
 /** Tells once when the clocks begin to differ, and once when they agree again. */
-export function skewTeller(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {
+export function createSkewReporter(
+  tell: (skewMs: number, differs: boolean) => void,
+): (skewMs: number) => void {
   let differed = false;
   return (skewMs) => {
     const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;

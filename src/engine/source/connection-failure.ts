@@ -1,12 +1,12 @@
 import { type Failure, Retryable } from "../../core/errors/errors.ts";
-import { type HttpProxy, knockThrough } from "../../core/http/proxy.ts";
 import {
   endedUnanswered,
-  type FarEnd,
   failureOfConnection,
+  type Server,
   speaksTls,
   wantsTls,
-} from "../../core/http/tls-trouble.ts";
+} from "../../core/http/connection-problem.ts";
+import { type HttpProxy, probeThroughProxy } from "../../core/http/proxy.ts";
 
 /**
  * The far end closed a kept-alive socket just as a request left on it. The request was not answered; a GET may go
@@ -14,7 +14,7 @@ import {
  */
 export class StaleSocket extends Retryable {}
 
-/** Gives what a socket, TLS or HTTP library threw its meaning; the list is in src/core/http/tls-trouble.ts. */
+/** Gives what a socket, TLS or HTTP library threw its meaning; the list is in src/core/http/connection-problem.ts. */
 export function connectionFailure(error: unknown, origin: string): Failure {
   return failureOfConnection(error, serviceAt(origin));
 }
@@ -32,12 +32,12 @@ export async function unanswered(
   const url = new URL(origin);
   const plain = url.protocol === "http:" && endedUnanswered(error);
   const address = { host: url.hostname, port: Number(url.port || 80) };
-  const knock = (limit: AbortSignal) => knockThrough(proxy, address, AbortSignal.any([limit, signal]));
+  const knock = (limit: AbortSignal) => probeThroughProxy(proxy, address, AbortSignal.any([limit, signal]));
   if (plain && (await speaksTls(knock))) return wantsTls(serviceAt(origin));
   return connectionFailure(error, origin);
 }
 
-function serviceAt(origin: string): FarEnd {
+function serviceAt(origin: string): Server {
   return {
     name: origin,
     failed: "could not be asked",

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { FALSE, NULL, TRUE } from "../../core/codec/points.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { type ParsedJson, parseJson } from "./json.ts";
 import {
   afterColon,
@@ -76,7 +76,7 @@ async function listsIn(bytes: Buffer): Promise<readonly List[] | null> {
   for (let at = 0; at < bytes.length; at++) {
     if (at - lookedAt > BYTES_AT_ONCE) {
       lookedAt = at;
-      await breath();
+      await yieldToEventLoop();
     }
     const code = bytes[at] as number;
     if (code === QUOTE) {
@@ -95,7 +95,7 @@ async function listsIn(bytes: Buffer): Promise<readonly List[] | null> {
             left -= reader.read(left);
             if (left > 0) continue;
             left = MEASUREMENTS_AT_ONCE;
-            await breath();
+            await yieldToEventLoop();
           }
           if (reader.isUncertain) return null;
           lists.push({ from: start, to: reader.at, series: reader.series });

@@ -1,7 +1,7 @@
 import type { Health } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import type { ListPace } from "./list-pace.ts";
+import type { ListRateLimit } from "./list-rate-limit.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./quota/limiter.ts";
 
 /** Requests that a pause holds back: all, the lists, all tag endpoints, or one endpoint with a quota of its own. */
@@ -28,7 +28,7 @@ export interface LongWaits {
 export interface LongWaitsOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
-  readonly lists: Pick<ListPace, "permitTrial" | "release">;
+  readonly lists: Pick<ListRateLimit, "permitTrial" | "release">;
   readonly limiter: Pick<Limiter, "permitTrial" | "release" | "status">;
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }

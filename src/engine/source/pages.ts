@@ -1,6 +1,6 @@
 import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { PageRequest } from "./page-memory.ts";
+import type { PageRequest } from "./page-cache.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
 import type { Page } from "./source.ts";

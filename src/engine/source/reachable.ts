@@ -1,4 +1,4 @@
-import { ConfigError, OwnTrouble, Retryable } from "../../core/errors/errors.ts";
+import { ConfigError, LocalFailure, Retryable } from "../../core/errors/errors.ts";
 import { proxyOf } from "../../core/http/proxy.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
@@ -70,6 +70,6 @@ export function reporting(
 
 /** A kept connection that was given up is tried again at once, and what this machine itself has stopped proves nothing. */
 function isOfTheWay(error: unknown): boolean {
-  if (error instanceof StaleSocket || error instanceof OwnTrouble) return false;
+  if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;
 }

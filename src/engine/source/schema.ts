@@ -11,7 +11,7 @@ import type {
   TokenInfo,
 } from "../../core/model/building.ts";
 import { masked } from "../../core/values/masking.ts";
-import { alarmAtSight, tagAtSight } from "./at-sight.ts";
+import { parseAlarmFast, parseTagFast } from "./at-sight.ts";
 import { isRecord } from "./reply.ts";
 import {
   type Fields,
@@ -121,11 +121,11 @@ export type Readers = { readonly [name in keyof Listed]: Reader<Listed[name]> } 
 export function recordReaders(schemas: RecordSchemas): Readers {
   return {
     site: readerOf(schemas.site),
-    tag: readerOf(schemas.tag, tagAtSight),
+    tag: readerOf(schemas.tag, parseTagFast),
     gateway: readerOf(schemas.gateway),
     host: readerOf(schemas.host),
     system: readerOf(schemas.system),
-    alarm: (siteId) => readerOf(schemas.alarm(siteId), (record) => alarmAtSight(record, siteId)),
+    alarm: (siteId) => readerOf(schemas.alarm(siteId), (record) => parseAlarmFast(record, siteId)),
   };
 }
 

@@ -8,7 +8,7 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
-import type { ListLane, ListPace } from "./list-pace.ts";
+import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import { createMaintenance } from "./maintenance.ts";
@@ -83,7 +83,7 @@ export interface SendOptions {
   /** The token as it is now; throws `ConfigError` when there is none. */
   readonly token: () => Secret;
   readonly limiter: Limiter;
-  readonly lists: ListPace;
+  readonly lists: ListRateLimit;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -94,7 +94,7 @@ export interface SendOptions {
 }
 
 /**
- * Asked at the last moment whether a request may leave whose slot was taken since then; throws `OwnTrouble` where it must
+ * Asked at the last moment whether a request may leave whose slot was taken since then; throws `LocalFailure` where it must
  * not any more. Its slot stays spent.
  */
 export type Leaving = (since: Moment) => void;

@@ -13,7 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../../core/model/building.ts";
-import type { ForeignUse } from "./quota/foreign.ts";
+import type { OtherClientUse } from "./quota/other-clients.ts";
 
 /**
  * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures
@@ -24,12 +24,12 @@ import type { ForeignUse } from "./quota/foreign.ts";
  */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal, held?: Held<Site>): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal, held?: Held<Alarm>): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal, held?: Held<Tag>): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal, held?: Held<Gateway>): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, held?: Held<Host>): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal, held?: Held<System>): AsyncIterable<Page<System>>;
+  sites(filter: SiteFilter, signal: AbortSignal, held?: Known<Site>): AsyncIterable<Page<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, held?: Known<Alarm>): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, held?: Known<Tag>): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal, held?: Known<Gateway>): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, held?: Known<Host>): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, held?: Known<System>): AsyncIterable<Page<System>>;
   /** Current values of 1 to 20 tags: of these, or of those that are chosen when a slot is free. */
   read(
     tagIds: readonly string[] | Choose<readonly string[]>,
@@ -133,7 +133,7 @@ export interface SystemFilter {
  * What is held under an id. A record that says the same is shown as that very object: it is in memory once, and who
  * compares sees it at once. So the caller must not change what it was shown.
  */
-export type Held<T> = (id: string) => T | undefined;
+export type Known<T> = (id: string) => T | undefined;
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -196,12 +196,12 @@ export interface ListRate {
 
 export interface QuotaStatus {
   /** What may be sent, for each count of the service that is known of: one for all tag endpoints, or one for each. */
-  readonly buckets: readonly AllowanceStatus[];
+  readonly buckets: readonly RateLimitStatus[];
   /** Until when the service told every lane to wait (503), milliseconds since 1970; null when it did not. */
   readonly heldUntilMs: number | null;
 }
 
-export interface AllowanceStatus {
+export interface RateLimitStatus {
   readonly name: string;
   readonly perMinute: number;
   /** Requests per minute that polls get of it now: without the reserve, the polite share's rest, and what refusals or a foreign client take. */
@@ -216,5 +216,5 @@ export interface AllowanceStatus {
   readonly nextSlotInMs: number;
   readonly throttled: number;
   /** What is known of somebody else who spends the same quota; null when nothing is. */
-  readonly foreign: ForeignUse | null;
+  readonly foreign: OtherClientUse | null;
 }

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector } from "undici";
-import { ConfigError, OwnTrouble, Retryable } from "../../core/errors/errors.ts";
+import { ConfigError, LocalFailure, Retryable } from "../../core/errors/errors.ts";
 import { type HttpProxy, targetOf } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import { timeLimit } from "../../core/runtime/waiting.ts";
@@ -87,7 +87,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       return await reception.reply;
     } catch (error) {
       signal.throwIfAborted();
-      if (error instanceof OwnTrouble) throw error;
+      if (error instanceof LocalFailure) throw error;
       if (reception.hasBegun()) throw connectionFailure(error, origin);
       // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
       const stale = opened === openedBefore && isBrokenSocket(error);

@@ -2,8 +2,8 @@ import { existsSync, readdirSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { CHECKED_NAMES, unsound } from "./checksum.ts";
 import { summaryOf } from "./damage.ts";
-import { isStateSetAside, sizeOf, stateFile } from "./folder.ts";
-import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
+import { isStateQuarantined, sizeOf, stateFile } from "./folder.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
@@ -31,7 +31,7 @@ export interface CheckedRows {
 /** No more complaints of SQLite than this: a torn page makes thousands. */
 const COMPLAINTS = 20;
 
-export function isWhole({ trouble, tables }: StateReport): boolean {
+export function isIntact({ trouble, tables }: StateReport): boolean {
   return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
 }
 
@@ -48,7 +48,7 @@ export function checkState(folder: string): StateReport {
     file,
     bytes: sizeOf(file) + wal,
     schemaVersion: SCHEMA_VERSION,
-    filesSetAside: readdirSync(folder).filter(isStateSetAside).toSorted(),
+    filesSetAside: readdirSync(folder).filter(isStateQuarantined).toSorted(),
   };
   const nothing = { ...common, tables: [], setAside: [] };
   if (sizeOf(file) === 0) {
@@ -77,7 +77,7 @@ function lookThrough(database: Database): Pick<StateReport, "trouble" | "tables"
     .all<{ readonly integrity_check: string }>()
     .map((row) => row.integrity_check)
     .filter((complaint) => complaint !== "ok");
-  const shape = schemaTrouble(database);
+  const shape = schemaProblem(database);
   const trouble = shape === null ? complaints : [...complaints, shape];
   if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
   return {

@@ -35,7 +35,7 @@ type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">
  * it is a copy that may run beside its original: it gets an identity of its own. A machine that was set back with its
  * disk, or doubled as a whole, cannot be told so. Belongs inside a transaction.
  */
-export function noticeCopy(
+export function detectCopy(
   database: Database,
   documents: Documents,
   nowMs: number,
@@ -73,7 +73,7 @@ export const LOST_LOG =
  * and takes the note back when it closes; SQLite has the log for as long as the file is open, and after a kill. Answers
  * when it was noticed. Belongs inside a transaction.
  */
-export function noticeLostLog(
+export function detectLostLog(
   database: Database,
   documents: Documents,
   nowMs: number,

@@ -18,7 +18,7 @@ import {
 } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { danglingLink } from "../../core/errors/folder-trouble.ts";
+import { danglingLink } from "../../core/errors/folder-problem.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
 /** The file system's type number, as statfs(2) tells it. */
@@ -189,7 +189,7 @@ export function preparePrivateFile(path: string): void {
 const SIDES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
-export function setAside(path: string, nowMs: number): string {
+export function quarantineState(path: string, nowMs: number): string {
   const aside = asideName(path, nowMs);
   // Where only side files are left, the name that is told has to be there all the same.
   if (!existsSync(path)) preparePrivateFile(aside);
@@ -244,7 +244,7 @@ function asideName(path: string, nowMs: number): string {
 }
 
 /** Whether a file of the folder is a state that was set aside; its side files do not count. */
-export function isStateSetAside(name: string): boolean {
+export function isStateQuarantined(name: string): boolean {
   return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
 }
 

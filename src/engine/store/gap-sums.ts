@@ -3,9 +3,9 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StoredGap } from "./store.ts";
 
 /** One gap event per sink and reason in this time; what is lost in between is gathered for the next one. */
-export const GATHER_MS = 60 * 60_000;
+export const MERGE_MS = 60 * 60_000;
 /** How long told gaps can be looked up. */
-export const REMEMBERED_MS = 90 * 24 * 60 * 60_000;
+export const RETAINED_MS = 90 * 24 * 60 * 60_000;
 
 /** One event that one sink will not get, because it is gone. */
 export interface Loss {

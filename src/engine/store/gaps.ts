@@ -3,7 +3,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumSql } from "./checksum.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
-import { createGapSums, GATHER_MS, gapEvent, type Loss, REMEMBERED_MS, summed } from "./gap-sums.ts";
+import { createGapSums, gapEvent, type Loss, MERGE_MS, RETAINED_MS, summed } from "./gap-sums.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { StoredGap } from "./store.ts";
@@ -65,14 +65,14 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
 
     /** Commits an event for every gap that is due; answers how many. */
     tell(nowMs: number): number {
-      database.prepare("delete from gap where told_ms < ?").run(nowMs - REMEMBERED_MS);
+      database.prepare("delete from gap where told_ms < ?").run(nowMs - RETAINED_MS);
       const due = database
         .prepare(
           `select ${COLUMNS} from gap where told_ms is null and not exists
              (select 1 from gap as told where told.sink = gap.sink and told.reason = gap.reason
               and told.told_ms > ? and told.told_ms <= ?)`,
         )
-        .all<GapRow>(nowMs - GATHER_MS, nowMs);
+        .all<GapRow>(nowMs - MERGE_MS, nowMs);
       for (const { id, ...gap } of due) {
         log.append([gapEvent(gap, nowMs)], nowMs);
         database

@@ -12,7 +12,7 @@ import {
   wantedOf,
 } from "./lag-count.ts";
 import type { Database } from "./sqlite.ts";
-import { memorySet, type SinkLag, type Wanted } from "./store.ts";
+import { type SinkLag, sinkStateSet, type Wanted } from "./store.ts";
 
 /** How far the sinks are behind. Their filters decide what counts; what a filter leaves out nobody waits for. */
 
@@ -28,7 +28,7 @@ interface SinkRow {
 function remembered(database: Database, sink: string): number {
   const counted = database
     .prepare("select count(*) as entries from document where set_name = ?")
-    .get<{ readonly entries: number }>(memorySet(sink));
+    .get<{ readonly entries: number }>(sinkStateSet(sink));
   return counted?.entries ?? 0;
 }
 

@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { type EventLog, lastWithin } from "./event-log.ts";
 import { Damaged, type Database } from "./sqlite.ts";
 
@@ -64,7 +64,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (through === 0) bytes = 0;
-      for (let looked = 0; looked < CALL_ROWS; await breath()) {
+      for (let looked = 0; looked < CALL_ROWS; await yieldToEventLoop()) {
         const count = slice();
         looked += count;
         if (count > 0) continue;

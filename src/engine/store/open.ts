@@ -2,9 +2,10 @@ import { existsSync, statSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createBell } from "../../core/runtime/waiting.ts";
-import { LOST_LOG, noteClosed, noticeCopy, noticeLostLog, seenCopy } from "./copied.ts";
+import { createWakeup } from "../../core/runtime/waiting.ts";
+import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copied.ts";
 import { createDamage } from "./damage.ts";
+import { createDeferredWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
@@ -13,8 +14,8 @@ import {
   fileSystemType,
   prepareFolder,
   preparePrivateFile,
+  quarantineState,
   removeState,
-  setAside,
   sizeOf,
   spareLog,
   stateFile,
@@ -23,12 +24,11 @@ import { condemn, condemnation, createIndexRepair, pardon } from "./index-repair
 import { createLogCheck, type LogCheck } from "./log-check.ts";
 import { refuseMoved } from "./moved.ts";
 import { createOutbox } from "./outbox.ts";
-import { freePagesTrouble, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
-import { createQuotaMemory } from "./quota-memory.ts";
+import { freePagesProblem, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
+import { createQuotaStore } from "./quota-store.ts";
 import { type Salvaged, takenOverText, takeOver } from "./salvage.ts";
-import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
-import { createSoon } from "./soon.ts";
 import { Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
 import { createTail } from "./tail.ts";
@@ -126,7 +126,7 @@ async function replaceDamaged(
   opened: Opened,
 ): Promise<Store> {
   const begun = condemnation(file) ?? "";
-  const aside = begun !== "" && existsSync(begun) ? begun : setAside(file, clock.now());
+  const aside = begun !== "" && existsSync(begun) ? begun : quarantineState(file, clock.now());
   if (aside === begun) removeState(file);
   condemn(file, aside);
   const database = openForWriting(file);
@@ -148,7 +148,7 @@ function refuseDamagedFreePages(file: string): void {
   if (sizeOf(file) === 0) return;
   const pages = openPages(file);
   try {
-    const trouble = freePagesTrouble(pages);
+    const trouble = freePagesProblem(pages);
     if (trouble !== null) throw new Damaged(`${file} is damaged (${trouble}).`);
   } finally {
     pages.close();
@@ -214,7 +214,7 @@ function complaint(database: Database): string | null {
 
 /** The schema is text too: a damaged byte in it can make another table of it. */
 function refuseForeignShape(database: Database): void {
-  const trouble = schemaTrouble(database);
+  const trouble = schemaProblem(database);
   if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
 }
 
@@ -232,12 +232,12 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
   const { lock, setAside: aside } = opened;
   const tail = createTail();
   database.watch(tail);
-  const soon = createSoon(database, clock);
+  const soon = createDeferredWrites(database, clock);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
   const log = createEventLog(database, clock, damage, tail);
   const sinks = createSinks(database, log, damage);
-  const changes = createBell();
+  const changes = createWakeup();
   let open = true;
   let check: LogCheck | undefined;
   let damaged: AbortSignal | undefined;
@@ -250,8 +250,8 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     lostLogAt = database.transaction(() => {
       sinks.repair();
       damage.inspect();
-      noticeCopy(database, documents, clock.now(), opened.machine);
-      return noticeLostLog(database, documents, clock.now(), opened.hasLog ?? true);
+      detectCopy(database, documents, clock.now(), opened.machine);
+      return detectLostLog(database, documents, clock.now(), opened.hasLog ?? true);
     });
     // From now on the file says that commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
@@ -272,7 +272,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       changes,
       ...(check && { check }),
     }),
-    quotaMemory: createQuotaMemory(database, soon, clock, damage),
+    quotaMemory: createQuotaStore(database, soon, clock, damage),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
@@ -304,7 +304,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         const repeated = log.append(events, now);
         return { lastPosition: log.end(), repeated };
       });
-      if (events.length > committed.repeated.length) changes.ring();
+      if (events.length > committed.repeated.length) changes.wakeUp();
       return committed;
     },
 

@@ -1,9 +1,10 @@
 import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Bell } from "../../core/runtime/waiting.ts";
+import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "./ahead.ts";
 import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
+import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import { sinkLags } from "./lag.ts";
@@ -11,7 +12,6 @@ import type { LogCheck } from "./log-check.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
-import type { Soon } from "./soon.ts";
 import type { Database } from "./sqlite.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 
@@ -27,13 +27,13 @@ import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
  */
 export function createOutbox(options: {
   readonly database: Database;
-  readonly soon: Soon;
+  readonly soon: DeferredWrites;
   readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
   readonly log: EventLog;
   readonly sinks: Sinks;
   readonly damage: Damage;
   readonly clock: Clock;
-  readonly changes: Bell;
+  readonly changes: Wakeup;
   /** Of who holds the state: compares the log with itself after each pruning. */
   readonly check?: LogCheck;
 }): Outbox {
@@ -187,7 +187,7 @@ export function createOutbox(options: {
         if (reason !== null) redeliveries.cancel(sink);
       });
       forgetKnown();
-      changes.ring();
+      changes.wakeUp();
     },
 
     async deadLetters(sink, limit = 100) {
@@ -197,7 +197,7 @@ export function createOutbox(options: {
     async resendDeadLetters(sink, ids) {
       const marked = database.transaction(() => letters.resend(sink, ids));
       forgetKnown();
-      changes.ring();
+      changes.wakeUp();
       return marked;
     },
 
@@ -207,13 +207,13 @@ export function createOutbox(options: {
 
     async replay(sink, since, kinds) {
       const marked = await redeliveries.mark(sink, sinceMs(since), kinds, log.end());
-      changes.ring();
+      changes.wakeUp();
       return marked;
     },
 
     async replayBetween(sink, after, through, urgentAfter = after) {
       const marked = await redeliveries.markBetween(sink, after, Math.min(through, log.end()), urgentAfter);
-      if (marked > 0) changes.ring();
+      if (marked > 0) changes.wakeUp();
       return marked;
     },
 
@@ -233,7 +233,7 @@ export function createOutbox(options: {
 
     async prune(bounds) {
       const report = await retention.prune(bounds);
-      if (report.told > 0) changes.ring();
+      if (report.told > 0) changes.wakeUp();
       return { removed: report.removed, gaps: report.gaps };
     },
 
@@ -249,6 +249,6 @@ export function createOutbox(options: {
       return log.recent(about, kinds, bounds);
     },
 
-    changed: (signal) => changes.heard(signal),
+    changed: (signal) => changes.nextWakeup(signal),
   };
 }

@@ -205,7 +205,7 @@ const FREE = 2;
  * What is wrong with the header and the list of free pages; null when nothing is. SQLite takes pages off that list without
  * asking whether they are in use: with one damaged number in it, the next commit would overwrite another table.
  */
-export function freePagesTrouble(pages: Pages): string | null {
+export function freePagesProblem(pages: Pages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header

@@ -1,5 +1,5 @@
 import type { Kind } from "../../core/model/event.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Damage } from "./damage.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow, numberOf } from "./dead-letters.ts";
 import {
@@ -164,7 +164,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
           marking.run(sink, slice, Math.min(slice + MARK_SLICE, end), sinceMs, ...(kinds ?? [])),
         );
         forgetKnown();
-        await breath();
+        await yieldToEventLoop();
       }
       return marked;
     },
@@ -186,7 +186,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
           marking.run(sink, slice, Math.min(slice + MARK_SLICE, through), urgentAfter),
         );
         forgetKnown();
-        await breath();
+        await yieldToEventLoop();
       }
       return marked;
     },

@@ -1,6 +1,6 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
 import type { Loss } from "./gap-sums.ts";
 import { createGaps } from "./gaps.ts";
@@ -148,7 +148,7 @@ export function createRetention(
         if (slice.length === 0) return;
         check?.removed(slice);
         removed += slice.length;
-        await breath();
+        await yieldToEventLoop();
       }
     }
 
@@ -179,7 +179,7 @@ export function createRetention(
     // A file that gives nothing back (made without space for that) must not be asked for ever.
     for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
       database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
-      await breath();
+      await yieldToEventLoop();
     }
   }
 

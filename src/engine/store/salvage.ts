@@ -5,7 +5,7 @@ import { eventIn } from "../../core/codec/stored-event.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { checksumOf } from "./checksum.ts";
 import { createDamage } from "./damage.ts";
 import { newEpoch } from "./epoch.ts";
@@ -217,7 +217,7 @@ async function append(
         positions.push([position, log.end()]);
       }
     });
-    await breath();
+    await yieldToEventLoop();
   }
   return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
 }

@@ -217,7 +217,7 @@ function refuseDamagedNumbers(database: Database, application: number, version: 
   const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
   const isImpossible = version < 1 || version > MOST_VERSIONS;
   const isBehind =
-    version < SCHEMA_VERSION && application === APPLICATION_ID && schemaTrouble(database) === null;
+    version < SCHEMA_VERSION && application === APPLICATION_ID && schemaProblem(database) === null;
   if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
     throw new Damaged(
       `${database.path} is damaged (its header names program ${application}, schema ${version}).`,
@@ -240,7 +240,7 @@ interface Shape {
 }
 
 /** What a file of this version lacks of its tables, indexes and triggers; null when it has them all. */
-export function schemaTrouble(database: Database): string | null {
+export function schemaProblem(database: Database): string | null {
   const model = openDatabase(":memory:");
   try {
     prepareSchema(model, true);

@@ -33,7 +33,7 @@ export interface Store {
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
-  readonly quotaMemory: QuotaMemory;
+  readonly quotaMemory: QuotaStore;
   /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
   /** Aborts when the state is found damaged and cannot be repaired while it is open: close it and open it again. */
@@ -136,7 +136,7 @@ export type SnapshotName =
   | "token";
 
 /** What a sink remembers, by its own keys. */
-export function memorySet(sink: string): string {
+export function sinkStateSet(sink: string): string {
   return `memory/${sink}`;
 }
 
@@ -356,15 +356,15 @@ export interface PruneReport {
 }
 
 /** Requests that may still count against a quota; written before each request leaves. */
-export interface QuotaMemory {
+export interface QuotaStore {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;
   /** The same with the next transaction that there is, after 5 s at most; resolves when it is durable. */
   saveSoon(key: string, slot: QuotaSlot): Promise<void>;
   forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; the next one takes its place. */
-  loadHold(key: string): Promise<QuotaHold | undefined>;
-  saveHold(key: string, hold: QuotaHold): Promise<void>;
+  loadHold(key: string): Promise<QuotaPause | undefined>;
+  saveHold(key: string, hold: QuotaPause): Promise<void>;
   /** How the wall clock stood during this run of the machine; the last one saved. */
   loadClock(key: string, boot: string): Promise<ClockMark | undefined>;
   saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
@@ -377,7 +377,7 @@ export interface ClockMark {
 }
 
 /** Wall times, milliseconds since 1970. */
-export interface QuotaHold {
+export interface QuotaPause {
   /** When it was ordered: shows later whether the clock was set back meanwhile. */
   readonly saidAtMs: number;
   readonly untilMs: number;

@@ -10,8 +10,8 @@ import {
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
-import type { Holding } from "./holding.ts";
-import { type HeldUnavailability, syncSet } from "./snapshot.ts";
+import { type StoredUnavailability, syncSet } from "./snapshot.ts";
+import type { SyncState } from "./sync-state.ts";
 
 /**
  * What is told about the service itself: exactly one `source-unavailable` when it goes, whole, with one feature or with
@@ -43,13 +43,13 @@ export interface Availability {
 export interface AvailabilityOptions {
   /** The configured source's name. */
   readonly source: string;
-  readonly holding: Holding;
+  readonly holding: SyncState;
   readonly clock: Clock;
 }
 
 export function createAvailability({ source, holding, clock }: AvailabilityOptions): Availability {
   const set = syncSet("availability", source);
-  const held = () => holding.get<HeldUnavailability>(set);
+  const held = () => holding.get<StoredUnavailability>(set);
 
   const loss = (
     subject: string,
@@ -67,7 +67,7 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
       facts: [since],
     });
     return {
-      documents: [{ set, put: [[subject, { since, reason } satisfies HeldUnavailability]] }],
+      documents: [{ set, put: [[subject, { since, reason } satisfies StoredUnavailability]] }],
       events: [event],
     };
   };

@@ -1,26 +1,26 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { ledgerFor, wantedSeries } from "./history/book.ts";
+import { type BackfillRequest, type BackfillRequests, loadBackfills } from "./history/backfills.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import { valuesBelow } from "./history/cuts.ts";
 import type { LedgerBefore } from "./history/ledger-before.ts";
-import { type BackfillOrder, type BackfillOrders, loadOrders } from "./history/orders.ts";
+import { ledgerFor, wantedSeries } from "./history/ledgers.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
-import { expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
+import { expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
 import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
-import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
+import type { ClassFreshness } from "./read/tag-schedule.ts";
 import { everyMsOf } from "./schedule.ts";
 import { type ListProgress, tagsFromLists } from "./seen-building.ts";
 import { firstMatch } from "./select.ts";
 import {
-  type HeldAlarm,
-  type HeldCut,
-  type HeldHistory,
-  type HeldValue,
-  type HeldWindow,
+  type StoredAlarm,
+  type StoredCut,
+  type StoredHistory,
+  type StoredValue,
+  type StoredWindow,
   syncSet,
 } from "./snapshot.ts";
 
@@ -67,8 +67,8 @@ export async function factsFromState(
   const [past, sites, values, alarms] = await Promise.all([
     heldPast(store, source),
     visibleSites(store, source),
-    store.documents<HeldValue>(documentSet("value", source)),
-    store.documents<HeldAlarm>(documentSet("alarm", source)),
+    store.documents<StoredValue>(documentSet("value", source)),
+    store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
   const active = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length;
   const silent = new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT).map(([id]) => id));
@@ -89,10 +89,10 @@ export async function factsFromState(
 async function heldPast(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
-    store.documents<HeldHistory | LedgerBefore>(documentSet("history", source)),
-    loadOrders(store, source),
-    store.document<HeldWindow>(syncSet("history-window", source), "values"),
-    store.document<HeldCut>(syncSet("history-window", source), "cut"),
+    store.documents<StoredHistory | LedgerBefore>(documentSet("history", source)),
+    loadBackfills(store, source),
+    store.document<StoredWindow>(syncSet("history-window", source), "values"),
+    store.document<StoredCut>(syncSet("history-window", source), "cut"),
   ]);
   return { tags, ledgers, orders, window: window ?? UNKNOWN_WINDOW, cut: cut ?? null };
 }
@@ -104,7 +104,7 @@ export async function pastFromState(
   nowMs: number,
 ): Promise<{
   readonly ledgers: readonly LedgerOf[];
-  readonly orders: BackfillOrders;
+  readonly orders: BackfillRequests;
   readonly progress: HistoryProgress;
 }> {
   const { tags, ledgers, orders, window, cut } = await heldPast(store, settings.source);
@@ -115,10 +115,10 @@ export async function pastFromState(
 }
 
 /** The ledgers of every series that an order means, also when it is done; the store is only read. */
-export async function ledgersOfOrder(
+export async function ledgersOfRequest(
   store: Store,
   settings: PlanSettings,
-  order: BackfillOrder,
+  order: BackfillRequest,
   nowMs: number,
 ): Promise<readonly LedgerOf[]> {
   const { tags, ledgers } = await heldPast(store, settings.source);
@@ -163,7 +163,7 @@ export function factsFromTags(
     sites,
     tags,
     active = 0,
-  }: { readonly sites: number; readonly tags: readonly PlacedTag[]; readonly active?: number },
+  }: { readonly sites: number; readonly tags: readonly LocatedTag[]; readonly active?: number },
   nowMs: number,
 ): PlanFacts {
   return factsOf({
@@ -194,14 +194,14 @@ function factsOf(known: {
   readonly settings: PlanSettings;
   readonly basis: PlanFacts["basis"];
   readonly sites: number;
-  readonly tags: readonly PlacedTag[];
+  readonly tags: readonly LocatedTag[];
   readonly silent: ReadonlySet<string>;
   /** Active alarms. */
   readonly active: number;
-  readonly ledgers: ReadonlyMap<string, HeldHistory | LedgerBefore>;
-  readonly orders: BackfillOrders;
-  readonly window: HeldWindow;
-  readonly cut: HeldCut | null;
+  readonly ledgers: ReadonlyMap<string, StoredHistory | LedgerBefore>;
+  readonly orders: BackfillRequests;
+  readonly window: StoredWindow;
+  readonly cut: StoredCut | null;
   readonly nowMs: number;
   readonly live: PlanLive | null;
 }): PlanFacts {
@@ -240,7 +240,7 @@ function alarmPolling(
 
 function classFacts(
   read: ReadConfig,
-  tags: readonly PlacedTag[],
+  tags: readonly LocatedTag[],
   silent: ReadonlySet<string>,
   freshness: readonly ClassFreshness[],
 ): readonly ClassFacts[] {
@@ -268,9 +268,9 @@ interface Ledgers {
 /** As the worker would begin or go on with them. */
 function ledgersOf(
   settings: PlanSettings,
-  tags: readonly PlacedTag[],
-  held: ReadonlyMap<string, HeldHistory | LedgerBefore>,
-  orders: BackfillOrders,
+  tags: readonly LocatedTag[],
+  held: ReadonlyMap<string, StoredHistory | LedgerBefore>,
+  orders: BackfillRequests,
   nowMs: number,
 ): Ledgers {
   const seriesOf = wantedSeries(settings.history, settings.timeZone);

@@ -10,10 +10,10 @@ export interface Follower {
    * Works until `draining` aborts. Rejects with what concerns all of its work (src/core/errors/errors.ts); it is begun anew after a
    * rest that the error decides, and must have lost nothing by it.
    */
-  follow(stint: Stint): Promise<void>;
+  follow(stint: RunContext): Promise<void>;
 }
 
-export interface Stint {
+export interface RunContext {
   /** Nothing new begins; what is on its way comes to its end. */
   readonly draining: AbortSignal;
   /** Ends what is on its way. */

@@ -3,10 +3,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { VERSION } from "../../core/runtime/version.ts";
-import { createBell, loop, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, within } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { HeldPoll } from "./snapshot.ts";
+import type { StoredPoll } from "./snapshot.ts";
 
 export interface Heartbeat extends Service {
   /** Takes another interval over, in milliseconds; false for none. */
@@ -26,7 +26,7 @@ export function createHeartbeat(options: {
 }): Heartbeat {
   const { source, store, clock, log } = options;
   const stopping = new AbortController();
-  const changed = createBell();
+  const changed = createWakeup();
   let { everyMs } = options;
   /** When the last one was due, on the monotonic clock. */
   let lastMs = Number.NEGATIVE_INFINITY;
@@ -43,7 +43,7 @@ export function createHeartbeat(options: {
   }
 
   async function emit(intervalMs: number): Promise<void> {
-    const polled = await store.document<HeldPoll>(documentSet("poll", source), "alarms");
+    const polled = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
     const time = isoUtc(clock.now());
     const event = makeEvent({
       type: "worker-alive",
@@ -77,7 +77,7 @@ export function createHeartbeat(options: {
     },
     change(next: number | false) {
       everyMs = next;
-      changed.ring();
+      changed.wakeUp();
     },
   });
 }

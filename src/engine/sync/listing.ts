@@ -1,7 +1,7 @@
 import {
   type Failure,
+  LocalFailure,
   Malformed,
-  OwnTrouble,
   Retryable,
   sentence,
   Unwalkable,
@@ -105,7 +105,7 @@ export async function collect<T>(
       }
     }
   } catch (error) {
-    const isTheirs = !(error instanceof OwnTrouble);
+    const isTheirs = !(error instanceof LocalFailure);
     const known = error instanceof Malformed || (error instanceof Retryable && isTheirs);
     if (!keepsShown || pages === 0 || !known) throw error;
     const brokenBy = error instanceof Unwalkable ? "pages" : "trouble";
@@ -129,7 +129,7 @@ export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
 }
 
 /** What a listing shows, complete or not. */
-export function shownBy<T>(listing: Listing<T>): readonly T[] {
+export function listedCoverage<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 

@@ -4,10 +4,10 @@ import type { Log } from "../../core/runtime/log.ts";
 import { abortable, loop } from "../../core/runtime/waiting.ts";
 import { type DocumentChange, documentSet } from "../store/store.ts";
 import type { Availability } from "./availability.ts";
-import type { Holding } from "./holding.ts";
 import type { Outage } from "./outage.ts";
 import type { TokenScope } from "./scope.ts";
-import type { Held, HeldToken } from "./snapshot.ts";
+import type { Listed, StoredToken } from "./snapshot.ts";
+import type { SyncState } from "./sync-state.ts";
 
 /**
  * Tells that the token does not see a site any more, as what it is: nothing of that site is read from then on, its tags
@@ -25,23 +25,23 @@ export function createLostSites(options: {
   readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
   readonly outage: Pick<Outage, "over">;
   readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
-  readonly holding: Pick<Holding, "get">;
+  readonly holding: Pick<SyncState, "get">;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
   readonly log: Pick<Log, "info" | "warn">;
 }): LostSites {
   const { source, availability, outage, scope, holding, clock, log } = options;
-  const sites = () => holding.get<Held<Site>>(documentSet("site", source));
+  const sites = () => holding.get<Listed<Site>>(documentSet("site", source));
 
   /** The token as it was polled last knows only the loss; the next poll of it may come after a restart. */
   function seenAgain(siteId: number): readonly DocumentChange[] {
     const set = documentSet("token", source);
-    const token = holding.get<HeldToken>(set).get("token");
+    const token = holding.get<StoredToken>(set).get("token");
     if (token === undefined) return [];
     const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
     const { [String(siteId)]: _, ...lost } = token.lost ?? {};
     const others = token.info.sites.filter(({ id }) => id !== siteId);
-    const next: HeldToken = { ...token, info: { ...token.info, sites: [...others, site] }, lost };
+    const next: StoredToken = { ...token, info: { ...token.info, sites: [...others, site] }, lost };
     return [{ set, put: [["token", next]] }];
   }
 

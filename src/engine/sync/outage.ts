@@ -1,23 +1,23 @@
 import {
   ConfigError,
   type Failure,
+  LocalFailure,
   meaningOf,
-  OwnTrouble,
   sentence,
   Throttled,
 } from "../../core/errors/errors.ts";
-import { OWN_TROUBLE_MS } from "../../core/errors/own-trouble.ts";
+import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { abortable, createBell, rest, WOKEN } from "../../core/runtime/waiting.ts";
+import { abortable, createWakeup, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
-import { ORDERED_REST_MS } from "./runner.ts";
+import { ORDERED_BACKOFF_MS } from "./runner.ts";
 import type { TokenScope } from "./scope.ts";
-import type { HeldHealth } from "./snapshot.ts";
+import type { StoredHealth } from "./snapshot.ts";
 
 /**
  * The time in which the service as a whole is not to be had: the token is refused, it is in maintenance, or it
@@ -54,7 +54,7 @@ export interface OutageOptions {
   readonly availability: Availability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
   /** The service's own word about its health, asked while it is away; null when it is back. It decides nothing. */
-  readonly noteHealth: (health: HeldHealth | null) => Promise<void>;
+  readonly noteHealth: (health: StoredHealth | null) => Promise<void>;
   /** The pass that compares everything; its commits carry the good news. Null while alarms are not followed. */
   readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** A text that changes when the token does, to try a new one at once; null when that cannot be known. */
@@ -101,7 +101,7 @@ export function createOutage(options: OutageOptions): Outage {
   let healthAskedMs = Number.NEGATIVE_INFINITY;
   let wordAskedMs = Number.NEGATIVE_INFINITY;
   /** Rings when an outage begins or ends. */
-  const turns = createBell();
+  const turns = createWakeup();
 
   const isOn = () => cause !== null || availability.isDown();
 
@@ -111,11 +111,11 @@ export function createOutage(options: OutageOptions): Outage {
       await availability.down(reasonOf(failure));
     }
     cause = failure;
-    turns.ring();
+    turns.wakeUp();
   }
 
   async function until(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!holds()) await abortable(turns.heard(signal), signal);
+    while (!holds()) await abortable(turns.nextWakeup(signal), signal);
   }
 
   /** A hint for a person who looks; whatever comes of it. */
@@ -162,11 +162,13 @@ export function createOutage(options: OutageOptions): Outage {
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
     // The last probe never left: it was none.
-    if (cause instanceof OwnTrouble) return clock.sleep(OWN_TROUBLE_MS, signal);
+    if (cause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
     attempts += 1;
     if (!isForPerson(cause)) {
       const told =
-        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_REST_MS) : null;
+        cause instanceof Throttled
+          ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_BACKOFF_MS)
+          : null;
       await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
       return;
     }
@@ -184,7 +186,7 @@ export function createOutage(options: OutageOptions): Outage {
     if (!(cause instanceof Throttled)) return probe(signal);
     const over = new AbortController();
     const noting = (async () => {
-      while (await rest(clock, HEALTH_EVERY_MS, over.signal, signal)) await askHealth(signal);
+      while (await sleepFor(clock, HEALTH_EVERY_MS, over.signal, signal)) await askHealth(signal);
     })().catch(() => undefined);
     try {
       return await probe(signal);
@@ -234,7 +236,7 @@ export function createOutage(options: OutageOptions): Outage {
 
     async judge(failure, { repeated, isAboutMe }, signal) {
       if (isOn()) return true;
-      if (failure instanceof OwnTrouble) return false;
+      if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
         // Another address than the service's answers 404 to every job; to this one alone also a service that is there.
         if (isAboutMe && failure.reason === "settings") return false;
@@ -255,7 +257,7 @@ export function createOutage(options: OutageOptions): Outage {
       }
       if (wasAskedLately()) return false;
       const whole = await askMe(signal);
-      if (whole instanceof OwnTrouble) return false;
+      if (whole instanceof LocalFailure) return false;
       if (whole === null || isAnswer(whole)) suspectSinceMs = null;
       else await begin(whole);
       return isOn();
@@ -288,7 +290,7 @@ export function createOutage(options: OutageOptions): Outage {
         suspectSinceMs = null;
         if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
         healthAskedMs = Number.NEGATIVE_INFINITY;
-        turns.ring();
+        turns.wakeUp();
       }
     },
   };

@@ -1,8 +1,8 @@
 import {
   ConfigError,
   type Failure,
+  LocalFailure,
   meaningOf,
-  OwnTrouble,
   sentence,
   Throttled,
 } from "../../core/errors/errors.ts";
@@ -70,7 +70,7 @@ export function outcomeOf(
 export function concernsAll(failure: Failure): boolean {
   return (
     failure instanceof Throttled ||
-    failure instanceof OwnTrouble ||
+    failure instanceof LocalFailure ||
     (failure instanceof ConfigError && failure.reason === "unauthenticated")
   );
 }

@@ -5,8 +5,8 @@ import type { Source } from "../source/source.ts";
 import type { Change } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
 import type { FirstInventoryProgress } from "./first-inventory.ts";
-import type { Holding } from "./holding.ts";
 import type { TokenScope } from "./scope.ts";
+import type { SyncState } from "./sync-state.ts";
 
 /** What every poll of a source works with. */
 export interface PollParts {
@@ -16,7 +16,7 @@ export interface PollParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly scope: TokenScope;
-  readonly holding: Holding;
+  readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
   /** Sites whose list of tags was read to its end since the start, whatever came of it. */
   readonly listedSites: Set<number>;

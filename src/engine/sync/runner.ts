@@ -1,5 +1,5 @@
-import { ConfigError, type Failure, meaningOf, OwnTrouble, Throttled } from "../../core/errors/errors.ts";
-import { OWN_TROUBLE_MS } from "../../core/errors/own-trouble.ts";
+import { ConfigError, type Failure, LocalFailure, meaningOf, Throttled } from "../../core/errors/errors.ts";
+import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
@@ -53,7 +53,7 @@ const SOON_LOOKS = 5;
  * Longest time that a job rests because the service ordered it, in milliseconds. The source keeps back requests for as long
  * as the order says, or until it turns out to be over (src/engine/source/long-waits.ts): then a request has to be there.
  */
-export const ORDERED_REST_MS = 60_000;
+export const ORDERED_BACKOFF_MS = 60_000;
 
 export function createRunner(first: Job, options: RunnerOptions): Runner {
   const { source, clock, metrics, random } = options;
@@ -119,20 +119,21 @@ export function createRunner(first: Job, options: RunnerOptions): Runner {
  * How long live reads and history rest after a refusal for which the token's word gives no reason, the `refusals`-th in
  * a row, in milliseconds: it may be over at any moment, and everything waits for it.
  */
-export function unexplainedRestMs(refusals: number): number {
+export function unexplainedBackoffMs(refusals: number): number {
   return refusals <= SOON_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
 }
 
 /** How long live reads and history rest after another failure, the `failures`-th in a row, in milliseconds. */
-export function followedRestMs(failure: Failure, failures: number, random: () => number): number {
+export function followedBackoffMs(failure: Failure, failures: number, random: () => number): number {
   return statedMs(failure) ?? backoffMs(FOLLOWED_RETRY, failures, random);
 }
 
 /** How long a failure says that is to be waited, in milliseconds; null when it does not. */
 function statedMs(failure: Failure): number | null {
-  if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? ORDERED_REST_MS, ORDERED_REST_MS);
+  if (failure instanceof Throttled)
+    return Math.min(failure.retryAfterMs ?? ORDERED_BACKOFF_MS, ORDERED_BACKOFF_MS);
   if (failure instanceof ConfigError) return REFUSED_MS;
-  if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;
+  if (failure instanceof LocalFailure) return LOCAL_RETRY_MS;
   return null;
 }
 

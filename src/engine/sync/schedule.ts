@@ -1,8 +1,8 @@
 import { createTask, parse, validateDetailed } from "node-cron";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { ClockDoubt } from "../../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
-import { anyOf, createBell, loop } from "../../core/runtime/waiting.ts";
+import { anyOf, createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
 /**
@@ -85,12 +85,12 @@ function expressionFor(text: string): string | null {
  * 11:00: due in 4 minutes of measured time, which is 11:04, and from then on at 11:05, 11:10 … It is set forward by ten
  * days: due at once, one time.
  */
-export function clockTicker(clock: Clock, doubt: Pick<ClockDoubt, "look" | "steps">): Ticker {
+export function clockTicker(clock: Clock, doubt: Pick<ClockCheck, "look" | "steps">): Ticker {
   /** All that is waited for, in one wait: 200 sources have 2,600 schedules. */
   const awaited = new Set<Awaited>();
-  const news = createBell();
+  const news = createWakeup();
   let end: AbortController | null = null;
-  let steps = doubt.steps.rings();
+  let steps = doubt.steps.wakeups();
 
   function note(one: Awaited, nextMs: number): void {
     one.dueMs = nextMs;
@@ -99,8 +99,8 @@ export function clockTicker(clock: Clock, doubt: Pick<ClockDoubt, "look" | "step
 
   function turn(): number {
     doubt.look();
-    const isStepped = doubt.steps.rings() !== steps;
-    steps = doubt.steps.rings();
+    const isStepped = doubt.steps.wakeups() !== steps;
+    steps = doubt.steps.wakeups();
     let firstMs = Number.POSITIVE_INFINITY;
     for (const one of [...awaited]) {
       const nowMs = clock.now();
@@ -141,7 +141,7 @@ export function clockTicker(clock: Clock, doubt: Pick<ClockDoubt, "look" | "step
       note(one, one.nextMatch(clock.now()));
       awaited.add(one);
       if (end === null) begin();
-      else news.ring();
+      else news.wakeUp();
       return () => {
         awaited.delete(one);
         if (awaited.size > 0) return;

@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { abortable, loop, oneAtATime, rest, within } from "../../core/runtime/waiting.ts";
+import { abortable, loop, oneAtATime, sleepFor, within } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower } from "./follower.ts";
@@ -13,15 +13,15 @@ import type { LostSites } from "./lost-sites.ts";
 import type { Outage } from "./outage.ts";
 import {
   createRunner,
-  followedRestMs,
+  followedBackoffMs,
   type Runner,
   type RunResult,
   SECOND_LOOK_MS,
-  unexplainedRestMs,
+  unexplainedBackoffMs,
 } from "./runner.ts";
 import { matcher, type Ticker } from "./schedule.ts";
 import type { TokenScope } from "./scope.ts";
-import type { HeldPoll } from "./snapshot.ts";
+import type { StoredPoll } from "./snapshot.ts";
 
 export interface SchedulerOptions {
   /** The configured source's name. */
@@ -46,8 +46,8 @@ export interface SchedulerOptions {
   /** Called for each successful run of a job, and for each good reply to a follower. */
   readonly succeeded?: (job: string) => void;
   /** Remembers how a job is doing. */
-  readonly remember: (job: string, state: HeldPoll) => void;
-  readonly remembered: (job: string) => HeldPoll | undefined;
+  readonly remember: (job: string, state: StoredPoll) => void;
+  readonly remembered: (job: string) => StoredPoll | undefined;
 }
 
 export interface Scheduler extends Service {
@@ -148,7 +148,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     waiting.get(runner)?.abort(new Stopping());
     const wait = new AbortController();
     waiting.set(runner, wait);
-    const isTime = await rest(clock, inMs, wait.signal, waits.signal);
+    const isTime = await sleepFor(clock, inMs, wait.signal, waits.signal);
     if (waiting.get(runner) === wait) waiting.delete(runner);
     if (isTime) await run(runner);
   }
@@ -227,7 +227,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           if (await noted(() => failed(follower, failure, failures))) return 0;
           const lacks = follower.ability !== undefined && !options.scope.may(follower.ability);
           const mayPass = failure instanceof ConfigError && !lacks;
-          return mayPass ? unexplainedRestMs(refusals) : followedRestMs(failure, failures, random);
+          return mayPass ? unexplainedBackoffMs(refusals) : followedBackoffMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());
           await onAway;

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Bell, createBell, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, type Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
@@ -42,7 +42,7 @@ export interface TokenScope {
    */
   explain(refusal: Refused, signal: AbortSignal): Promise<Explanation>;
   /** Rings when the sites or the abilities are others than before. */
-  readonly changes: Bell;
+  readonly changes: Wakeup;
   /** Asks every minute while something was refused lately or is out of sight. Ends with the signal. */
   watch(signal: AbortSignal): Promise<void>;
 }
@@ -70,8 +70,8 @@ const SELDOM_MS = 300_000;
 const GONE_MS = 7 * 86_400_000;
 
 export function createScope(source: Source, clock: Clock): TokenScope {
-  const changes = createBell();
-  const news = createBell();
+  const changes = createWakeup();
+  const news = createWakeup();
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
   let askedAtMs: number | null = null;
@@ -94,8 +94,8 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
     sites = next.sites;
     abilities = next.abilities;
-    if (!same && !isFirst) changes.ring();
-    if (lost.size > 0) news.ring();
+    if (!same && !isFirst) changes.wakeUp();
+    if (lost.size > 0) news.wakeUp();
   }
 
   async function refresh(signal: AbortSignal): Promise<Scope> {
@@ -124,7 +124,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       // A time ahead of the clock is from before the clock was set back: then it counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
-      if (lost.size > 0) news.ring();
+      if (lost.size > 0) news.wakeUp();
     },
     refresh,
     changes,
@@ -139,7 +139,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     },
     async explain({ siteIds, ability, atMs }, signal) {
       refusedMs = Math.max(refusedMs, atMs);
-      news.ring();
+      news.wakeUp();
       if (answeredMs < atMs && clock.monotonic() - triedMs >= ASK_EVERY_MS) await scope.tryRefresh(signal);
       // What the token is known to lack explains a refusal also where the word is older.
       if (ability !== null && !scope.may(ability)) return "ability";

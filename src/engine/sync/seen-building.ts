@@ -1,13 +1,13 @@
 import type { Gateway, Site, System, Tag } from "../../core/model/building.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { NamedThing, PlacedThing, SeenBuilding } from "./compare/building.ts";
+import type { LocatedObject, NamedThing, SeenBuilding } from "./compare/building.ts";
 import { minutesLeft } from "./first-inventory.ts";
-import { compareIds, expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
-import { type Held, type HeldTagSeen, type HeldValue, syncSet } from "./snapshot.ts";
+import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
+import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
 /** What of a building a comparison is about. */
-export interface BuildingWish {
+export interface BuildingSelection {
   /** Sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
   /** Ids of the systems that selections name; empty where none does. */
@@ -18,7 +18,7 @@ export interface BuildingWish {
 
 /** The same with the tags as a plan takes them. */
 export interface ListedBuilding extends SeenBuilding {
-  readonly tags: readonly PlacedTag[];
+  readonly tags: readonly LocatedTag[];
 }
 
 /**
@@ -29,11 +29,11 @@ export async function buildingFromState(
   store: Store,
   source: string,
   visible: readonly Site[],
-  wish: BuildingWish,
+  wish: BuildingSelection,
 ): Promise<ListedBuilding | null> {
   const [held, seen] = await Promise.all([
     visibleSites(store, source),
-    store.documents<HeldTagSeen>(syncSet("tag-seen", source)),
+    store.documents<StoredTagSeen>(syncSet("tag-seen", source)),
   ]);
   const known = new Set(held.map(({ id }) => id));
   if (known.size !== visible.length || visible.some(({ id }) => !known.has(id))) return null;
@@ -46,9 +46,9 @@ export async function buildingFromState(
   const ids = new Set(followed.map(({ id }) => id));
   const [tags, systems, gateways, values] = await Promise.all([
     expectedTags(store, source),
-    store.documents<Held<System>>(documentSet("system", source)),
-    store.documents<Held<Gateway>>(documentSet("gateway", source)),
-    store.documents<HeldValue>(documentSet("value", source)),
+    store.documents<Listed<System>>(documentSet("system", source)),
+    store.documents<Listed<Gateway>>(documentSet("gateway", source)),
+    store.documents<StoredValue>(documentSet("value", source)),
   ]);
   return {
     sites: visible,
@@ -88,7 +88,7 @@ export function listingText(
 export async function buildingFromLists(
   source: Source,
   visible: readonly Site[],
-  wish: BuildingWish,
+  wish: BuildingSelection,
   signal: AbortSignal,
   told: (progress: ListProgress) => void,
 ): Promise<ListedBuilding> {
@@ -100,7 +100,7 @@ export async function buildingFromLists(
   // The service may refuse an id that is none.
   const there = systems.map(({ id }) => id).filter((id) => wish.systems.includes(id));
   const tags = await tagsFromLists(source, followed, there, signal, told);
-  const gateways: PlacedThing[] = [];
+  const gateways: LocatedObject[] = [];
   for (const siteId of wish.gateways ? followed : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
       gateways.push(...page.items.map((gateway) => placedGateway(gateway, siteId)));
@@ -123,8 +123,8 @@ export async function tagsFromLists(
   systems: readonly string[],
   signal: AbortSignal,
   told: (progress: ListProgress) => void,
-): Promise<readonly PlacedTag[]> {
-  const tags = new Map<string, PlacedTag>();
+): Promise<readonly LocatedTag[]> {
+  const tags = new Map<string, LocatedTag>();
   let pages = 0;
   const systemsOf = await systemsOfTags(source, sites, systems, signal);
   for (const [i, siteId] of sites.entries()) {
@@ -160,11 +160,11 @@ async function systemsOfTags(
   return found;
 }
 
-function placedTag(tag: Tag, siteId: number, systems: ReadonlyMap<string, readonly string[]>): PlacedTag {
+function placedTag(tag: Tag, siteId: number, systems: ReadonlyMap<string, readonly string[]>): LocatedTag {
   return { tag, siteId, systemIds: systems.get(tag.id) ?? [] };
 }
 
-function followedOf(visible: readonly Site[], { followed }: BuildingWish): readonly Site[] {
+function followedOf(visible: readonly Site[], { followed }: BuildingSelection): readonly Site[] {
   return followed === null ? visible : visible.filter(({ id }) => followed.includes(id));
 }
 
@@ -172,11 +172,11 @@ function namedSystem({ id, code, displayName }: System): NamedThing {
   return { id, name: [code, displayName].filter((word) => word !== null && word !== "").join(" ") };
 }
 
-function placedGateway({ id, displayName }: Gateway, siteId: number | null): PlacedThing {
+function placedGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
   return { id, name: displayName, siteId };
 }
 
-function typesOf(values: ReadonlyMap<string, HeldValue>): ReadonlyMap<string, "number" | "boolean"> {
+function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
   const types = new Map<string, "number" | "boolean">();
   for (const [id, { value, lastGood }] of values) {
     const type = typeof (value ?? lastGood?.value);

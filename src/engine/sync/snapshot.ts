@@ -33,7 +33,7 @@ export function syncSet(name: SyncSet, source: string): string {
 }
 
 /** An object of an inventory (sets `site`, `gateway`, `host`, `system`, `tag`), keyed by its id. */
-export interface Held<T> {
+export interface Listed<T> {
   readonly value: T;
   /** Null for a site itself. A tag that several listings show keeps the first. */
   readonly siteId: number | null;
@@ -46,7 +46,7 @@ export interface Held<T> {
 }
 
 /** How a tag hangs together with the building; what the interface lets us learn of it (set `tag-system`, by tag id). */
-export interface HeldTagPlace {
+export interface StoredTagSystems {
   /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
   /** When they were told, UTC; absent in what was written before they were, and then they are told anew. */
@@ -54,14 +54,14 @@ export interface HeldTagPlace {
 }
 
 /** When complete listings last showed a site's tags, and those of its systems (set `tag-seen`, by site id). */
-export interface HeldTagSeen {
+export interface StoredTagSeen {
   /** Before the listing began, UTC; null where there was none. */
   readonly tags: string | null;
   readonly systems: string | null;
 }
 
 /** An alarm that is, or lately was, of interest (set `alarm`), keyed by alarm id. */
-export interface HeldAlarm {
+export interface StoredAlarm {
   readonly alarm: Alarm;
   readonly episode: string;
   /**
@@ -93,7 +93,7 @@ export interface FormerEpisode {
 }
 
 /** That a site's alarms are known (set `alarm-site`), keyed by site id; a site without it is met for the first time. */
-export interface HeldAlarmSite {
+export interface StoredAlarmSite {
   /** First listing of its active alarms, UTC. */
   readonly activeSince: string | null;
   /** First listing of its resolved alarms, UTC. */
@@ -103,7 +103,7 @@ export interface HeldAlarmSite {
 }
 
 /** How far the sweep over resolved alarms came (set `sweep`, key `resolved`). */
-export interface HeldSweep {
+export interface StoredSweep {
   /** The latest resolution that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
   /** By which time the service lists the newest first, as the last reading of several pages showed; null when by none. */
@@ -113,13 +113,13 @@ export interface HeldSweep {
 }
 
 /** That the service, or one feature of it, is not to be had (set `availability`); keyed by subject, absent while all is well. */
-export interface HeldUnavailability {
+export interface StoredUnavailability {
   readonly since: string;
   readonly reason: string;
 }
 
 /** The last word of the service's own health check, while it seems to be away (set `health`, key `health`). */
-export interface HeldHealth {
+export interface StoredHealth {
   readonly status: string;
   /** As the service says, UTC; null when it does not. */
   readonly time: string | null;
@@ -127,7 +127,7 @@ export interface HeldHealth {
 }
 
 /** What the service says about our token (set `token`, key `token`). */
-export interface HeldToken {
+export interface StoredToken {
   readonly info: TokenInfo;
   readonly checkedAt: string;
   /** The smallest number of days before the expiry that was told for this expiry; null when none was. */
@@ -140,7 +140,7 @@ export interface HeldToken {
  * The latest reading of a tag (set `value`), keyed by tag id. It is written with each reading, so what it would only say
  * twice is left out: nearly always it is `{"value":21.5,"quality":"good","time":"…","told":"this"}`, 80 bytes instead of 200.
  */
-export interface HeldValue {
+export interface StoredValue {
   readonly value: TagValue;
   readonly quality: Quality;
   readonly time: string;
@@ -153,38 +153,38 @@ export interface HeldValue {
    * and no second reading has confirmed the new one. `unit`: it is a boolean, and the unit is one of numbers. Absent while
    * the type is believed.
    */
-  readonly typeDoubt?: TypeDoubt;
+  readonly typeDoubt?: UnverifiedType;
   /** What the live reads told last; it differs from this reading where only changes are told. Absent before the first. */
-  readonly told?: ToldReading | "this";
+  readonly told?: EmittedReading | "this";
   /** The offline gateway that explains a null; absent where none does. */
   readonly behindGateway?: string;
 }
 
-export type TypeDoubt = "changed" | "unit";
+export type UnverifiedType = "changed" | "unit";
 
 export interface GoodReading {
   readonly value: TagValue;
   readonly time: string;
 }
 
-export interface ToldReading extends GoodReading {
+export interface EmittedReading extends GoodReading {
   readonly quality: Quality;
   readonly behindGateway?: string;
 }
 
 /** The last reading of a tag that was no null; null when there was none. */
-export function lastGoodOf({ lastGood, time, value }: HeldValue): GoodReading | null {
+export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading | null {
   return lastGood === undefined ? { value, time } : lastGood;
 }
 
 /** What was told of a tag last; undefined before the first time. */
-export function lastToldOf({
+export function lastEmittedOf({
   behindGateway,
   quality,
   time,
   told,
   value,
-}: HeldValue): ToldReading | undefined {
+}: StoredValue): EmittedReading | undefined {
   return told === "this"
     ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) }
     : told;
@@ -194,7 +194,7 @@ export function lastToldOf({
  * A tag that the service refused alone twice, while the token may read it (set `quarantine`, keyed by tag id): it is
  * set aside, and asked alone after `until`.
  */
-export interface HeldQuarantine {
+export interface StoredQuarantine {
   readonly until: string;
   /** The service's words. */
   readonly reason: string;
@@ -204,7 +204,7 @@ export interface HeldQuarantine {
 }
 
 /** A requested tag without a usable value in the replies (set `left-out`, by tag id). */
-export interface HeldLeftOut {
+export interface StoredLeftOut {
   /** Time of the first such reply in a row, UTC. */
   readonly since: string;
   /**
@@ -225,7 +225,7 @@ export interface HeldLeftOut {
  *              |       ◄─ backfill comes this way | following goes on ─►
  * ```
  */
-export interface HeldHistory {
+export interface StoredHistory {
   /** Absent in what was written before a span said why; what such a ledger says of the past is not believed. */
   readonly version: 2;
   readonly resolution: Resolution;
@@ -237,13 +237,13 @@ export interface HeldHistory {
   /** The configured depth of the backfill. */
   readonly wished: string;
   /** Ascending and disjoint; what lies between them was not asked for yet. */
-  readonly spans: readonly HeldSpan[];
+  readonly spans: readonly StoredRange[];
   /**
    * Points by UTC day, as `src/engine/sync/completeness/counts.ts` writes them; of days that are not here none was answered, or
-   * they are in `HeldDays`. Absent in what was written before points were counted.
+   * they are in `StoredDays`. Absent in what was written before points were counted.
    */
   readonly days?: string;
-  /** Older days than the first here may be in `HeldDays`. */
+  /** Older days than the first here may be in `StoredDays`. */
   readonly daysMoved?: true;
   /** What was answered before this time was not counted; absent where all of it was. */
   readonly countedFrom?: string;
@@ -257,7 +257,7 @@ export interface HeldHistory {
   /** `unproven`: not yet known whether it has a log. `no-log`: the service said 404 of its log (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
   /** Why it is not followed now, and until when it is left alone; null while all is well. */
-  readonly refusal: HeldRefusal | null;
+  readonly refusal: StoredRefusal | null;
 }
 
 /**
@@ -265,7 +265,7 @@ export interface HeldHistory {
  * `null`, answered without a value; `no-log`, the service said 404 of it. Not had: `refused`, for another reason, or
  * because the answer is unreadable.
  */
-export interface HeldSpan {
+export interface StoredRange {
   readonly from: string;
   readonly to: string;
   readonly why: "points" | "null" | "no-log" | "refused";
@@ -282,7 +282,7 @@ export interface HeldSpan {
 }
 
 /** What the service said when it refused something, when it said so last and how often in a row. */
-export interface HeldRefusal {
+export interface StoredRefusal {
   readonly said: string;
   readonly at: string;
   readonly times: number;
@@ -293,7 +293,7 @@ export interface HeldRefusal {
 }
 
 /** Whether a series has everything that is wished up to its watermark; for the status page. */
-export function isWhole({ state, refusal, spans, wished, since, watermark }: HeldHistory): boolean {
+export function isComplete({ state, refusal, spans, wished, since, watermark }: StoredHistory): boolean {
   // A state written before has no spans.
   if (state !== "following" || refusal || !spans) return false;
   let until = wished < since ? wished : since;
@@ -305,7 +305,7 @@ export function isWhole({ state, refusal, spans, wished, since, watermark }: Hel
 }
 
 /** A stretch of the past that `plenum backfill` asked for (set `backfill`, keyed by id). Times are UTC. */
-export interface HeldBackfill {
+export interface StoredBackfill {
   readonly from: string;
   readonly to: string;
   readonly resolution: Resolution;
@@ -319,26 +319,26 @@ export interface HeldBackfill {
 }
 
 /** That nothing of the past is fetched for now (set `backfill-pause`, key `pause`). */
-export interface HeldPause {
+export interface StoredPause {
   readonly pausedAt: string | null;
 }
 
 /** Points that were told and may still change (set `history-told`), keyed by `<history key> <number of the span>`. */
-export interface HeldTold {
+export interface EmittedPoints {
   /** Seconds since the start of the span, ascending. */
   readonly at: readonly number[];
   readonly values: readonly TagValue[];
 }
 
 /** Points of the days that take no more room in the ledger (set `history-days`), keyed as the ledger. */
-export interface HeldDays {
+export interface StoredDays {
   /** Another zone cuts other buckets. */
   readonly timeZone: string;
   readonly days: string;
 }
 
 /** How far a site is complete, as it was told last (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
-export interface HeldComplete {
+export interface StoredCompleteness {
   /** As in the event, `2026-11-02`. */
   readonly from: string | null;
   readonly until: string;
@@ -347,15 +347,15 @@ export interface HeldComplete {
 }
 
 /** A UTC day of a site that was sealed (set `day-sealed`), keyed by `<site> <date>`; the account is that of the event. */
-export interface HeldSealedDay {
+export interface FinalizedDay {
   readonly revision: number;
   readonly sealedAt: string;
   readonly series: number;
   readonly account: DayAccount;
 }
 
-/** That something of a sealed day has changed since (set `day-changed`), keyed as `HeldSealedDay`. */
-export interface HeldDayChange {
+/** That something of a sealed day has changed since (set `day-changed`), keyed as `FinalizedDay`. */
+export interface StoredDayChange {
   /** When, UTC; of several changes shortly after each other the first. */
   readonly at: string;
   /** Points that came or changed. */
@@ -363,7 +363,7 @@ export interface HeldDayChange {
 }
 
 /** How many values one history request may ask for (set `history-window`, key `values`); learned. */
-export interface HeldWindow {
+export interface StoredWindow {
   /** The most values that were answered at once. */
   readonly good: number;
   /** The fewest that were not, as long as that is believed. */
@@ -380,7 +380,7 @@ export interface HeldWindow {
  * Where the service was seen to leave points out of an answer of history without an error (set `history-window`, key
  * `cut`).
  */
-export interface HeldCut {
+export interface StoredCut {
   /** Points of one series; null where it is not known to matter. */
   readonly series: number | null;
   /** Points of the whole answer. */
@@ -392,7 +392,7 @@ export interface HeldCut {
 }
 
 /** The period in which sensors are watched now (set `sensors`, key `period`). */
-export interface HeldSensorPeriod {
+export interface StoredSensorPeriod {
   /** UTC. */
   readonly from: string;
   /** How long of it the worker has watched, milliseconds by measured time. */
@@ -400,7 +400,7 @@ export interface HeldSensorPeriod {
 }
 
 /** What it has shown of up to 250 tags (set `sensors`, by number from 0 on); only of the period that it names. */
-export interface HeldSensors {
+export interface StoredSensors {
   readonly from: string;
   readonly ids: readonly string[];
   /** Columns of src/engine/sync/sensors/sensor-table.ts, one tag after the other. */
@@ -408,7 +408,7 @@ export interface HeldSensors {
 }
 
 /** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */
-export interface HeldPoll {
+export interface StoredPoll {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
   /** One sentence, null while all is well. */

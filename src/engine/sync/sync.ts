@@ -14,7 +14,6 @@ import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import { createFirstInventory, type FirstInventory } from "./first-inventory.ts";
 import type { Follower } from "./follower.ts";
-import { createHolding, withHeld } from "./holding.ts";
 import { hasOffline, hasOnlyOneOnline } from "./inventory/behind-gateway.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
@@ -28,13 +27,14 @@ import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
 import {
-  type Held,
-  type HeldAlarm,
-  type HeldPoll,
-  type HeldTagSeen,
-  type HeldToken,
+  type Listed,
+  type StoredAlarm,
+  type StoredPoll,
+  type StoredTagSeen,
+  type StoredToken,
   syncSet,
 } from "./snapshot.ts";
+import { createSyncState, withSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
@@ -87,7 +87,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   let { config } = options;
   const pollSet = documentSet("poll", source.name);
   const tokenSet = documentSet("token", source.name);
-  const holding = await createHolding(store, [
+  const holding = await createSyncState(store, [
     ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map((name) =>
       documentSet(name, source.name),
     ),
@@ -96,11 +96,11 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     ),
   ]);
   const alarms = createActiveCounts();
-  holding.observe<HeldAlarm>(documentSet("alarm", source.name), alarms.changed);
+  holding.observe<StoredAlarm>(documentSet("alarm", source.name), alarms.changed);
   const lastPolls = new Map<string, PollTime>();
   const scope = createScope(source, clock);
   const availability = createAvailability({ source: source.name, holding, clock });
-  const lastToken = holding.get<HeldToken>(tokenSet).get("token");
+  const lastToken = holding.get<StoredToken>(tokenSet).get("token");
   if (lastToken !== undefined) {
     // What was lost since the token's last poll is known from what was told.
     const down = availability.sitesDown();
@@ -110,7 +110,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   }
 
   const firstInventory = createFirstInventory(
-    (job) => (holding.get<HeldPoll>(pollSet).get(job)?.lastSuccess ?? null) !== null,
+    (job) => (holding.get<StoredPoll>(pollSet).get(job)?.lastSuccess ?? null) !== null,
   );
   let inventoryPageMs: number | null = null;
   const listedSites = new Set<number>();
@@ -122,7 +122,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     log,
     metrics,
     scope,
-    holding,
+    syncState: holding,
     firstInventory: {
       page(...page) {
         if (!firstInventory.now().done) inventoryPageMs = clock.monotonic();
@@ -153,7 +153,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   });
 
   let nextGatewayList = nextListOf(config);
-  const gatewaysHeld = () => holding.get<Held<Gateway>>(documentSet("gateway", source.name));
+  const gatewaysHeld = () => holding.get<Listed<Gateway>>(documentSet("gateway", source.name));
   const offline = createOfflineGateways(gatewaysHeld, () => nextGatewayList, clock);
   let gateways = gatewayPollOf(partsFor(config), offline);
   const gatewayRecheck = createGatewayRecheck({
@@ -202,7 +202,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     knowsTag: (id) => holding.get(documentSet("tag", source.name)).has(id),
     lastPolls,
     inventoryPageMs: () => inventoryPageMs,
-    store: withHeld(store, holding),
+    store: withSyncState(store, holding),
     service(followers) {
       scheduler = createScheduler({
         source: source.name,
@@ -230,7 +230,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         succeeded(job) {
           lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() });
         },
-        remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
+        remembered: (job) => holding.get<StoredPoll>(pollSet).get(job),
         remember(job, state) {
           holding.putSoon(pollSet, job, state).catch((error: unknown) => {
             if (isStopping(error)) return;
@@ -246,7 +246,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     knowsTagsOf: (siteId) =>
       config.schedules.tags === false ||
       listedSites.has(siteId) ||
-      holding.get<HeldTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId)),
+      holding.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId)),
   };
 }
 

@@ -5,7 +5,7 @@ import { instant } from "./alarms/times.ts";
 import type { Poll } from "./inventory/poll.ts";
 import { OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
-import type { HeldToken } from "./snapshot.ts";
+import type { StoredToken } from "./snapshot.ts";
 
 /** Days before the expiry of the token at which it is told, each once for one expiry. */
 const WARNING_DAYS = [30, 14, 7, 1] as const;
@@ -14,7 +14,7 @@ const DAY_MS = 86_400_000;
 
 /** Asks what the service says about the token, remembers it, and warns before it expires. */
 export function createTokenPoll(parts: PollParts): Poll {
-  const { source, clock, holding, scope } = parts;
+  const { source, clock, syncState: holding, scope } = parts;
   const set = documentSet("token", source.name);
 
   return {
@@ -22,7 +22,7 @@ export function createTokenPoll(parts: PollParts): Poll {
       const info = await source.me(signal);
       scope.learn(info);
       const now = clock.now();
-      const known = holding.get<HeldToken>(set).get("token");
+      const known = holding.get<StoredToken>(set).get("token");
       const warned = known?.info.expiresAt === info.expiresAt ? known.warnedDays : null;
       const due = dueWarning(info.expiresAt, now);
       const isNews = due !== null && (warned === null || due.threshold < warned);
@@ -39,7 +39,7 @@ export function createTokenPoll(parts: PollParts): Poll {
           }),
         );
       }
-      const next: HeldToken = {
+      const next: StoredToken = {
         info,
         checkedAt: isoUtc(now),
         warnedDays: isNews ? due.threshold : warned,

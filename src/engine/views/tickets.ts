@@ -1,5 +1,5 @@
 import { type AnyEvent, type Event, sourceName } from "../../core/model/event.ts";
-import { type Change, memorySet, type Store } from "../store/store.ts";
+import { type Change, type Store, sinkStateSet } from "../store/store.ts";
 
 /** The part of an alarm receiver's sink state that is read here; `connectors/shared/receiver` writes it. */
 interface IncidentState {
@@ -41,7 +41,7 @@ export async function ticketsOf(
 ): Promise<Tickets> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
-    const book = await documents<Partial<IncidentState>>(memorySet(sink));
+    const book = await documents<Partial<IncidentState>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, told } of book.values()) {
       // Other connectors remember other things.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
@@ -68,7 +68,7 @@ export async function unsentBy(
 ): Promise<ReadonlySet<string>> {
   const behind = new Set<string>();
   for (const sink of sinks) {
-    const book = await documents<Partial<IncidentState>>(memorySet(sink));
+    const book = await documents<Partial<IncidentState>>(sinkStateSet(sink));
     for (const { kind, source, episode, into, status, told, refused } of book.values()) {
       if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;

@@ -3,32 +3,32 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createBell, loop, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, within } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { answered } from "./answered.ts";
+import { createAssignment } from "./assignment.ts";
+import { createFailedStarts } from "./failed-starts.ts";
 import { createHandoverLog } from "./handover-log.ts";
 import { createHeartbeats } from "./heartbeats.ts";
-import { createHoldings } from "./holdings.ts";
-import type { Held, Lease } from "./lease.ts";
+import type { HeldLease, Lease } from "./lease.ts";
 import { giveBack } from "./leases.ts";
-import { bury, FLEET, readHeartbeats, tellUnable } from "./membership.ts";
+import { bury, FLEET, readHeartbeats, reportFailedStart } from "./membership.ts";
+import { createHoldings } from "./ownership.ts";
 import { createPresence, refusalOf } from "./presence.ts";
 import { createReach } from "./reach.ts";
 import { readFleet, shown } from "./report.ts";
-import { createSharing } from "./sharing.ts";
 import type { FleetStatus } from "./status.ts";
 import { TIMING, type Timing } from "./timing.ts";
 import { createTrust } from "./trust.ts";
-import { createUnable } from "./unable.ts";
 
-export type { Held, Lease } from "./lease.ts";
+export type { HeldLease as Held, Lease } from "./lease.ts";
 export type {
   DatabaseStatus,
   FleetStatus,
   MemberState,
   MemberStatus,
   Reason,
-  SourceHolding,
+  SourceOwnership as SourceHolding,
   Takeover,
 } from "./status.ts";
 
@@ -60,7 +60,7 @@ export interface FleetOptions {
    * Begins what runs for a source. May take seconds, and should end early when the lease's signal aborts; when it throws,
    * the lease is given back, and others may try.
    */
-  hold(lease: Lease): Promise<Held>;
+  hold(lease: Lease): Promise<HeldLease>;
   /** One free health check of a source's service, held here or not. Without it no service counts as out of reach. */
   check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
@@ -86,11 +86,11 @@ export function createFleet(options: FleetOptions): Fleet {
   const trust = createTrust(clock, timing.ttlMs, timing.marginMs);
   const heartbeats = createHeartbeats(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
   const handovers = createHandoverLog(clock, log);
-  const unable = createUnable(clock, options.random);
-  const news = createBell();
-  const renewal = createBell();
-  const arrival = createBell();
-  const checkDue = createBell();
+  const unable = createFailedStarts(clock, options.random);
+  const news = createWakeup();
+  const renewal = createWakeup();
+  const arrival = createWakeup();
+  const checkDue = createWakeup();
   const stopping = new AbortController();
   /** Ends after the last source is handed over. */
   const ending = new AbortController();
@@ -110,7 +110,8 @@ export function createFleet(options: FleetOptions): Fleet {
       const { source, epoch } = lease;
       const me = presence.me();
       // First that it is left to others, so that nobody expects it to be taken here again.
-      if (reason === "could-not-start" && me !== null) await ask(tellUnable(database, me, unable.sources()));
+      if (reason === "could-not-start" && me !== null)
+        await ask(reportFailedStart(database, me, unable.sources()));
       await ask(giveBack(database, { incarnation }, [{ source, epoch, reason }]));
     },
     reached: (source, isReached) => {
@@ -118,14 +119,14 @@ export function createFleet(options: FleetOptions): Fleet {
     },
     worked: unable.worked,
     failed: unable.failed,
-    changed: news.ring,
+    changed: news.wakeUp,
   });
 
   const reach = createReach({
     ...{ name, sources, clock, random: options.random },
     isHeld: (source) => holdings.get(source) !== undefined,
     check: options.check ?? (async () => true),
-    changed: news.ring,
+    changed: news.wakeUp,
     due: checkDue,
   });
 
@@ -141,12 +142,12 @@ export function createFleet(options: FleetOptions): Fleet {
     ...(options.metrics && { metrics: options.metrics }),
     buried: () => loseAll("this member was not heard of in time"),
     arrived() {
-      arrival.ring();
-      news.ring();
+      arrival.wakeUp();
+      news.wakeUp();
     },
   });
 
-  const sharing = createSharing({
+  const sharing = createAssignment({
     database,
     sources,
     holdings,
@@ -158,7 +159,7 @@ export function createFleet(options: FleetOptions): Fleet {
     log,
     handovers,
     ...(options.metrics && { metrics: options.metrics }),
-    buried: renewal.ring,
+    buried: renewal.wakeUp,
   });
 
   const ask = <T>(work: Promise<T>) => answered(clock, timing.renewMs, work);
@@ -185,7 +186,7 @@ export function createFleet(options: FleetOptions): Fleet {
     const hadRunOut = trust.leftMs() === 0;
     await presence.turn(signal);
     // What was let go meanwhile may still be this member's in the tables.
-    if (hadRunOut) news.ring();
+    if (hadRunOut) news.wakeUp();
     well();
   }
 
@@ -295,7 +296,7 @@ export function createFleet(options: FleetOptions): Fleet {
     async start(signal) {
       const whole = AbortSignal.any([signal, ending.signal]);
       const until = AbortSignal.any([whole, stopping.signal]);
-      unlisten = database.onNotified(FLEET, news.ring);
+      unlisten = database.onNotified(FLEET, news.wakeUp);
       try {
         await renewOnce(until);
       } catch (error) {

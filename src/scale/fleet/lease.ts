@@ -22,7 +22,7 @@ export interface Lease {
 }
 
 /** What runs for a source while its lease is held. */
-export interface Held {
+export interface HeldLease {
   /**
    * Finishes what is under way, within so many milliseconds; the lease is given back afterwards. After the lease was
    * lost it only has to end.

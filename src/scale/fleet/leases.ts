@@ -1,4 +1,4 @@
-import type { Asked } from "../../core/postgres/session.ts";
+import type { Query } from "../../core/postgres/session.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { FLEET, type Myself } from "./membership.ts";
 import type { Reason } from "./status.ts";
@@ -77,6 +77,6 @@ export async function giveBack(
     given.map(({ epoch }) => String(epoch)),
     given.map(({ reason }) => reason),
   ];
-  const asked: Asked = { text, values: [...columns, incarnation] };
+  const asked: Query = { text, values: [...columns, incarnation] };
   await database.transact([asked, database.notify(FLEET)]);
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Answer } from "../../core/postgres/session.ts";
+import type { QueryResult } from "../../core/postgres/session.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import type { Heartbeat } from "./heartbeats.ts";
@@ -133,7 +133,7 @@ export async function leave(database: StateDatabase, me: Myself): Promise<void> 
 }
 
 /** Which sources it leaves to others for a while. */
-export async function tellUnable(
+export async function reportFailedStart(
   database: StateDatabase,
   me: Myself,
   sources: readonly string[],
@@ -142,7 +142,7 @@ export async function tellUnable(
 }
 
 /** Which services it reaches and which not, by source. */
-export async function tellReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
+export async function reportReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
   await change(database, me, "reach = $3", JSON.stringify(reach));
 }
 
@@ -156,7 +156,7 @@ async function change(
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET)]);
 }
 
-function texts({ rows }: Answer): readonly (readonly string[])[] {
+function texts({ rows }: QueryResult): readonly (readonly string[])[] {
   return rows.map((row) => row.map(String));
 }
 

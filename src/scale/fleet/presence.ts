@@ -2,7 +2,7 @@ import { ConfigError, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { answered } from "./answered.ts";
 import type { Heartbeats } from "./heartbeats.ts";
@@ -86,7 +86,7 @@ export function createPresence(options: PresenceOptions): Presence {
     log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
     const renewals = new Map(first.map((each) => [each.incarnation, each.renewals]));
     for (;;) {
-      await rest(clock, renewMs / 3, signal);
+      await sleepFor(clock, renewMs / 3, signal);
       signal.throwIfAborted();
       const now = await registerOnce();
       if (now.length === 0) return;

@@ -1,6 +1,6 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Bell } from "../../core/runtime/waiting.ts";
+import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isReached as isReachedIn, type Reached } from "./share.ts";
 import { holderOf, type View } from "./view.ts";
 
@@ -47,7 +47,7 @@ export interface ReachOptions {
   /** Called when `report` returns something else. */
   readonly changed: () => void;
   /** Rings when a check is due. */
-  readonly due: Bell;
+  readonly due: Wakeup;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
 }
@@ -126,7 +126,7 @@ export function createReach(options: ReachOptions): Reach {
       const isUnknown = entry.isReached === null && entry.checkAtMs === Number.POSITIVE_INFINITY;
       if (!isHeld(source) && isUnknown && (wanted.has(source) || isCut)) entry.checkAtMs = now();
     }
-    if ([...entries.values()].some(isDue)) due.ring();
+    if ([...entries.values()].some(isDue)) due.wakeUp();
   }
 
   async function checkOne(source: string, entry: Entry, signal: AbortSignal): Promise<void> {
@@ -183,7 +183,7 @@ export function createReach(options: ReachOptions): Reach {
       if (isReached === false) entry.failures += 1;
       if (entry.failures >= FAILURES) return set(source, entry, false);
       entry.checkAtMs = Math.min(entry.checkAtMs, now() + CONFIRM_MS);
-      due.ring();
+      due.wakeUp();
     },
     begun(source) {
       const entry = entries.get(source);

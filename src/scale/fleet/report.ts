@@ -1,10 +1,10 @@
 import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
-import { doubtsOf } from "../postgres/doubts.ts";
+import { durabilityWarnings } from "../postgres/durability.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { FLEET } from "./membership.ts";
-import type { FleetStatus, MemberState, MemberStatus, Reason, SourceHolding, Takeover } from "./status.ts";
+import type { FleetStatus, MemberState, MemberStatus, Reason, SourceOwnership, Takeover } from "./status.ts";
 import { TIMING } from "./timing.ts";
 import { holderOf, look, type MemberRow, utc, type View } from "./view.ts";
 
@@ -26,13 +26,13 @@ export async function readFleet(
     self,
     ...shown(view),
     takeovers,
-    database: { name: database.name, ...description, doubts: doubtsOf(description) },
+    database: { name: database.name, ...description, doubts: durabilityWarnings(description) },
     trouble: null,
   };
 }
 
 export function shown(view: View): Pick<FleetStatus, "members" | "sources"> {
-  const sources = view.sources.map((source): SourceHolding => {
+  const sources = view.sources.map((source): SourceOwnership => {
     const holder = holderOf(source, view)?.name ?? null;
     const isHeld = holder !== null;
     return {

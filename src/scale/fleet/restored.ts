@@ -1,4 +1,4 @@
-import { spanText } from "../../core/values/duration.ts";
+import { durationText } from "../../core/values/duration.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { TIMING } from "./timing.ts";
 
@@ -24,7 +24,7 @@ const PLACE = `select concat_ws(' ', (pg_control_system()).system_identifier,
  * other events. Where others run, they went through it and know of themselves what they have told. A server with all its
  * disk set back by whoever runs the machines cannot be told so.
  */
-export async function noticeRestored(database: StateDatabase): Promise<Restored | null> {
+export async function detectRestore(database: StateDatabase): Promise<Restored | null> {
   const { table } = database;
   return database.work(async (session) => {
     // Members come one after the other: only the first notices.
@@ -58,7 +58,7 @@ export async function noticeRestored(database: StateDatabase): Promise<Restored 
     const back =
       seconds === null
         ? "no member was heard of in it"
-        : `it lies back ${spanText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
+        : `it lies back ${durationText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
       message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${back}. Receivers may get once more what they have, with the same ids, and are counted anew.`,

@@ -3,7 +3,7 @@ export interface FleetStatus {
   /** Name of the member that answers; null where none does (the command line). */
   readonly self: string | null;
   readonly members: readonly MemberStatus[];
-  readonly sources: readonly SourceHolding[];
+  readonly sources: readonly SourceOwnership[];
   /** The newest first. */
   readonly takeovers: readonly Takeover[];
   /** Null while it cannot be asked. */
@@ -39,7 +39,7 @@ export interface MemberStatus {
   readonly digest: string;
 }
 
-export interface SourceHolding {
+export interface SourceOwnership {
   readonly source: string;
   /** Null while nobody holds it. */
   readonly holder: string | null;

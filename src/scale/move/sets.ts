@@ -1,4 +1,4 @@
-import { memorySet } from "../../engine/store/store.ts";
+import { sinkStateSet } from "../../engine/store/store.ts";
 
 /**
  * Whose the documents of a state are when it is shared out among sources.
@@ -71,7 +71,7 @@ function ownPlot({ key, value }: StoredDocument, source: string): unknown {
   return value;
 }
 
-const MEMORY = memorySet("");
+const MEMORY = sinkStateSet("");
 
 /** The source whose set it is; null for a set of the worker's own. */
 export function sourceOfSet(set: string): string | null {

@@ -2,7 +2,7 @@ import { eventIn } from "../../core/codec/stored-event.ts";
 import { ofWorkerFor } from "../../core/model/event.ts";
 import { plainList } from "../../core/postgres/lists.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { GATHER_MS, gapEvent, type Loss, REMEMBERED_MS } from "../../engine/store/gap-sums.ts";
+import { gapEvent, type Loss, MERGE_MS, RETAINED_MS } from "../../engine/store/gap-sums.ts";
 import type { StoredGap } from "../../engine/store/store.ts";
 import type { Ask } from "./documents.ts";
 import { type Appending, appendWithin, type EventLog } from "./event-log.ts";
@@ -63,7 +63,7 @@ export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks
     async tell(session: Work, nowMs: number): Promise<Told> {
       await session.query("delete from gap where source = $1 and told_ms < $2::bigint", [
         source,
-        String(nowMs - REMEMBERED_MS),
+        String(nowMs - RETAINED_MS),
       ]);
       const { rows } = await session.query(DUE, [source, ...momentsOf(nowMs)]);
       const appending = log.appending(
@@ -122,7 +122,7 @@ const DUE = `select ${COLUMNS} from gap where source = $1 and told_ms is null an
    and told.told_ms > $2::bigint and told.told_ms <= $3::bigint)`;
 
 function momentsOf(nowMs: number): readonly [string, string] {
-  return [String(nowMs - GATHER_MS), String(nowMs)];
+  return [String(nowMs - MERGE_MS), String(nowMs)];
 }
 
 function toGap([, sink, reason, firstTime, lastTime, count, atMs]: Answer["rows"][number]): StoredGap {

@@ -13,7 +13,7 @@ import {
   rowsOfKinds,
   wantedOf,
 } from "../../engine/store/lag-count.ts";
-import { memorySet, type SinkLag, type SinkPosition, type Wanted } from "../../engine/store/store.ts";
+import { type SinkLag, type SinkPosition, sinkStateSet, type Wanted } from "../../engine/store/store.ts";
 import type { Ask } from "./documents.ts";
 import type { Answer } from "./state-database.ts";
 
@@ -34,7 +34,7 @@ export async function sinkLags(
        (select count(*)::integer from again where again.source = $1 and again.sink = sink.name),
        (select coalesce(max(event.position), 0)::double precision from event where event.source = $1)
      from sink where source = $1 order by name`,
-    [source, memorySet("")],
+    [source, sinkStateSet("")],
   );
   const lags: SinkLag[] = [];
   for (const [name, cursor, urgentCursor, ended, dropped, deadLetters, remembered, marked, last] of rows) {

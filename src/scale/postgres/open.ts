@@ -4,9 +4,9 @@ import { openPrimary } from "../../core/postgres/primary.ts";
 import { quoted } from "../../core/postgres/quoted.ts";
 import type { Session, SessionOptions } from "../../core/postgres/session.ts";
 import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
-import { keptSecret, readCertificates } from "../../core/runtime/secret.ts";
+import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { FOR_STATE, hasStoppedWriting, meaningIn, withoutPrimary } from "./meaning.ts";
-import { createNotices } from "./notices.ts";
+import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
@@ -38,7 +38,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const addresses = urlsOf(config.url).map((url) => addressOf({ url }));
   const [first] = addresses;
   if (first === undefined) throw new RangeError("An address names one server at least.");
-  const password = config.password === undefined ? () => null : keptSecret(config.password, clock);
+  const password = config.password === undefined ? () => null : cachedSecret(config.password, clock);
   const servers = addresses.map(({ host, port }) => `${host}:${port}`).join(",");
   const name = `${servers}/${first.database}, schema ${schema}`;
 
@@ -80,7 +80,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   }
 
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
-  const notices = createNotices({ channel: schema, clock, log, connect });
+  const notices = createNotifications({ channel: schema, clock, log, connect });
 
   /** Work on a connection; what goes wrong has a meaning. */
   function use<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {

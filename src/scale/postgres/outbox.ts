@@ -1,6 +1,6 @@
 import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Bell } from "../../core/runtime/waiting.ts";
+import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/ahead.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
@@ -25,7 +25,7 @@ export interface OutboxOptions {
   readonly gaps: ReturnType<typeof createGaps>;
   readonly prune: ReturnType<typeof createRetention>;
   readonly clock: Pick<Clock, "now">;
-  readonly news: Bell;
+  readonly news: Wakeup;
   /** Documents of a set were changed. */
   changed(sets: Iterable<string>): void;
   /** Another number whenever anything may have changed. */
@@ -163,7 +163,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
         ...(reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink)),
       ]);
       forgetKnown();
-      news.ring();
+      news.wakeUp();
     },
 
     deadLetters: (sink, limit = 100) => letters.list(sink, limit),
@@ -171,7 +171,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
     async resendDeadLetters(sink, ids) {
       const marked = await writer.work((session) => letters.resend(session, sink, ids));
       forgetKnown();
-      news.ring();
+      news.wakeUp();
       return marked;
     },
 
@@ -179,14 +179,14 @@ export function createOutbox(options: OutboxOptions): Outbox {
 
     async replay(sink, since, kinds) {
       const marked = await redeliveries.mark(sink, sinceMs(since), kinds, await log.end());
-      news.ring();
+      news.wakeUp();
       return marked;
     },
 
     async replayBetween(sink, after, through, urgentAfter = after) {
       const last = Math.min(through, await log.end());
       const marked = await redeliveries.markBetween(sink, after, last, urgentAfter);
-      if (marked > 0) news.ring();
+      if (marked > 0) news.wakeUp();
       return marked;
     },
 
@@ -202,14 +202,14 @@ export function createOutbox(options: OutboxOptions): Outbox {
 
     async prune(bounds) {
       const { told, ...report } = await prune(bounds);
-      if (told > 0) news.ring();
+      if (told > 0) news.wakeUp();
       return report;
     },
 
     latest: (limit, kinds, about) => log.latest(limit, kinds, about),
     after: (position, limit) => log.after(position, limit),
     recent: (about, kinds, bounds) => log.recent(about, kinds, bounds),
-    changed: (signal) => news.heard(signal),
+    changed: (signal) => news.nextWakeup(signal),
   };
 }
 

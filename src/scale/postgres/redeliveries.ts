@@ -1,6 +1,6 @@
 import type { Kind } from "../../core/model/event.ts";
 import { plainList, textList } from "../../core/postgres/lists.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { numberOf } from "../../engine/store/dead-letters.ts";
 import { OFFER_BYTES, offeredSql, URGENT_KIND } from "../../engine/store/event-log.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
@@ -60,7 +60,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
         ),
       );
       marked += Number(answer.rows[0]?.[0] ?? 0);
-      await breath();
+      await yieldToEventLoop();
     }
     forget();
     return marked;

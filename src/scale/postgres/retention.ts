@@ -1,7 +1,7 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import { plainList } from "../../core/postgres/lists.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { lastWithin } from "../../engine/store/event-log.ts";
 import { createGapSums, type Loss, summed } from "../../engine/store/gap-sums.ts";
 import {
@@ -204,7 +204,7 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
         through = slice.leaving.at(-1)?.position ?? through;
         log.removed(through);
         if (slice.leaving.length === 0) return;
-        await breath();
+        await yieldToEventLoop();
       }
     }
 

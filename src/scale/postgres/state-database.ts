@@ -1,9 +1,9 @@
-import type { Answer, Asked, Session, Values } from "../../core/postgres/session.ts";
+import type { Query, QueryResult, Session, Values } from "../../core/postgres/session.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { PostgresState } from "../../engine/store/config.ts";
 
-export type { Answer, Asked, Values } from "../../core/postgres/session.ts";
+export type { Query as Asked, QueryResult as Answer, Values } from "../../core/postgres/session.ts";
 
 /** The tables in which the members of a fleet keep what they share, and the sources' states. */
 export interface StateDatabase {
@@ -15,12 +15,12 @@ export interface StateDatabase {
    * One statement, committed by itself. It may take 8 s, or `withinMs` milliseconds where that is said. Throws as
    * `transact`.
    */
-  query(text: string, values?: Values, withinMs?: number): Promise<Answer>;
+  query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
   /**
    * One transaction in one packet: all of it or nothing. Answers what each statement answered. Throws `Fenced`,
    * `Conflict`, `Unanswered` (a Retryable: it may have been committed, or not), `Retryable` or `ConfigError`.
    */
-  transact(asked: readonly Asked[]): Promise<readonly Answer[]>;
+  transact(asked: readonly Query[]): Promise<readonly QueryResult[]>;
   /** A transaction whose statements depend on what earlier ones answered. Short: the server ends one that pauses for 3 s. */
   work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
   /**
@@ -29,7 +29,7 @@ export interface StateDatabase {
    */
   onNotified(topic: string, listener: () => void): () => void;
   /** To be put among the statements of a transaction; whoever listens hears of it when it is committed. */
-  notify(topic: string): Asked;
+  notify(topic: string): Query;
   describe(): Promise<StateDatabaseDescription>;
   /** Ends all connections; what is under way fails. */
   close(): Promise<void>;

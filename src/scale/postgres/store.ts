@@ -1,4 +1,4 @@
-import { createBell } from "../../core/runtime/waiting.ts";
+import { createWakeup } from "../../core/runtime/waiting.ts";
 import { Fenced } from "../../engine/store/fenced.ts";
 import type { DocumentChange, Store } from "../../engine/store/store.ts";
 import { createDeadLetters } from "./dead-letters.ts";
@@ -7,7 +7,7 @@ import { createEventLog } from "./event-log.ts";
 import { createGaps } from "./gaps.ts";
 import { noSuchSource } from "./meaning.ts";
 import { createOutbox } from "./outbox.ts";
-import { createQuotaMemory } from "./quota-memory.ts";
+import { createQuotaStore } from "./quota-store.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import { createSinks } from "./sinks.ts";
@@ -37,7 +37,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   const gaps = createGaps(source, ask, log, sinks);
   const redeliveries = createRedeliveries(source, ask, writer, isHolder);
   const prune = createRetention({ source, ask, writer, log, sinks, gaps, clock });
-  const news = createBell();
+  const news = createWakeup();
   const versions = new Map<string, number>();
   let others = Number(operations);
   let isOpen = true;
@@ -53,7 +53,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     log.forget();
     sinks.forget();
     redeliveries.forget();
-    news.ring();
+    news.wakeUp();
   }
 
   // Where it cannot be looked now, everybody is called once the database is back.
@@ -92,7 +92,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
   return {
     outbox,
-    quotaMemory: createQuotaMemory(source, ask, writer),
+    quotaMemory: createQuotaStore(source, ask, writer),
     document: documents.document,
     documents: documents.documents,
     records: documents.records,
@@ -116,7 +116,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
         answer === undefined
           ? await log.committedUnheard(appending, before)
           : log.committed(appending, answer);
-      if (events.length > committed.repeated.length) news.ring();
+      if (events.length > committed.repeated.length) news.wakeUp();
       return committed;
     },
 

@@ -4,7 +4,7 @@ import type { Session } from "../../core/postgres/session.ts";
 import { Unanswered } from "../../core/postgres/transact.ts";
 import { oneAtATime, persist } from "../../core/runtime/waiting.ts";
 import { Fenced } from "../../engine/store/fenced.ts";
-import { createSoon, type Soon } from "./soon.ts";
+import { createDeferredWrites, type DeferredWrites } from "./deferred-writes.ts";
 import {
   type Answer,
   type Asked,
@@ -15,7 +15,7 @@ import {
 
 /** Everything that is written to the state of one source, one transaction after the other. */
 export interface Writer {
-  readonly soon: Soon;
+  readonly soon: DeferredWrites;
   /**
    * One transaction in one packet. Null when it was committed and its answers were lost: then whoever needs them looks.
    * Throws `Fenced` when another member holds the source.
@@ -54,7 +54,7 @@ export function createWriter(options: WriterOptions): Writer {
   const turn = oneAtATime();
   const closing = new AbortController();
   const self = randomBytes(4).toString("hex");
-  const soon = createSoon(clock, () => commit([]));
+  const soon = createDeferredWrites(clock, () => commit([]));
   let last = options.lastCommit;
   let begun = 0;
   let commits = 0;

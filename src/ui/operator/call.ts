@@ -3,8 +3,8 @@ import type { Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { rest } from "../../core/runtime/waiting.ts";
-import { type ToldFailure, toldFailure } from "./failure.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import { decodeFailure, type EncodedFailure } from "./failure.ts";
 import { connectTo } from "./socket.ts";
 
 /** How long a worker may take to say that it is there, milliseconds; a busy small machine takes seconds. */
@@ -17,7 +17,7 @@ const ANSWER_WITHIN_MS = 15_000;
 const PING_EVERY_MS = 5_000;
 
 /** The way to a running worker. */
-export interface OperatorDoor {
+export interface ControlSocket {
   readonly stateFolder: string;
 }
 
@@ -52,7 +52,7 @@ export interface CallOptions {
  * Asks a running worker. Rejects with what the worker says when it refuses, with `NobodyThere` when it is gone, with
  * `Silent` when it says nothing in time, and with ConfigError when this user may not ask.
  */
-export async function call<T>(door: OperatorDoor, path: string, options: CallOptions): Promise<T> {
+export async function call<T>(door: ControlSocket, path: string, options: CallOptions): Promise<T> {
   const { body, signal, withinMs = ANSWER_WITHIN_MS } = options;
   const over = new AbortController();
   const limit = withinMs === null ? over.signal : AbortSignal.timeout(withinMs);
@@ -70,13 +70,13 @@ export async function call<T>(door: OperatorDoor, path: string, options: CallOpt
   }
 }
 
-export async function ping(door: OperatorDoor, signal: AbortSignal): Promise<void> {
+export async function ping(door: ControlSocket, signal: AbortSignal): Promise<void> {
   await call(door, "/ping", { signal, withinMs: PING_WITHIN_MS });
 }
 
 /** Ends a call with the reason once the worker is not there any more. */
-async function watch(door: OperatorDoor, over: AbortController, signal: AbortSignal): Promise<void> {
-  while (await rest(systemClock, PING_EVERY_MS, over.signal, signal)) {
+async function watch(door: ControlSocket, over: AbortController, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, PING_EVERY_MS, over.signal, signal)) {
     try {
       await ping(door, AbortSignal.any([over.signal, signal]));
     } catch (error) {
@@ -140,10 +140,10 @@ async function connected(stateFolder: string, signal: AbortSignal): Promise<Sock
 }
 
 function resultOf<T>({ status, text: said }: Exchanged): T {
-  const answer = parsed(said) as { readonly result?: T } & Partial<ToldFailure>;
+  const answer = parsed(said) as { readonly result?: T } & Partial<EncodedFailure>;
   if (status === 200) return answer.result as T;
   const { failure = "retryable", message = `The worker answered ${status}.`, reason, field } = answer;
-  throw toldFailure({ failure, message, reason, field });
+  throw decodeFailure({ failure, message, reason, field });
 }
 
 /** What was cut short is no answer. */

@@ -13,7 +13,7 @@ import {
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
 /** A failure on its way from the worker to the command line: its meaning and its sentence, so the exit code stays. */
-export interface ToldFailure {
+export interface EncodedFailure {
   readonly failure: Failure["kind"];
   readonly message: string;
   /** Of a configuration that is wrong: why, and which field is meant, where that is known. */
@@ -21,15 +21,15 @@ export interface ToldFailure {
   readonly field?: string | undefined;
 }
 
-export function tellFailure(error: unknown): ToldFailure {
+export function encodeFailure(error: unknown): EncodedFailure {
   const failure = meaningOf(error);
-  const told: ToldFailure = { failure: failure.kind, message: withoutCredentials(sentence(error)) };
+  const told: EncodedFailure = { failure: failure.kind, message: withoutCredentials(sentence(error)) };
   if (failure.kind !== "config") return told;
   const { reason, field } = failure;
   return { ...told, reason, field };
 }
 
-export function toldFailure({ failure, message, reason, field }: ToldFailure): Failure {
+export function decodeFailure({ failure, message, reason, field }: EncodedFailure): Failure {
   switch (failure) {
     case "config":
       return new ConfigError(message, {

@@ -24,7 +24,7 @@ import type {
 } from "../../engine/source/source.ts";
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import type { StatusReport } from "../status/report.ts";
-import { call, NobodyThere, type OperatorDoor, ping, Silent } from "./call.ts";
+import { type ControlSocket, call, NobodyThere, ping, Silent } from "./call.ts";
 import type { AcceptedConfiguration, Call } from "./routes.ts";
 import { lookAtSocket } from "./socket.ts";
 
@@ -41,7 +41,7 @@ export interface Reader {
   totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
 }
 
-export function remoteReader(door: OperatorDoor, source: string): Reader {
+export function remoteReader(door: ControlSocket, source: string): Reader {
   // What asks the service waits for the quota, and that may take minutes.
   const send = <T>(body: Call, signal: AbortSignal) =>
     call<T>(door, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
@@ -64,7 +64,7 @@ export function remoteReader(door: OperatorDoor, source: string): Reader {
 }
 
 export async function sendCommand(
-  door: OperatorDoor,
+  door: ControlSocket,
   command: {
     readonly id: string;
     readonly source: string | null;
@@ -89,7 +89,7 @@ export async function sendCommand(
 
 /** Agrees to a command as the second person. */
 export async function sendSecond(
-  door: OperatorDoor,
+  door: ControlSocket,
   second: {
     readonly id: string;
     readonly source: string | null;
@@ -109,7 +109,7 @@ export async function sendSecond(
  * - `silent`: somebody took the call and said nothing in time: a worker that is busy, stopped or stuck.
  */
 export type FoundWorker =
-  | { readonly kind: "open"; readonly door: OperatorDoor }
+  | { readonly kind: "open"; readonly door: ControlSocket }
   | { readonly kind: "none" }
   | { readonly kind: "silent"; readonly trouble: Retryable };
 
@@ -129,34 +129,41 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
 }
 
 /** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
-export function askReload(door: OperatorDoor, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
+export function requestReload(
+  door: ControlSocket,
+  dryRun: boolean,
+  signal: AbortSignal,
+): Promise<ReloadReport> {
   return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
 /** The configuration that the worker accepted last. */
-export function askConfiguration(door: OperatorDoor, signal: AbortSignal): Promise<AcceptedConfiguration> {
+export function requestConfiguration(
+  door: ControlSocket,
+  signal: AbortSignal,
+): Promise<AcceptedConfiguration> {
   return call(door, "/configuration", { signal });
 }
 
 /** Throws or releases the kill switch of a fleet through one of its members; `OperatorOptions.fleetWrites` says what false means. */
-export function askFleetWrites(
-  door: OperatorDoor,
+export function requestFleetWrites(
+  door: ControlSocket,
   writes: { readonly stopped: boolean; readonly by: string },
   signal: AbortSignal,
 ): Promise<boolean> {
   return call(door, "/writes", { body: writes, signal });
 }
 
-export function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
+export function requestReport(door: ControlSocket, signal: AbortSignal): Promise<StatusReport> {
   return call(door, "/status", { signal });
 }
 
 /** Why a worker is not ready; null when it is. */
-export function askReady(door: OperatorDoor, signal: AbortSignal): Promise<string | null> {
+export function requestReady(door: ControlSocket, signal: AbortSignal): Promise<string | null> {
   return call(door, "/ready", { signal });
 }
 
 /** The last lines of its log, the oldest first. */
-export function askLog(door: OperatorDoor, signal: AbortSignal): Promise<readonly string[]> {
+export function requestLog(door: ControlSocket, signal: AbortSignal): Promise<readonly string[]> {
   return call(door, "/log", { signal });
 }

@@ -7,7 +7,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-arrival.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/report.ts";
-import { tellFailure } from "./failure.ts";
+import { encodeFailure } from "./failure.ts";
 import { type WorkOptions, workRoutes } from "./work.ts";
 
 /**
@@ -87,7 +87,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   const onError = (context: Context) =>
     context.json({ failure: "config", message: "The request is too long." }, 413);
   app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
-  app.onError((error, context) => context.json(tellFailure(error), 502));
+  app.onError((error, context) => context.json(encodeFailure(error), 502));
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReady() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));

@@ -9,7 +9,7 @@ import type {
   SuddenChange,
   TagReading,
 } from "../../engine/sync/work.ts";
-import { call, type OperatorDoor } from "./call.ts";
+import { type ControlSocket, call } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {
@@ -70,21 +70,21 @@ function noSource(context: Context): Response {
   return context.json({ failure: "config", message: "No such source." }, 404);
 }
 
-export function askPlan(door: OperatorDoor, source: string, signal: AbortSignal): Promise<PlanReport> {
+export function requestPlan(door: ControlSocket, source: string, signal: AbortSignal): Promise<PlanReport> {
   return call(door, `/work/${encodeURIComponent(source)}/plan`, { signal });
 }
 
 /** When each job last finished well, by job, UTC. */
-export function askPolls(
-  door: OperatorDoor,
+export function requestPolls(
+  door: ControlSocket,
   source: string,
   signal: AbortSignal,
 ): Promise<Readonly<Record<string, string>>> {
   return call(door, `/work/${encodeURIComponent(source)}/polls`, { signal });
 }
 
-export function askTag(
-  door: OperatorDoor,
+export function requestTag(
+  door: ControlSocket,
   source: string,
   id: string,
   signal: AbortSignal,

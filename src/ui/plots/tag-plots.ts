@@ -1,5 +1,5 @@
 import type { TagValue } from "../../core/model/building.ts";
-import { breath } from "../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { DocumentChange, Store } from "../../engine/store/store.ts";
 import { createPlaces, type PackedPlaces } from "./places.ts";
 import { HOUR, type Hour, SAMPLES, type Samples } from "./samples.ts";
@@ -120,7 +120,7 @@ async function commitAll(
 ): Promise<void> {
   for await (const change of changes) {
     await store.commit({ documents: [change] });
-    await breath();
+    await yieldToEventLoop();
   }
 }
 

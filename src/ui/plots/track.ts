@@ -1,5 +1,5 @@
 import type { DocumentChange, Store } from "../../engine/store/store.ts";
-import { readLeaf, readPart, writeLeaf } from "./leaf.ts";
+import { readChunk, readPart, writeChunk } from "./chunk.ts";
 import type { GrowingForm } from "./samples.ts";
 
 /**
@@ -69,7 +69,7 @@ export function createTrack<T, Reading>(options: TrackOptions<T, Reading>): Trac
   /** What was written before this start, or before it was forgotten, comes first. */
   async function makeWhole(leaf: Leaf<T>, group: number, begin: number): Promise<void> {
     if (leaf.isWhole) return;
-    const stored = readLeaf(form, begin, await store.document(set, keyOf(group, begin)));
+    const stored = readChunk(form, begin, await store.document(set, keyOf(group, begin)));
     for (const [place, before] of stored) {
       const after = leaf.parts.get(place);
       leaf.parts.set(place, after === undefined ? before : form.join(before, after));
@@ -114,7 +114,7 @@ export function createTrack<T, Reading>(options: TrackOptions<T, Reading>): Trac
           await makeWhole(leaf, group, begin);
           leaf.isChanged = false;
           written.push(leaf);
-          put.push([keyOf(group, begin), writeLeaf(form, begin, leaf.parts)]);
+          put.push([keyOf(group, begin), writeChunk(form, begin, leaf.parts)]);
           if (put.length < most) continue;
           yield* given(change(), written);
           put = [];

@@ -1,11 +1,11 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
-import { type Said, said } from "./said.ts";
+import { type Message, message } from "./messages.ts";
 
 /** The address of a service as it belongs under `base_url`, and what was changed about what was written, as sentences. */
 export interface ServiceAddress {
   readonly baseUrl: string;
-  readonly notes: readonly Said[];
+  readonly notes: readonly Message[];
 }
 
 /**
@@ -13,12 +13,12 @@ export interface ServiceAddress {
  * ConfigError for what is none, for one with a password in it, and for http:// to another machine unless it is allowed.
  */
 export function readAddress(written: string, allowPlainHttp: boolean): ServiceAddress {
-  const notes: Said[] = [];
+  const notes: Message[] = [];
   const text = written.trim();
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
   const scheme = isLoopback(text.replace(/[:/].*$/, "")) ? "http" : "https";
   if (!hasScheme && text !== "")
-    notes.push(said("The address says no {scheme}://; that is assumed.", { scheme }));
+    notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
   const url = URL.parse(hasScheme ? text : `${scheme}://${text}`);
   if (text === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
     throw new ConfigError(`This is not the address of a service: ${text === "" ? "nothing" : text}.`, {
@@ -29,12 +29,12 @@ export function readAddress(written: string, allowPlainHttp: boolean): ServiceAd
       hint: "Take it out; the service is asked with a token alone.",
     });
   if (url.search !== "" || url.hash !== "")
-    notes.push(said("What follows ? or # in the address is left out."));
+    notes.push(message("What follows ? or # in the address is left out."));
   const path = url.pathname.replace(/\/+$/, "");
   const base = path.replace(/\/api(\/v\d+(\/.*)?)?$/, "");
   if (base !== path)
     notes.push(
-      said("{end} at the end of the address is left out; it is added by itself.", {
+      message("{end} at the end of the address is left out; it is added by itself.", {
         end: path.slice(base.length),
       }),
     );

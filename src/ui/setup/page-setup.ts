@@ -3,19 +3,19 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { readAddress } from "./address.ts";
+import { Choices, groupsOf, proposedChoices, STEPS_MS } from "./choices.ts";
+import type { Message } from "./messages.ts";
 import { promises, shareSaid } from "./plan.ts";
 import { tagsSaid } from "./plenum-yaml.ts";
-import type { Said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
 import { doubts, tokenSaid } from "./seen-lines.ts";
 import { guessZone } from "./time-zone.ts";
-import { groupsOf, proposedWishes, STEPS_MS, Wishes } from "./wishes.ts";
 
 /** The setup that a page walks through, from the address to the file; one at a time. */
 export interface PageSetup {
   /** Looks at the building; what was seen before is forgotten. */
   look(asked: LookAsked, signal: AbortSignal): Promise<Looked>;
-  plan(wishes: Wishes): PlanShown;
+  plan(wishes: Choices): PlanShown;
   write(asked: WriteAsked): Written;
   /** What was seen, planned and written so far, for a page that is opened anew; null before anything was seen. */
   readonly looked: Looked | null;
@@ -30,7 +30,7 @@ export const LookAsked = z.strictObject({
 export type LookAsked = z.infer<typeof LookAsked>;
 
 export const WriteAsked = z.strictObject({
-  wishes: Wishes,
+  wishes: Choices,
   timeZone: z.string().max(100),
   mqttUrl: z.string().max(2_000),
 });
@@ -39,16 +39,16 @@ export type WriteAsked = z.infer<typeof WriteAsked>;
 /** What the page shows of a building. */
 export interface Looked {
   readonly baseUrl: string;
-  readonly notes: readonly Said[];
-  readonly token: Said;
-  readonly tags: Said;
+  readonly notes: readonly Message[];
+  readonly token: Message;
+  readonly tags: Message;
   /** Of all sites, the most frequent first. */
   readonly units: SeenBuilding["units"];
   readonly sites: SeenBuilding["sites"];
   readonly systems: SeenBuilding["systems"];
   readonly alarms: number | null;
-  readonly doubts: readonly Said[];
-  readonly zone: { readonly proposed: string | null; readonly note: Said | null };
+  readonly doubts: readonly Message[];
+  readonly zone: { readonly proposed: string | null; readonly note: Message | null };
   /** The steps of the sliders, milliseconds. */
   readonly steps: readonly number[];
   readonly groups: readonly {
@@ -56,15 +56,15 @@ export interface Looked {
     readonly tags: number;
     readonly units: readonly string[];
   }[];
-  readonly wishes: Wishes;
+  readonly wishes: Choices;
   readonly plan: PlanShown;
 }
 
 export interface PlanShown {
-  readonly share: Said;
+  readonly share: Message;
   readonly load: number;
   readonly fits: boolean;
-  readonly lines: readonly Said[];
+  readonly lines: readonly Message[];
   /** The cheapest change that makes it fit; null when it fits. */
   readonly change: string | null;
 }
@@ -82,7 +82,7 @@ export interface SetupSteps {
     reach: { readonly baseUrl: string; readonly allowPlainHttp: boolean; readonly token: string },
     signal: AbortSignal,
   ): Promise<SeenBuilding>;
-  plan(seen: SeenBuilding, wishes: Wishes): PlanReport;
+  plan(seen: SeenBuilding, wishes: Choices): PlanReport;
   write(
     seen: SeenBuilding,
     asked: WriteAsked & {
@@ -123,8 +123,8 @@ export function createPageSetup(options: {
       const token = asked.token.trim();
       if (token === "") throw new ConfigError("The access token is missing.");
       const seen = await steps.look({ ...asked, token, baseUrl }, signal);
-      const planOf = (wishes: Wishes) => steps.plan(seen, wishes);
-      const wishes = proposedWishes(seen, { resolution: "1h", backfillDays: 7 }, planOf);
+      const planOf = (wishes: Choices) => steps.plan(seen, wishes);
+      const wishes = proposedChoices(seen, { resolution: "1h", backfillDays: 7 }, planOf);
       known = { seen, asked: { ...asked, token, baseUrl } };
       looked = {
         ...{ baseUrl, notes, wishes },

@@ -1,8 +1,8 @@
 import type { Config } from "../../app/config/config.ts";
-import { spanText } from "../../core/values/duration.ts";
+import { durationText } from "../../core/values/duration.ts";
 import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
-import { english, type Said, said } from "./said.ts";
+import { english, type Message, message } from "./messages.ts";
 import { type SeenBuilding, tagsForPlan } from "./seen.ts";
 
 /** What the only source of a configuration costs on a building as it was seen. */
@@ -21,38 +21,38 @@ export function planOf(
 /** `These wishes take 62 % of the quota (20 requests a minute).` */
 export const shareText = (plan: PlanReport): string => english(shareSaid(plan));
 
-export function shareSaid({ load, quota, lanes, fits, classes }: PlanReport): Said {
-  if (classes.length === 0) return said("No tag is read; alarms are followed.");
+export function shareSaid({ load, quota, lanes, fits, classes }: PlanReport): Message {
+  if (classes.length === 0) return message("No tag is read; alarms are followed.");
   const count = Number(quota.perMinute.toFixed(1));
   const used = lanes.filter(({ lane }) => lane === "live" || lane === "history");
   const share = used.reduce((sum, each) => sum + each.share, 0);
   return fits
-    ? said("These wishes take {share} of the quota ({count} requests a minute).", {
+    ? message("These wishes take {share} of the quota ({count} requests a minute).", {
         share: percent(share),
         count,
       })
-    : said(
+    : message(
         "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.",
         { share: percent(load), count },
       );
 }
 
 /** What becomes of each wish, in a line each. */
-export function promises({ classes, history, backfill }: PlanReport): readonly Said[] {
+export function promises({ classes, history, backfill }: PlanReport): readonly Message[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
-      const values = { name, tags, age: spanText(promisedSeconds) };
+      const values = { name, tags, age: durationText(promisedSeconds) };
       return stretch > 1
-        ? said("{name}: {tags} tags, at most {age} old, more than wished", values)
-        : said("{name}: {tags} tags, at most {age} old", values);
+        ? message("{name}: {tags} tags, at most {age} old, more than wished", values)
+        : message("{name}: {tags} tags, at most {age} old", values);
     }),
     ...history.map(({ name, tags, resolution }) => {
       if (backfill === null)
-        return said("history {name}: {tags} tags at {resolution}", { name, tags, resolution });
+        return message("history {name}: {tags} tags at {resolution}", { name, tags, resolution });
       const minutes = backfill.requestsLeft / backfill.requestsPerMinute;
-      return said("history {name}: {tags} tags at {resolution}, its past fetched in {time}", {
+      return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", {
         ...{ name, tags, resolution },
-        time: spanText(Math.ceil(minutes) * 60),
+        time: durationText(Math.ceil(minutes) * 60),
       });
     }),
   ];

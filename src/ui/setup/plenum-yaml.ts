@@ -1,8 +1,8 @@
 import { formatDuration } from "../../core/values/duration.ts";
 import { printable, printableJson } from "../../core/values/printable.ts";
-import { english, type Said, said } from "./said.ts";
+import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choices.ts";
+import { english, type Message, message } from "./messages.ts";
 import type { SeenBuilding } from "./seen.ts";
-import { groupsOf, historyEveryMs, type UnitGroup, type Wishes } from "./wishes.ts";
 
 /** What stands in the file besides the wishes. */
 export interface Frame {
@@ -30,7 +30,7 @@ export const STATUS_PORT = 9850;
 export type ShareText = string | null;
 
 /** A configuration of about 30 lines that fits what was seen; `plenum check` accepts it. */
-export function plenumYaml(frame: Frame, wishes: Wishes, seen: SeenBuilding, share: ShareText): string {
+export function plenumYaml(frame: Frame, wishes: Choices, seen: SeenBuilding, share: ShareText): string {
   const lines = [
     ...heading(frame, seen),
     ...(frame.stateFolder === "state" ? [] : ["state:", `  folder: ${scalar(frame.stateFolder)}`]),
@@ -80,9 +80,9 @@ export function tagsText(seen: SeenBuilding): string {
 }
 
 /** How many there are, alone. */
-export function tagsSaid({ tags, isEstimate }: Pick<SeenBuilding, "tags" | "isEstimate">): Said {
-  if (tags === 1) return isEstimate ? said("about 1 tag") : said("1 tag");
-  return isEstimate ? said("about {tags} tags", { tags }) : said("{tags} tags", { tags });
+export function tagsSaid({ tags, isEstimate }: Pick<SeenBuilding, "tags" | "isEstimate">): Message {
+  if (tags === 1) return isEstimate ? message("about 1 tag") : message("1 tag");
+  return isEstimate ? message("about {tags} tags", { tags }) : message("{tags} tags", { tags });
 }
 
 const ABILITY_OF = [
@@ -111,7 +111,7 @@ export function className({ group }: Pick<UnitGroup, "group">, groups: readonly 
   return groups.length === 1 ? "everything" : CLASS_NAMES[group];
 }
 
-function classes(wishes: Wishes, seen: SeenBuilding, share: ShareText): readonly string[] {
+function classes(wishes: Choices, seen: SeenBuilding, share: ShareText): readonly string[] {
   const all = groupsOf(seen);
   const wished = all.filter(({ group }) => wishes.every[group] !== null);
   if (wished.length === 0) return [];
@@ -128,7 +128,7 @@ function classes(wishes: Wishes, seen: SeenBuilding, share: ShareText): readonly
 }
 
 /** The last group takes what the classes before it leave, so that a unit that comes later is read as well. */
-function selection(group: UnitGroup, all: readonly UnitGroup[], wishes: Wishes): readonly string[] {
+function selection(group: UnitGroup, all: readonly UnitGroup[], wishes: Choices): readonly string[] {
   const unitsOf = (groups: readonly UnitGroup[]) =>
     groups.flatMap(({ units }) => units.map(({ unit }) => quoted(unit))).join(", ");
   if (all.at(-1) !== group) return [`    select: { units: [${unitsOf([group])}] }`];
@@ -136,7 +136,7 @@ function selection(group: UnitGroup, all: readonly UnitGroup[], wishes: Wishes):
   return unwished.length === 0 ? [] : [`    select: { exclude: { units: [${unitsOf(unwished)}] } }`];
 }
 
-function history({ history: wished }: Wishes, { tags }: SeenBuilding): readonly string[] {
+function history({ history: wished }: Choices, { tags }: SeenBuilding): readonly string[] {
   if (wished === null || tags === 0) return [];
   const { resolution, backfillDays } = wished;
   const every = historyEveryMs(tags);

@@ -1,6 +1,6 @@
 import { counted } from "../../core/values/plural.ts";
+import { english, type Message, message } from "./messages.ts";
 import { tagsText } from "./plenum-yaml.ts";
-import { english, type Said, said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
 
 const DAY_MS = 86_400_000;
@@ -36,48 +36,48 @@ function systemLines(systems: SeenBuilding["systems"]): readonly string[] {
 }
 
 /** What somebody should know before relying on it, as sentences. */
-export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding): readonly Said[] {
+export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding): readonly Message[] {
   const may = (ability: string) => token.abilities.includes(ability);
   return [
     ...(isEstimate
       ? [
-          said("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", {
+          message("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", {
             listed,
           }),
         ]
       : []),
     ...(may("read:tags")
       ? []
-      : [said("The token may not read tags (read:tags): alarms are followed, and no value is read.")]),
+      : [message("The token may not read tags (read:tags): alarms are followed, and no value is read.")]),
     ...(may("read:alarms")
       ? []
-      : [said("The token may not read alarms (read:alarms): values are read, and no alarm is followed.")]),
+      : [message("The token may not read alarms (read:alarms): values are read, and no alarm is followed.")]),
     ...(may("read:tags") && tags === 0
       ? [
           sites.length === 1
-            ? said(
+            ? message(
                 "There is no tag in this site: a user who has permission for components only sees tags through the views.",
               )
-            : said(
+            : message(
                 "There is no tag in these {count} sites: a user who has permission for components only sees tags through the views.",
                 { count: sites.length },
               ),
         ]
       : []),
     ...(may("write:tags")
-      ? [said("The token may write tags. Writing stays off; a token without write:tags is safer.")]
+      ? [message("The token may write tags. Writing stays off; a token without write:tags is safer.")]
       : []),
   ];
 }
 
 /** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
-export function tokenSaid({ token }: Pick<SeenBuilding, "token">, nowMs: number): Said {
+export function tokenSaid({ token }: Pick<SeenBuilding, "token">, nowMs: number): Message {
   const values = { token: token.name, user: token.user.name };
-  if (token.expiresAt === null) return said('Token "{token}" of {user}, which never expires', values);
+  if (token.expiresAt === null) return message('Token "{token}" of {user}, which never expires', values);
   const days = Math.floor((Date.parse(token.expiresAt) - nowMs) / DAY_MS);
   const date = token.expiresAt.slice(0, 10);
-  if (days >= SOON_DAYS) return said('Token "{token}" of {user}, valid until {date}', { ...values, date });
+  if (days >= SOON_DAYS) return message('Token "{token}" of {user}, valid until {date}', { ...values, date });
   return days === 1
-    ? said('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
-    : said('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
+    ? message('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
+    : message('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
 }

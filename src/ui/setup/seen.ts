@@ -1,5 +1,5 @@
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
-import type { PlacedTag } from "../../engine/sync/inventory/held.ts";
+import type { LocatedTag } from "../../engine/sync/inventory/held.ts";
 
 /** What was seen of a building before anything is followed: enough to propose wishes, and to plan them. */
 export interface SeenBuilding {
@@ -104,7 +104,7 @@ function offsetOf({ triggeredAt, triggeredAtRaw }: Alarm): readonly SeenOffset[]
 }
 
 /** As many tags of each unit as there are, with ids of their own: a plan asks for no more of a tag. */
-export function tagsForPlan({ units, sites }: SeenBuilding): readonly PlacedTag[] {
+export function tagsForPlan({ units, sites }: SeenBuilding): readonly LocatedTag[] {
   const siteId = sites[0]?.id ?? 0;
   let id = 0;
   return units.flatMap(({ unit, tags }) =>

@@ -12,9 +12,9 @@ import { ConfigError, meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { limitConnections, REQUEST_TIMES } from "../status/connections.ts";
 import { knownHosts, sameOriginOnly, securityHeaders } from "../status/guard.ts";
+import { Choices } from "./choices.ts";
 import type { EntryCode } from "./entry-code.ts";
 import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
-import { Wishes } from "./wishes.ts";
 
 /**
  * The setup page, on loopback only and for whoever has the code on the terminal. What asks anything of it is a POST of
@@ -103,7 +103,7 @@ function setupRoutes({ setup, entry, onStart }: SetupServerOptions): Hono {
   app.post("/api/look", async (context) =>
     context.json(await setup.look(await bodyOf(context, LookAsked), context.req.raw.signal)),
   );
-  app.post("/api/plan", async (context) => context.json(setup.plan(await bodyOf(context, Wishes))));
+  app.post("/api/plan", async (context) => context.json(setup.plan(await bodyOf(context, Choices))));
   app.post("/api/write", async (context) => context.json(setup.write(await bodyOf(context, WriteAsked))));
   app.post("/api/start", (context) => {
     if (setup.written === null) return context.json({ message: "There is no configuration yet." }, 409);

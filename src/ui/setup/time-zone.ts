@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import { type Said, said } from "./said.ts";
+import { type Message, message } from "./messages.ts";
 import type { SeenBuilding } from "./seen.ts";
 
 /**
@@ -10,7 +10,7 @@ export interface ZoneGuess {
   /** Null where there is none that could be right. */
   readonly proposed: string | null;
   /** A sentence, where the alarms say something about it; otherwise null. */
-  readonly note: Said | null;
+  readonly note: Message | null;
 }
 
 export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: string): ZoneGuess {
@@ -23,18 +23,18 @@ export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: stri
   if (wrong === undefined)
     return {
       proposed: machineZone,
-      note: said("The times of the alarms fit {zone}, as this machine.", { zone: machineZone }),
+      note: message("The times of the alarms fit {zone}, as this machine.", { zone: machineZone }),
     };
   const values = { day: wrong.time.slice(0, 10), offset: offsetText(wrong.minutes) };
   const note = isPlace
-    ? said(
+    ? message(
         "An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.",
         {
           ...values,
           zone: machineZone,
         },
       )
-    : said("An alarm of {day} has a time at {offset}.", values);
+    : message("An alarm of {day} has a time at {offset}.", values);
   return { proposed: null, note };
 }
 

@@ -4,17 +4,17 @@ import { z } from "zod";
 import type { TagScalar } from "../../core/model/building.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
-import { notHere } from "./answer-routes.ts";
-import type { Answers } from "./answering.ts";
 import type { StatusConfig } from "./config.ts";
 import { sameOriginOnly } from "./guard.ts";
 import { bodyOf, jsonUpTo } from "./posted.ts";
+import type { Responses } from "./response-builders.ts";
+import { notHere } from "./response-routes.ts";
 import { namedIn, personIn } from "./visitor.ts";
 
 /** Changes that an operator makes from the page. The guard refuses everybody else. */
 export interface ActionRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
-  readonly answers: Pick<Answers, "commands" | "elsewhere" | "sinkNames" | "sources">;
+  readonly answers: Pick<Responses, "commands" | "elsewhere" | "sinkNames" | "sources">;
   readonly outbox: Pick<Outbox, "resendDeadLetters">;
   readonly actions: Actions;
   readonly log: Pick<Log, "info">;

@@ -14,17 +14,17 @@ import {
   type Store,
   type Wanted,
 } from "../../engine/store/store.ts";
-import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
-import { tagOf } from "../../engine/views/curves.ts";
+import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { ticketKey, ticketsOf, unsentBy } from "../../engine/views/tickets.ts";
+import { tagOf } from "../../engine/views/time-series.ts";
 import { briefly, briefOf } from "./alarm-briefs.ts";
-import type { AlarmAnswer, AlarmBrief } from "./answers.ts";
-import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import type { AlarmBrief, AlarmResponse } from "./responses.ts";
 import type { TagIndex } from "./tag-index.ts";
 
 export interface AlarmParts {
   readonly store: Pick<Store, "document" | "documents" | "outbox">;
-  readonly remembered: Remembered;
+  readonly remembered: CachedDocuments;
   readonly tags: Pick<TagIndex, "ofSite">;
   /** The sinks that there are, with their connectors. */
   readonly sinks: () => readonly { readonly name: string; readonly connector: string | null }[];
@@ -44,10 +44,10 @@ const LETTERS = 500;
 export async function alarmAnswer(
   parts: AlarmParts,
   asked: { readonly source: string; readonly id: string; readonly episode?: string | undefined },
-): Promise<AlarmAnswer | null> {
+): Promise<AlarmResponse | null> {
   const { store, remembered } = parts;
   const { source, id } = asked;
-  const held = await store.document<HeldAlarm>(documentSet("alarm", source), id);
+  const held = await store.document<StoredAlarm>(documentSet("alarm", source), id);
   const events = await eventsOf(parts, source, id, held);
   const episode = asked.episode ?? held?.episode ?? events[0]?.event.data.episode;
   const own = events.filter(({ event }) => event.data.episode === episode);
@@ -71,7 +71,7 @@ async function eventsOf(
   { store, remembered }: AlarmParts,
   source: string,
   id: string,
-  held: HeldAlarm | undefined,
+  held: StoredAlarm | undefined,
 ): Promise<readonly AlarmEvent[]> {
   const site = held?.alarm.site.id;
   const sites = await remembered.documents(documentSet("site", source), STEADY_MS);
@@ -115,7 +115,7 @@ function episodesOf(
 }
 
 /** What the log tells, and from the alarm itself what the log no longer has. */
-export function lifeOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmAnswer["life"] {
+export function lifeOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmResponse["life"] {
   const told = newestFirst
     .toReversed()
     .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: wordsOf(event) }));
@@ -168,7 +168,7 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
   return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
 }
 
-async function tagNamed({ tags }: AlarmParts, source: string, alarm: Alarm): Promise<AlarmAnswer["tag"]> {
+async function tagNamed({ tags }: AlarmParts, source: string, alarm: Alarm): Promise<AlarmResponse["tag"]> {
   const all = await tags.ofSite(source, alarm.site.id);
   const named = tagOf(
     alarm,
@@ -183,7 +183,7 @@ async function placesOf(
   episode: string,
   newestFirst: readonly AlarmEvent[],
   lags: readonly SinkLag[],
-): Promise<AlarmAnswer["sinks"]> {
+): Promise<AlarmResponse["sinks"]> {
   const all = sinks();
   const names = all.map(({ name }) => name);
   const tickets = (await ticketsOf((set) => remembered.documents(set, WATCHED_MS), names)).get(

@@ -1,6 +1,6 @@
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { RaisedAlarm } from "../plots/raised.ts";
-import type { DayBars } from "./answers.ts";
+import type { DayBars } from "./responses.ts";
 
 const DAYS = 30;
 const DAY_MS = 86_400_000;

@@ -1,8 +1,8 @@
 import type { Tag, TagValue } from "../../core/model/building.ts";
 import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit.ts";
 import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
-import type { Held } from "../../engine/sync/snapshot.ts";
-import type { CommandRow } from "./answers.ts";
+import type { Listed } from "../../engine/sync/snapshot.ts";
+import type { CommandRow } from "./responses.ts";
 
 /** The last commands and what became of each, as the audit log says, which outlives the log of events. */
 export interface CommandRows {
@@ -31,7 +31,7 @@ export function createCommandRows(store: Pick<Store, "document" | "lastRecord" |
 
   async function named(row: CommandRow): Promise<CommandRow> {
     if (row.source === null || row.tagId === null) return row;
-    const held = await store.document<Held<Tag>>(documentSet("tag", row.source), row.tagId);
+    const held = await store.document<Listed<Tag>>(documentSet("tag", row.source), row.tagId);
     return { ...row, tag: held?.value.displayName ?? null };
   }
 

@@ -4,7 +4,7 @@ import type { Resolution, TagLog } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Samples } from "../plots/samples.ts";
-import type { PlotAnswer } from "./answers.ts";
+import type { PlotResponse } from "./responses.ts";
 
 /**
  * Logged history that a plot asked for, in the slots that nobody else needs. It is shown and not told: no event comes of
@@ -12,8 +12,8 @@ import type { PlotAnswer } from "./answers.ts";
  */
 export interface FetchedHistory {
   /** Orders it unless it is there or under way; never more than one order for a tag, and few at all. */
-  order(asked: AskedHistory): PlotAnswer["history"];
-  state(asked: AskedHistory): PlotAnswer["history"];
+  order(asked: AskedHistory): PlotResponse["history"];
+  state(asked: AskedHistory): PlotResponse["history"];
   samples(asked: AskedHistory): Samples;
   /** Another number when `samples` answers something else. */
   version(asked: AskedHistory): number;
@@ -136,7 +136,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
 
 const WAITS = "It waits for a slot of the quota that nobody else needs.";
 
-function said({ state, why }: Order): PlotAnswer["history"] {
+function said({ state, why }: Order): PlotResponse["history"] {
   if (state === "asked") return { state, why: WAITS };
   return state === "there" ? { state: "idle", why: null } : { state, why };
 }

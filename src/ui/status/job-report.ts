@@ -1,5 +1,5 @@
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { HeldPoll } from "../../engine/sync/snapshot.ts";
+import type { StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { PollTime } from "../../engine/sync/work.ts";
 
 /** Every job of a source with the time of its last good poll: an age that is larger than it should be shows. */
@@ -34,7 +34,7 @@ export type Moment = PollTime;
  * the age that a poll has at the start of the worker comes from stored wall times.
  */
 export function jobReports(known: {
-  readonly polls: ReadonlyMap<string, HeldPoll>;
+  readonly polls: ReadonlyMap<string, StoredPoll>;
   /** Last successful polls of this run; those in the state can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
   /** When the newest value was read, where no worker says when it last read one. */

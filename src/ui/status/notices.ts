@@ -1,4 +1,4 @@
-import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-doubt.ts";
+import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { DamagedRows, SeenCopy } from "../../engine/store/store.ts";

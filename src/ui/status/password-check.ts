@@ -2,7 +2,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import type { Context, MiddlewareHandler } from "hono";
 import { getCookie, setCookie } from "hono/cookie";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { rest } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { StatusConfig } from "./config.ts";
 import { delayedConnections } from "./connections.ts";
 import { type Credentials, isEqual, type Role, roleOf } from "./credentials.ts";
@@ -48,7 +48,7 @@ export function passwordCheck(options: PasswordCheck): (credentials: Credentials
       const connection = socketOf(context);
       if (delayedConnections.has(connection)) return refuseSecond(context);
       delayedConnections.add(connection);
-      const isThere = await rest(clock, delayMs, context.req.raw.signal);
+      const isThere = await sleepFor(clock, delayMs, context.req.raw.signal);
       delayedConnections.delete(connection);
       if (!isThere) return refuse(context);
     }

@@ -7,14 +7,14 @@ import type { TagReading } from "../../engine/sync/work.ts";
 import { besides, type Line, lineOf, lineOfHours } from "../plots/fold.ts";
 import type { Plots } from "../plots/plots.ts";
 import { HOUR, type Hour, type Samples } from "../plots/samples.ts";
-import type { PlotAnswer, TagRow } from "./answers.ts";
+import type { CachedDocuments } from "./cached-documents.ts";
 import type { FetchedHistory } from "./fetched-history.ts";
-import type { Remembered } from "./remembered.ts";
+import type { PlotResponse, TagRow } from "./responses.ts";
 
 export interface PlotParts {
   readonly store: { readonly outbox: Pick<Store["outbox"], "recent"> };
   readonly clock: Pick<Clock, "now">;
-  readonly remembered: Remembered;
+  readonly remembered: CachedDocuments;
   /** Null where no series are kept. */
   readonly plots: Pick<Plots, "tags"> | null;
   readonly fetched: FetchedHistory;
@@ -54,7 +54,7 @@ export async function plotAnswer(
   row: TagRow,
   span: Span,
   mayFetch: boolean,
-): Promise<PlotAnswer> {
+): Promise<PlotResponse> {
   const { source, tag } = row;
   const { ageMs, log, ms } = RULES[span];
   const toMs = parts.clock.now();
@@ -82,7 +82,7 @@ async function draw(
   span: Span,
   fromMs: number,
   toMs: number,
-): Promise<{ readonly line: Line; readonly origin: PlotAnswer["origin"] }> {
+): Promise<{ readonly line: Line; readonly origin: PlotResponse["origin"] }> {
   const { source, tag } = row;
   const { byHour, log } = RULES[span];
   const bucketS = BUCKET_MS[log] / 1_000;
@@ -159,7 +159,7 @@ function hoursOf({ times, values }: Samples): readonly (readonly [begin: number,
   return [...hours];
 }
 
-function originOf(read: number, logged: number): PlotAnswer["origin"] {
+function originOf(read: number, logged: number): PlotResponse["origin"] {
   if (read > 0 && logged > 0) return "both";
   return read > 0 ? "read" : logged > 0 ? "logged" : "none";
 }

@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
+import { createMade, WATCHED_MS } from "./cached-documents.ts";
 import type { CommitTrouble } from "./commits.ts";
 import { hasLittleSpace } from "./disk.ts";
-import { createMade, WATCHED_MS } from "./remembered.ts";
 import type { Status, StatusHealth } from "./report.ts";
 import type { LiveSink } from "./sink-report.ts";
 import type { SourceHealth } from "./source-health.ts";

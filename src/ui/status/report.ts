@@ -3,9 +3,9 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { silencesIn } from "../../engine/silence/silence.ts";
 import type { DamagedRows, SeenCopy, Store, Wanted } from "../../engine/store/store.ts";
+import { createCachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import { diskSpace } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
-import { createRemembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows } from "./rows.ts";
 import { type AskedSilences, isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
@@ -96,7 +96,7 @@ export interface Status {
 
 export function createStatus(options: StatusOptions): Status {
   const { clock, live, store } = options;
-  const remembered = createRemembered(store, clock);
+  const remembered = createCachedDocuments(store, clock);
   const started =
     live === null
       ? null

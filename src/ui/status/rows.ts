@@ -3,16 +3,16 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { Silence } from "../../engine/silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
-import type { HeldAlarm } from "../../engine/sync/snapshot.ts";
+import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
-import { type Remembered, WATCHED_MS } from "./remembered.ts";
+import { type CachedDocuments, WATCHED_MS } from "./cached-documents.ts";
 import { type Silenced, silencedBy } from "./silence-rows.ts";
 
 /** An alarm that is active, or whose fate is not known. */
 export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
-  readonly state: HeldAlarm["state"];
+  readonly state: StoredAlarm["state"];
   /** Where people find it at the receivers. */
   readonly tickets: readonly Ticket[];
   /** Null where people are told of it. */
@@ -20,13 +20,13 @@ export interface AlarmRow {
 }
 
 /** Whether it is active, or may be. */
-export function isShown({ state }: Pick<HeldAlarm, "state">): boolean {
+export function isShown({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
 /** Highest priority first, then the newest. `silences`: those that are active. */
 export async function alarmRows(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   sources: readonly string[],
   sinks: readonly string[],
   silences: readonly Silence[],
@@ -34,7 +34,7 @@ export async function alarmRows(
   const tickets = await ticketsOf((set) => remembered.documents(set, WATCHED_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
-    const held = await remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS);
+    const held = await remembered.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
     for (const { alarm, episode, state } of held.values()) {
       if (!isShown({ state })) continue;
       rows.push({

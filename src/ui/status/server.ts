@@ -12,8 +12,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import { type Actions, actionRoutes } from "./action-routes.ts";
 import { addressTrouble } from "./address.ts";
-import { answerRoutes } from "./answer-routes.ts";
-import type { Answers } from "./answering.ts";
 import { assetRoutes } from "./assets.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
@@ -21,6 +19,8 @@ import type { Credentials } from "./credentials.ts";
 import { guard, needsPassword, STOP, sameOriginOnly, securityHeaders } from "./guard.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
+import type { Responses } from "./response-builders.ts";
+import { responseRoutes } from "./response-routes.ts";
 import { shownEvent } from "./rows.ts";
 import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
 import { namedIn } from "./visitor.ts";
@@ -37,7 +37,7 @@ export interface StatusServerOptions {
   readonly silencesOf: SilenceRoutes["silencesOf"];
   readonly endSilence: SilenceRoutes["endSilence"];
   readonly status: Status;
-  readonly answers: Answers;
+  readonly answers: Responses;
   readonly actions: Actions;
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   readonly metrics: Pick<Registry, "contentType" | "metrics">;
@@ -104,7 +104,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     return context.json({ stopped: true });
   });
   app.route("/api/silences", silenceRoutes(options));
-  app.route("/api", answerRoutes(options.answers, options.status));
+  app.route("/api", responseRoutes(options.answers, options.status));
   app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);

@@ -2,8 +2,8 @@ import type { Alarm, Site } from "../../core/model/building.ts";
 import { printable } from "../../core/values/printable.ts";
 import { covers, type Silence, whom } from "../../engine/silence/silence.ts";
 import { documentSet } from "../../engine/store/store.ts";
-import type { Held, HeldAlarm } from "../../engine/sync/snapshot.ts";
-import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import type { Listed, StoredAlarm } from "../../engine/sync/snapshot.ts";
+import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 
 /** Until when people are not told of an alarm, why, and by whom. */
 export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
@@ -39,7 +39,7 @@ export interface AskedSilences {
 
 /** What is active first, then what is to come; `at` is UTC. */
 export async function silenceRows(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   sources: readonly string[],
   silences: readonly Silence[],
   at: string,
@@ -66,7 +66,7 @@ export async function silenceRows(
 
 /** One alarm is of the site that it was raised at; what names no site is of each. */
 async function concerns(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   sources: readonly string[],
   silence: Silence,
   { source, site }: AskedSilences,
@@ -75,19 +75,19 @@ async function concerns(
   if (site === undefined) return true;
   if (silence.alarm === null) return silence.site === null || silence.site === site;
   for (const each of source === undefined ? sources : [source]) {
-    const alarms = await remembered.documents<HeldAlarm>(documentSet("alarm", each), WATCHED_MS);
+    const alarms = await remembered.documents<StoredAlarm>(documentSet("alarm", each), WATCHED_MS);
     if (alarms.get(silence.alarm)?.alarm.site.id === site) return true;
   }
   return false;
 }
 
 /** Names of the alarm and the site, where exactly one source can be meant. */
-async function namesIn(remembered: Remembered, sources: readonly string[], silence: Silence) {
+async function namesIn(remembered: CachedDocuments, sources: readonly string[], silence: Silence) {
   const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
-    remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS),
-    remembered.documents<Held<Site>>(documentSet("site", source), STEADY_MS),
+    remembered.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS),
+    remembered.documents<Listed<Site>>(documentSet("site", source), STEADY_MS),
   ]);
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;

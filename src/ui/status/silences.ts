@@ -8,7 +8,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { addSilence } from "../../engine/silence/silence.ts";
 import { LONGEST_REASON, silenceOf } from "../../engine/silence/wish.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Held, HeldAlarm } from "../../engine/sync/snapshot.ts";
+import type { Listed, StoredAlarm } from "../../engine/sync/snapshot.ts";
 import type { StatusConfig } from "./config.ts";
 import { sameOriginOnly } from "./guard.ts";
 import { bodyOf, jsonUpTo } from "./posted.ts";
@@ -110,9 +110,9 @@ async function missingOf(
   { alarm, site, source }: Begin,
 ): Promise<string | null> {
   if (alarm !== undefined) {
-    const held = await store.document<HeldAlarm>(documentSet("alarm", source), alarm);
+    const held = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
     return held !== undefined && isShown(held) ? null : "There is no such active alarm (any more).";
   }
-  const held = await store.document<Held<Site>>(documentSet("site", source), String(site));
+  const held = await store.document<Listed<Site>>(documentSet("site", source), String(site));
   return held === undefined ? "There is no such site." : null;
 }

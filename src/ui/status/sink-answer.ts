@@ -1,7 +1,7 @@
 import type { AnyEvent } from "../../core/model/event.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { minuteNames, type Plots } from "../plots/plots.ts";
-import type { Columns, SinkAnswer, SourceAnswer } from "./answers.ts";
+import type { Columns, SinkResponse, SourceResponse } from "./responses.ts";
 import { gistOf } from "./rows.ts";
 import type { SinkReport } from "./sink-report.ts";
 
@@ -18,7 +18,7 @@ const MINUTE_MS = 60_000;
 const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 
 /** Null where there is no such sink. */
-export async function sinkAnswer(parts: SinkParts, name: string): Promise<SinkAnswer | null> {
+export async function sinkAnswer(parts: SinkParts, name: string): Promise<SinkResponse | null> {
   const sink = (await parts.sinks()).find((each) => each.sink === name);
   if (sink === undefined) return null;
   const letters = await parts.store.outbox.deadLetters(name, DEAD_SHOWN);
@@ -46,12 +46,12 @@ export function sourceAnswer(
   parts: Omit<SinkParts, "sinks" | "store">,
   name: string,
   allowed: number,
-): SourceAnswer {
+): SourceResponse {
   const lanes = LANES.map((lane) => [lane, lastDay(parts, minuteNames.requests(name, lane))] as const);
   return {
     source: name,
     t: lastDayTimes(parts.nowMs()),
-    lanes: Object.fromEntries(lanes) as SourceAnswer["lanes"],
+    lanes: Object.fromEntries(lanes) as SourceResponse["lanes"],
     allowed,
     refused: parts.plots?.refused.of(name) ?? [],
   };

@@ -1,28 +1,28 @@
 import type { Gateway, Site, System } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { type Held, type HeldTagPlace, syncSet } from "../../engine/sync/snapshot.ts";
+import { type Listed, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
 import { activeAlarms } from "./alarm-briefs.ts";
-import type { DayBars, SiteAnswer } from "./answers.ts";
-import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import type { DayBars, SiteResponse } from "./responses.ts";
 import type { TagIndex } from "./tag-index.ts";
 
 export interface SiteParts {
   readonly store: Pick<Store, "document">;
-  readonly remembered: Remembered;
+  readonly remembered: CachedDocuments;
   readonly tags: Pick<TagIndex, "counts" | "ofSite">;
   readonly raised: (source: string, site: number) => Promise<DayBars>;
 }
 
 /** Null where nobody knows the site. */
-export async function siteAnswer(parts: SiteParts, source: string, id: number): Promise<SiteAnswer | null> {
+export async function siteAnswer(parts: SiteParts, source: string, id: number): Promise<SiteResponse | null> {
   const { remembered, store, tags } = parts;
-  const site = await store.document<Held<Site>>(documentSet("site", source), String(id));
+  const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
   const ofSite = async <T extends { readonly displayName: string }>(
     name: "gateway" | "system",
     maxAgeMs: number,
   ) => {
-    const held = await remembered.documents<Held<T>>(documentSet(name, source), maxAgeMs);
+    const held = await remembered.documents<Listed<T>>(documentSet(name, source), maxAgeMs);
     return [...held.values()]
       .filter((each) => each.siteId === id && each.missingSince === null)
       .map(({ value }) => value)
@@ -55,7 +55,7 @@ async function tagsBySystem(
   source: string,
   site: number,
 ): Promise<ReadonlyMap<string, number> | null> {
-  const places = await remembered.documents<HeldTagPlace>(syncSet("tag-system", source), STEADY_MS);
+  const places = await remembered.documents<StoredTagSystems>(syncSet("tag-system", source), STEADY_MS);
   if (places.size === 0) return null;
   const counts = new Map<string, number>();
   for (const { tag } of await tags.ofSite(source, site)) {

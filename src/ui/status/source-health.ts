@@ -2,15 +2,15 @@ import type { QuotaStatus } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
-  type HeldPoll,
-  type HeldToken,
-  type HeldUnavailability,
+  type StoredPoll,
+  type StoredToken,
+  type StoredUnavailability,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import type { FirstInventoryReport, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
+import { type CachedDocuments, WATCHED_MS } from "./cached-documents.ts";
 import { type JobReport, jobReports, type Moment, type Paces } from "./job-report.ts";
 import { type Reading, readingOf } from "./reading.ts";
-import { type Remembered, WATCHED_MS } from "./remembered.ts";
 
 /**
  * Health of one source of a running worker for `/readyz` and `/metrics`. They are requested every few seconds for years, so it
@@ -74,7 +74,7 @@ export interface TokenReport {
 const SITE = "site/";
 
 export async function sourceHealth(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   shown: ShownSource,
   live: LiveSource | null,
   time: { readonly started: Moment | null; readonly now: Moment },
@@ -96,7 +96,7 @@ function sumOf(sites: Iterable<ReadonlyMap<string, number>>): number {
 
 /** How the polls of a source are, and what of the service is unavailable. */
 export async function pollsOf(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   { name, paces = new Map() }: ShownSource,
   known: {
     readonly counts: SourceCounts | null;
@@ -108,9 +108,9 @@ export async function pollsOf(
   const { counts, newestValue, started, now } = known;
   const read = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const [polls, availability, tokens] = await Promise.all([
-    read<HeldPoll>(documentSet("poll", name)),
-    read<HeldUnavailability>(syncSet("availability", name)),
-    read<HeldToken>(documentSet("token", name)),
+    read<StoredPoll>(documentSet("poll", name)),
+    read<StoredUnavailability>(syncSet("availability", name)),
+    read<StoredToken>(documentSet("token", name)),
   ]);
   const jobs = jobReports({
     ...{ polls, paces, started, now },

@@ -3,22 +3,22 @@ import type { QuotaStatus } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import {
-  type Held,
-  type HeldAlarm,
-  type HeldHealth,
-  type HeldHistory,
-  type HeldLeftOut,
-  type HeldQuarantine,
-  type HeldTagSeen,
-  type HeldValue,
-  isWhole,
+  isComplete,
+  type Listed,
+  type StoredAlarm,
+  type StoredHealth,
+  type StoredHistory,
+  type StoredLeftOut,
+  type StoredQuarantine,
+  type StoredTagSeen,
+  type StoredValue,
   syncSet,
-  type TypeDoubt,
+  type UnverifiedType,
 } from "../../engine/sync/snapshot.ts";
 import type { FirstInventoryReport, SuddenChange } from "../../engine/sync/work.ts";
+import { type CachedDocuments, oncePer, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import type { JobReport, Moment } from "./job-report.ts";
 import { knownCount, lastCount, type Reading } from "./reading.ts";
-import { oncePer, type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 import {
   type LiveSource,
   type LostSite,
@@ -43,7 +43,7 @@ export interface SourceReport {
   /** What the service says about the token; null before it was asked. */
   readonly token: TokenReport | null;
   /** What the service's own health check said last; null while it was not asked. It decides nothing. */
-  readonly health: HeldHealth | null;
+  readonly health: StoredHealth | null;
   readonly jobs: readonly JobReport[];
   readonly sites: readonly SiteReport[];
   /** Null is not known, which is not 0; `readings` says why. */
@@ -73,7 +73,7 @@ export interface SourceReport {
   /** Since when history has been due and got no turn, UTC; null while it gets its share, and where nobody knows. */
   readonly historyStarvesSince: string | null;
   /** Tags of which the replies say nothing that is a value, though they were asked for. */
-  readonly leftOut: readonly (HeldLeftOut & { readonly id: string })[];
+  readonly leftOut: readonly (StoredLeftOut & { readonly id: string })[];
   /** Tags whose last value has a type that is not believed: `changed` until a second reading, `unit` as long as it lasts. */
   readonly typeDoubts: readonly TypeDoubted[];
   /** Values that changed at once and are not settled yet; empty when no worker is running. */
@@ -88,7 +88,7 @@ export interface TypeDoubted {
   readonly id: string;
   readonly displayName: string;
   readonly unit: string | null;
-  readonly doubt: TypeDoubt;
+  readonly doubt: UnverifiedType;
 }
 
 export interface TagSetAside {
@@ -142,7 +142,7 @@ export interface UnreadableSeries {
 const UNREADABLE_NAMED = 20;
 
 export async function sourceReport(
-  remembered: Remembered,
+  remembered: CachedDocuments,
   shown: ShownSource,
   live: LiveSource | null,
   time: { readonly started: Moment | null; readonly now: Moment },
@@ -152,16 +152,16 @@ export async function sourceReport(
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] =
     await Promise.all([
-      watched<Held<Site>>(documentSet("site", name)),
-      steady<Held<Tag>>(documentSet("tag", name)),
-      watched<HeldTagSeen>(syncSet("tag-seen", name)),
-      watched<Held<Gateway>>(documentSet("gateway", name)),
-      watched<HeldAlarm>(documentSet("alarm", name)),
-      watched<HeldValue>(documentSet("value", name)),
-      watched<HeldHealth>(syncSet("health", name)),
-      steady<HeldHistory>(documentSet("history", name)),
-      watched<HeldQuarantine>(syncSet("quarantine", name)),
-      watched<HeldLeftOut>(syncSet("left-out", name)),
+      watched<Listed<Site>>(documentSet("site", name)),
+      steady<Listed<Tag>>(documentSet("tag", name)),
+      watched<StoredTagSeen>(syncSet("tag-seen", name)),
+      watched<Listed<Gateway>>(documentSet("gateway", name)),
+      watched<StoredAlarm>(documentSet("alarm", name)),
+      watched<StoredValue>(documentSet("value", name)),
+      watched<StoredHealth>(syncSet("health", name)),
+      steady<StoredHistory>(documentSet("history", name)),
+      watched<StoredQuarantine>(syncSet("quarantine", name)),
+      watched<StoredLeftOut>(syncSet("left-out", name)),
     ]);
   const read = readValues(values);
   const counts = (await live?.counts?.()) ?? null;
@@ -242,7 +242,7 @@ export async function sourceReport(
   };
 }
 
-const readValues = oncePer((values: ReadonlyMap<string, HeldValue>) => {
+const readValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
   const all = [...values.values()];
   const times = all.map(({ time }) => time);
   return {
@@ -255,18 +255,18 @@ const readValues = oncePer((values: ReadonlyMap<string, HeldValue>) => {
   };
 });
 
-const tagsBySite = oncePer((tags: ReadonlyMap<string, Held<Tag>>) =>
+const tagsBySite = oncePer((tags: ReadonlyMap<string, Listed<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 
-const historyReport = oncePer((ledgers: ReadonlyMap<string, HeldHistory>): HistoryReport | null => {
+const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>): HistoryReport | null => {
   const series = [...ledgers.values()];
   if (series.length === 0) return null;
   const followed = series.filter(({ state }) => state === "following");
   const unreadable = [...ledgers].flatMap(([key, held]) => unreadableSeries(key, held) ?? []);
   return {
     series: series.length,
-    complete: followed.filter(isWhole).length,
+    complete: followed.filter(isComplete).length,
     withoutLog: series.filter(({ state }) => state === "no-log").length,
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
     unreadableCount: unreadable.length,
@@ -274,7 +274,7 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, HeldHistory>): Histo
   };
 });
 
-function unreadableSeries(series: string, { spans, refusal }: HeldHistory): UnreadableSeries | null {
+function unreadableSeries(series: string, { spans, refusal }: StoredHistory): UnreadableSeries | null {
   // A state written before has neither.
   const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(
     ({ reason }) => reason === "unreadable",
@@ -284,7 +284,7 @@ function unreadableSeries(series: string, { spans, refusal }: HeldHistory): Unre
 }
 
 /** Active as far as anybody knows: an alarm that a listing missed is active until there is evidence. */
-export function isActive(held: HeldAlarm): boolean {
+export function isActive(held: StoredAlarm): boolean {
   return held.state === "active" || held.state === "missing";
 }
 

@@ -3,46 +3,46 @@ import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/ev
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import { offlineGateways } from "../../engine/sync/inventory/behind-gateway.ts";
 import {
-  type Held,
-  type HeldQuarantine,
-  type HeldTagPlace,
-  type HeldValue,
+  type Listed,
   lastGoodOf,
+  type StoredQuarantine,
+  type StoredTagSystems,
+  type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import type { LiveTag } from "../../engine/sync/work.ts";
-import { tagOf } from "../../engine/views/curves.ts";
+import { tagOf } from "../../engine/views/time-series.ts";
 import { activeAlarms } from "./alarm-briefs.ts";
-import type { TagAnswer, TagRow } from "./answers.ts";
+import { type CachedDocuments, WATCHED_MS } from "./cached-documents.ts";
 import type { CommandRows } from "./command-rows.ts";
-import { type Remembered, WATCHED_MS } from "./remembered.ts";
+import type { TagResponse, TagRow } from "./responses.ts";
 import type { TagIndex } from "./tag-index.ts";
 import { tagLog } from "./tag-log.ts";
 
 /** Where a sink puts something, ready to be copied. */
-export type Place = TagAnswer["places"][number];
+export type Place = TagResponse["places"][number];
 
 export interface TagParts {
   readonly store: Pick<Store, "document">;
-  readonly remembered: Remembered;
+  readonly remembered: CachedDocuments;
   readonly tags: Pick<TagIndex, "row" | "ofSite">;
   readonly commands: CommandRows;
   /** Where it stands in the live reads; null where it is not read. */
   readonly live: (source: string, id: string) => LiveTag | null;
   /** Where the sinks put an event, those left out whose filter does not let it through. */
   readonly places: (event: Event) => readonly Place[];
-  readonly writable: (source: string, id: string) => TagAnswer["writable"];
+  readonly writable: (source: string, id: string) => TagResponse["writable"];
 }
 
 const COMMANDS_SHOWN = 10;
 
 /** Null where nobody knows the tag. */
-export async function tagAnswer(parts: TagParts, source: string, id: string): Promise<TagAnswer | null> {
+export async function tagAnswer(parts: TagParts, source: string, id: string): Promise<TagResponse | null> {
   const { store, tags } = parts;
   const row = await tags.row(source, id);
   if (row === null) return null;
   const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
-    store.document<HeldValue>(documentSet("value", source), id),
+    store.document<StoredValue>(documentSet("value", source), id),
     parts.commands.list({ source, tag: id, limit: COMMANDS_SHOWN }),
     systemsOf(store, source, id),
     tagLog(store, source, id),
@@ -68,11 +68,11 @@ async function systemsOf(
   store: Pick<Store, "document">,
   source: string,
   id: string,
-): Promise<TagAnswer["systems"]> {
-  const place = await store.document<HeldTagPlace>(syncSet("tag-system", source), id);
+): Promise<TagResponse["systems"]> {
+  const place = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const held = await Promise.all(
     (place?.systemIds ?? []).map((system) =>
-      store.document<Held<System>>(documentSet("system", source), system),
+      store.document<Listed<System>>(documentSet("system", source), system),
     ),
   );
   return held.flatMap((system) =>
@@ -82,7 +82,7 @@ async function systemsOf(
 
 /** The name of the offline gateway behind which every tag of the site is. */
 async function gatewayOf({ remembered }: TagParts, { source, siteId }: TagRow): Promise<string | null> {
-  const gateways = await remembered.documents<Held<Gateway>>(documentSet("gateway", source), WATCHED_MS);
+  const gateways = await remembered.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
   const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
@@ -91,15 +91,15 @@ async function nextOf(
   { store, live }: TagParts,
   source: string,
   id: string,
-): Promise<Pick<TagAnswer, "everySeconds" | "next">> {
+): Promise<Pick<TagResponse, "everySeconds" | "next">> {
   const known = live(source, id);
   if (known !== null) {
     const { dueAt, everySeconds, reasons } = known;
     const early = dueAt === null ? [] : ["It may go earlier, when a request has a place left."];
     return { everySeconds, next: { at: dueAt, why: [...reasons, ...early].join(" ") } };
   }
-  const tag = await store.document<Held<Tag>>(documentSet("tag", source), id);
-  const aside = await store.document<HeldQuarantine>(syncSet("quarantine", source), id);
+  const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+  const aside = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
   const why =
     tag?.missingSince != null
       ? `Complete listings do not show it since ${tag.missingSince}, so it is not asked for.`
@@ -110,7 +110,7 @@ async function nextOf(
 }
 
 /** Active alarms that name this tag, and no other of its site. */
-async function alarmsOf({ remembered, tags }: TagParts, row: TagRow): Promise<TagAnswer["alarms"]> {
+async function alarmsOf({ remembered, tags }: TagParts, row: TagRow): Promise<TagResponse["alarms"]> {
   const { siteId, source, tag } = row;
   if (siteId === null) return [];
   const all = (await tags.ofSite(source, siteId)).map((each) => ({

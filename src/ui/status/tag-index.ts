@@ -1,10 +1,10 @@
 import type { Site, Tag } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import type { Held, HeldValue } from "../../engine/sync/snapshot.ts";
+import type { Listed, StoredValue } from "../../engine/sync/snapshot.ts";
 import type { TagReading } from "../../engine/sync/work.ts";
-import type { TagList, TagRow } from "./answers.ts";
-import { ageOf, WATCHED_MS } from "./remembered.ts";
+import { ageOf, WATCHED_MS } from "./cached-documents.ts";
+import type { TagList, TagRow } from "./responses.ts";
 
 /**
  * All tags that the listings show, searched, filtered, sorted and cut here, so that 30,000 of them cost the page a
@@ -65,7 +65,7 @@ interface NamedTag extends IndexedTag {
 
 interface SeenTag {
   readonly named: NamedTag;
-  readonly value: HeldValue | undefined;
+  readonly value: StoredValue | undefined;
   readonly reading: TagReading | null;
   readonly stale: boolean;
 }
@@ -102,7 +102,8 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const values = new Map(
       await Promise.all(
         sources.map(
-          async (source) => [source, await store.documents<HeldValue>(documentSet("value", source))] as const,
+          async (source) =>
+            [source, await store.documents<StoredValue>(documentSet("value", source))] as const,
         ),
       ),
     );
@@ -121,9 +122,9 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     if (names?.versions === versions) return names.tags;
     const tags: NamedTag[] = [];
     for (const source of sources) {
-      const sites = await store.documents<Held<Site>>(documentSet("site", source));
+      const sites = await store.documents<Listed<Site>>(documentSet("site", source));
       for (const { value: tag, siteId, missingSince } of (
-        await store.documents<Held<Tag>>(documentSet("tag", source))
+        await store.documents<Listed<Tag>>(documentSet("tag", source))
       ).values()) {
         if (missingSince !== null) continue;
         const site = siteId === null ? null : (sites.get(String(siteId))?.value.displayName ?? null);
@@ -151,7 +152,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
 
   async function rowOf(indexed: IndexedTag): Promise<TagRow> {
     const { source, siteId, site, tag } = indexed;
-    const value = await store.document<HeldValue>(documentSet("value", source), tag.id);
+    const value = await store.document<StoredValue>(documentSet("value", source), tag.id);
     const reading = readingOf(source, tag.id);
     return {
       ...{ source, siteId, site, tag },
@@ -173,13 +174,13 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       return (await chosen({ ...asked, show: "all", sort: "name" })).counts;
     },
     async row(source, id) {
-      const held = await store.document<Held<Tag>>(documentSet("tag", source), id);
+      const held = await store.document<Listed<Tag>>(documentSet("tag", source), id);
       if (held === undefined) return null;
       const { siteId, value: tag } = held;
       const site =
         siteId === null
           ? undefined
-          : await store.document<Held<Site>>(documentSet("site", source), String(siteId));
+          : await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
     async ofSite(source, site) {
@@ -193,7 +194,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
  * Older than its class promises, and than what may happen on the way; or from a time to come, since the clock was set back,
  * so that nobody knows how old it is.
  */
-function isStale(value: HeldValue | undefined, reading: TagReading | null, nowMs: number): boolean {
+function isStale(value: StoredValue | undefined, reading: TagReading | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
   const ageMs = nowMs - Date.parse(value.time);
   return ageMs < -GRACE_MS || ageMs > reading.promisedMs * (1 + GRACE_SHARE) + GRACE_MS;

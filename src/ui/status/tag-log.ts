@@ -1,25 +1,25 @@
 import { RESOLUTIONS } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { type HeldHistory, isWhole } from "../../engine/sync/snapshot.ts";
-import type { TagAnswer } from "./answers.ts";
+import { isComplete, type StoredHistory } from "../../engine/sync/snapshot.ts";
+import type { TagResponse } from "./responses.ts";
 
 /** What is known of a tag's log at the service, by resolution, totals behind each; what is not followed is left out. */
 export async function tagLog(
   store: Pick<Store, "document">,
   source: string,
   id: string,
-): Promise<TagAnswer["log"]> {
+): Promise<TagResponse["log"]> {
   const series = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const set = documentSet("history", source);
   const held = await Promise.all(
-    series.map(async (name) => [name, await store.document<HeldHistory>(set, `${id} ${name}`)] as const),
+    series.map(async (name) => [name, await store.document<StoredHistory>(set, `${id} ${name}`)] as const),
   );
   return held.flatMap(([resolution, ledger]) =>
     ledger === undefined ? [] : [{ resolution, ...saidOf(ledger) }],
   );
 }
 
-function saidOf(held: HeldHistory): Omit<TagAnswer["log"][number], "resolution"> {
+function saidOf(held: StoredHistory): Omit<TagResponse["log"][number], "resolution"> {
   const { refusal, spans = [], state, watermark } = held;
   const isHad = spans.some(({ why }) => why === "points" || why === "null");
   const known = { knownUntil: isHad ? watermark : null, holes: holesOf(held) };
@@ -31,8 +31,8 @@ function saidOf(held: HeldHistory): Omit<TagAnswer["log"][number], "resolution">
 }
 
 /** Stretches up to the watermark that are wished and not had. */
-export function holesOf(held: HeldHistory): number {
-  if (isWhole(held)) return 0;
+export function holesOf(held: StoredHistory): number {
+  if (isComplete(held)) return 0;
   const { since, spans = [], watermark, wished } = held;
   let until = wished < since ? wished : since;
   let holes = 0;

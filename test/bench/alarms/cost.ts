@@ -11,9 +11,9 @@ import type { Transport } from "#src/engine/source/transport.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { createAlarmPoll } from "#src/engine/sync/alarms/poll.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { createHolding } from "#src/engine/sync/holding.ts";
 import { createScope } from "#src/engine/sync/scope.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
+import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 
 /** What one poll of so many active alarms costs the processor, with ready-made answers and no waiting. */
@@ -56,7 +56,7 @@ export async function costOf(alarms: number): Promise<PollCost> {
     environment: { TOKEN: "bench-token" },
   });
   const before = await heapBytes();
-  const holding = await createHolding(createMemoryStore(), [
+  const holding = await createSyncState(createMemoryStore(), [
     ...(["alarm", "site", "gateway", "host"] as const).map((name) => documentSet(name, "main")),
     ...(["alarm-site", "sweep"] as const).map((name) => syncSet(name, "main")),
   ]);
@@ -71,7 +71,7 @@ export async function costOf(alarms: number): Promise<PollCost> {
       log: pino({ level: "silent" }),
       metrics: createMetrics(),
       scope,
-      holding,
+      syncState: holding,
       firstInventory: { page() {} },
       listedSites: new Set(),
       offlineGatewayOf: () => null,

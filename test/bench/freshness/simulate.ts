@@ -1,5 +1,5 @@
 import { planGroup } from "#src/engine/sync/plan/group.ts";
-import { stretch } from "#src/engine/sync/plan/stretch.ts";
+import { overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 /** Number of tags and their interval in seconds. */
@@ -117,7 +117,7 @@ export function simulate(
     firm: false,
     importance: 1,
   }));
-  const { factors } = stretch(wishes, SLOT_MS, SIZE);
+  const { factors } = overloadFactor(wishes, SLOT_MS, SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
   const tags = classes.flatMap(([count, seconds], which) =>
     Array.from({ length: count }, (_, i) => ({

@@ -9,8 +9,8 @@ import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createGroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
-import { createTogether } from "#src/engine/sync/read/together.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { begin, inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
@@ -164,7 +164,7 @@ export async function driveWorker(
     clock,
     log,
     metrics: createMetrics(),
-    together: createTogether({ store, clock, sources: 1 }),
+    together: createGroupCommit({ store, clock, sources: 1 }),
     classes: read,
     scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
     demand,

@@ -1,7 +1,7 @@
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { rest } from "#src/core/runtime/waiting.ts";
+import { sleepFor } from "#src/core/runtime/waiting.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
@@ -10,8 +10,8 @@ import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createGroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createLiveReads, type LiveReads } from "#src/engine/sync/read/live-reads.ts";
-import { createTogether } from "#src/engine/sync/read/together.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { inventory, tagNamed } from "../../sync/trial-building.ts";
@@ -100,7 +100,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       clock,
       log,
       metrics,
-      together: createTogether({ store, clock, sources: 1 }),
+      together: createGroupCommit({ store, clock, sources: 1 }),
       classes: read,
       scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
       demand,
@@ -111,7 +111,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       while (!end.signal.aborted) {
         const forced = end.signal;
         await follower.follow({ draining: forced, forced, well: () => undefined }).catch(() => undefined);
-        await rest(clock, 30_000, forced);
+        await sleepFor(clock, 30_000, forced);
       }
     };
     const work = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(forEver));

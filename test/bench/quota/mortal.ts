@@ -1,5 +1,5 @@
 import type { Clock } from "#src/core/runtime/clock.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/engine/store/store.ts";
+import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
@@ -39,11 +39,11 @@ export function forEver(): Promise<never> {
 
 export interface Disk {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
-  readonly holds: Map<string, QuotaHold>;
+  readonly holds: Map<string, QuotaPause>;
 }
 
 /** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
-export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaMemory {
+export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaStore {
   const slotsOf = (key: string) => {
     const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
     disk.slots.set(key, slots);

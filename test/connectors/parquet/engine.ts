@@ -1,6 +1,6 @@
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import type { ConnectorContext, Offered, Remembered, Sink, Ticked } from "#src/core/connector.ts";
+import type { ConnectorContext, Offered, Sink, SinkStateChange, Ticked } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import type { Store } from "#src/engine/store/store.ts";
@@ -33,7 +33,7 @@ export interface Engine {
   finish(batch?: number): Promise<void>;
   tick(): Promise<Ticked>;
   /** What the sink remembers now, for another engine that begins with it. */
-  copy(): Promise<Remembered>;
+  copy(): Promise<SinkStateChange>;
   /** The process ends without a word, and another one begins. */
   kill(config?: Record<string, unknown>): void;
 }
@@ -42,7 +42,7 @@ const START = "2026-11-21T12:00:00.000Z";
 
 export function createEngine(
   given: Record<string, unknown>,
-  remembered?: Remembered,
+  remembered?: SinkStateChange,
   more: Partial<ConnectorContext> = {},
 ): Engine {
   const store = createMemoryStore();

@@ -9,7 +9,7 @@ import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
 import { sentence } from "#src/core/errors/errors.ts";
-import { folderFailure } from "#src/core/errors/folder-trouble.ts";
+import { folderFailure } from "#src/core/errors/folder-problem.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
 import { temporaryFolder } from "../../real-servers.ts";

@@ -6,7 +6,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { PostgresConfig } from "../../../connectors/postgres/config.ts";
 import { createPostgresSink } from "../../../connectors/postgres/sink.ts";
 import { contextFor } from "../context.ts";
@@ -46,7 +46,7 @@ const dispatcher = createDispatcher({
   ],
   outbox: store.outbox,
   store,
-  picture: createPicture(store, new Map()),
+  picture: createBuildingView(store, new Map()),
   clock: systemClock,
   log,
   metrics: createMetrics(),

@@ -1,5 +1,5 @@
 import { selects } from "#src/engine/sync/select.ts";
-import { type HeldQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
@@ -74,7 +74,7 @@ interface StatusShown {
 /** Tags that answer values, are not set aside, and that the token and the lists have shown for a while. */
 async function countedTags(stage: Stage, far: FarEnd): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
-  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   const nowMs = stage.now();
   const away = new Set(
     stage.troubles

@@ -1,4 +1,4 @@
-import { type HeldBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { type FarEnd, seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import { available, bucketOf, hasLog, promised } from "./expected.ts";
@@ -80,7 +80,7 @@ function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketOf>[0], 
 /** Rule 1, at the end: every order was carried out, and is said to be. */
 export async function everyOrderIsDone(stage: Stage): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
-  const held = await store.documents<HeldBackfill>(syncSet("backfill", "main"));
+  const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
   return stage.orders.flatMap(({ id }) => (held.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
@@ -95,7 +95,7 @@ export async function everyHoleIsNamed(
   ignore: ReadonlySet<string>,
 ): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
-  const held = await store.documents<HeldBackfill>(syncSet("backfill", "main"));
+  const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
   return promised(stage, far).flatMap((promise) => {
     if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);

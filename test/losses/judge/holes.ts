@@ -1,6 +1,6 @@
 import { planSettings } from "#src/app/build-sync.ts";
 import { pastFromState } from "#src/engine/sync/facts-for-plan.ts";
-import { type HoleReason, holesIn } from "#src/engine/sync/history/holes.ts";
+import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/gaps.ts";
 import { seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 
@@ -20,7 +20,7 @@ export interface NamedHole {
 /** By series (`<tag> <resolution>`); a series that the worker does not know of is missing. */
 export type NamedHoles = ReadonlyMap<string, readonly NamedHole[]>;
 
-const KINDS: Readonly<Record<HoleReason, NamedHole["kind"]>> = {
+const KINDS: Readonly<Record<HistoryGapReason, NamedHole["kind"]>> = {
   ordered: "to come",
   backfill: "to come",
   behind: "to come",
@@ -43,7 +43,7 @@ export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
   const named = new Map<string, NamedHole[]>();
   for (const { placed, rules, total } of ledgers)
     if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
-  for (const { tagId, resolution, total, from, to, why } of holesIn(ledgers, orders, nowMs)) {
+  for (const { tagId, resolution, total, from, to, why } of gapsIn(ledgers, orders, nowMs)) {
     if (total) continue;
     named.get(seriesKey(tagId, resolution))?.push({
       fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),

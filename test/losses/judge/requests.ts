@@ -1,4 +1,4 @@
-import { type HeldQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
+import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { SeenRequest } from "#src/simulator/truth.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
@@ -83,7 +83,7 @@ export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): 
 /** Rule 4, at any time: a tag is set aside only when the service refused it by itself. */
 export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   const refused = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
   const innocent = [...held.keys()].filter((id) => !refused.has(id));
   if (innocent.length === 0) return [];
@@ -96,7 +96,7 @@ export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]
 /** Rule 4, at the end: everything was given back, so nobody is set aside. */
 export async function nobodyIsSetAside(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
-  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   if (held.size === 0) return [];
   const [[id, { until, reason }] = ["", { until: "", reason: "" }]] = held;
   return [`${held.size} healthy tags are still set aside, as ${id} until ${until}: ${reason}`];

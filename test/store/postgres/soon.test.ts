@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createSoon } from "#src/scale/postgres/soon.ts";
+import { createDeferredWrites } from "#src/scale/postgres/deferred-writes.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 
 /** Commits what waits, as the writer does; `isAway` makes a commit fail. */
@@ -7,7 +7,7 @@ function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const commits: string[][] = [];
   const database = { isAway: false };
-  const soon = createSoon(clock, async () => {
+  const soon = createDeferredWrites(clock, async () => {
     const taken = soon.take();
     if (database.isAway) throw new Error("away");
     commits.push(taken.asked.map(({ text }) => text));
@@ -89,7 +89,7 @@ test("closing commits what waits, tries nothing later, and waits three seconds a
   await soon.close();
   expect(commits).toHaveLength(1);
 
-  const silent = createSoon(clock, () => new Promise(() => {}));
+  const silent = createDeferredWrites(clock, () => new Promise(() => {}));
   void silent.write("a", () => ({ text: "one" }));
   let isClosed = false;
   void silent.close().then(() => {

@@ -3,11 +3,11 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { SilentSensors } from "#src/core/model/tag-facts.ts";
-import { createClockDoubt } from "#src/core/runtime/clock-doubt.ts";
+import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch, type SensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
-import type { Held, HeldSensorPeriod } from "#src/engine/sync/snapshot.ts";
+import type { Listed, StoredSensorPeriod } from "#src/engine/sync/snapshot.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "../memory-store.ts";
@@ -23,14 +23,14 @@ interface Rig {
   readonly clock: VirtualClock;
   readonly store: MemoryStore;
   readonly watch: () => SensorWatch;
-  readonly doubt: ReturnType<typeof createClockDoubt>;
+  readonly doubt: ReturnType<typeof createClockCheck>;
   /** Reads each tag every hour, for so long. */
   readonly run: (ms: number) => Promise<void>;
   readonly restart: (how: "stop" | "kill") => Promise<void>;
   readonly reports: () => readonly Event<"silent-sensors">[];
 }
 
-const held = <T>(value: T, siteId: number | null): Held<T> => ({
+const held = <T>(value: T, siteId: number | null): Listed<T> => ({
   value,
   siteId,
   since: new Date(START).toISOString(),
@@ -41,7 +41,7 @@ const held = <T>(value: T, siteId: number | null): Held<T> => ({
 async function started(ids: readonly string[], config: object = {}): Promise<Rig> {
   const clock = createVirtualClock(START, { turns: 20 });
   const store = createMemoryStore(() => clock.now());
-  const doubt = createClockDoubt({ clock, log });
+  const doubt = createClockCheck({ clock, log });
   const settings = SilentSensorsConfig.parse(config);
   if (settings === false) throw new Error("switched off");
   const tags = ids.map((id) => ({ ...TAG, id, displayName: `RT${id}` }));
@@ -247,7 +247,7 @@ describe("the report on silent sensors", () => {
     await rig.run(2 * HOUR);
     expect(rig.reports().map(({ data }) => data.part)).toEqual([1, 2]);
     expect(rig.store.repeated).toEqual([rig.reports()[0]?.id]);
-    expect((await rig.store.document<HeldSensorPeriod>("sensors/main", "period"))?.from).toMatch(
+    expect((await rig.store.document<StoredSensorPeriod>("sensors/main", "period"))?.from).toMatch(
       /^2026-06-02/,
     );
   });

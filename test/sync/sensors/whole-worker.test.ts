@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { HeldSensors } from "#src/engine/sync/snapshot.ts";
+import type { StoredSensors } from "#src/engine/sync/snapshot.ts";
 import { startVirtualWorker } from "../../virtual-worker.ts";
 
 /** The whole worker beside the simulated service: what is watched is what is read anyway. */
@@ -19,7 +19,7 @@ async function watched(silentSensors: object | false) {
   });
   onTestFinished(() => started.clear());
   await started.clock.advance(125 * MINUTE);
-  const held = await started.worker.store.documents<Partial<HeldSensors>>("sensors/main");
+  const held = await started.worker.store.documents<Partial<StoredSensors>>("sensors/main");
   return {
     requests: started.simulator.truth.requests().length,
     tags: [...started.simulator.world.tags.keys()],

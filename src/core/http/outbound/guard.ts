@@ -97,7 +97,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
 }
 
 /** Connects, with the handshake, and hangs up without a word: shows name, network, port and certificate. */
-export function knock(
+export function probe(
   connect: buildConnector.connector,
   url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
   signal: AbortSignal,

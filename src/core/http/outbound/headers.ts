@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors/errors.ts";
 import type { Clock } from "../../runtime/clock.ts";
-import { keptSecret, type SecretRef } from "../../runtime/secret.ts";
+import { cachedSecret, type SecretRef } from "../../runtime/secret.ts";
 
 /**
  * Request headers of a configuration, with lower-case names, read anew at each call: an exchanged secret needs no
@@ -12,7 +12,7 @@ export function givenHeaders(
 ): () => Record<string, string> {
   const texts = Object.entries(headers).map(([name, value]) => {
     if (typeof value === "string") return [name.toLowerCase(), () => value] as const;
-    const secret = keptSecret(value, clock);
+    const secret = cachedSecret(value, clock);
     return [name.toLowerCase(), () => inHeader(secret().reveal(), name)] as const;
   });
   return () => Object.fromEntries(texts.map(([name, text]) => [name, text()]));

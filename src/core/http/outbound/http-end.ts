@@ -3,10 +3,16 @@ import { Client } from "undici";
 import type { Clock } from "../../runtime/clock.ts";
 import { readCertificates } from "../../runtime/secret.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
+import {
+  endedUnanswered,
+  failureOfConnection,
+  type Server,
+  speaksTls,
+  wantsTls,
+} from "../connection-problem.ts";
 import { proxyOf } from "../proxy.ts";
-import { endedUnanswered, type FarEnd, failureOfConnection, speaksTls, wantsTls } from "../tls-trouble.ts";
 import type { OutboundConfig } from "./config.ts";
-import { guardedConnector, knock, type Lookup } from "./guard.ts";
+import { guardedConnector, type Lookup, probe } from "./guard.ts";
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 5_000;
@@ -21,7 +27,7 @@ export interface HttpRequest {
   readonly body: Buffer | null;
 }
 
-export interface HttpAnswer {
+export interface HttpResponse {
   readonly status: number;
   /** Lower-case names; of a header that came twice the last. */
   readonly headers: Readonly<Record<string, string>>;
@@ -32,7 +38,7 @@ export interface HttpAnswer {
 }
 
 /** One origin that we speak HTTP/1.1 to, through the guard: no redirect, one request at a time. */
-export interface HttpEnd {
+export interface HttpClient {
   readonly origin: string;
   /**
    * One request, one answer, at most `bodyBytes(status)` of its body read. Rejects with a failure that has a meaning
@@ -42,7 +48,7 @@ export interface HttpEnd {
     request: HttpRequest,
     signal: AbortSignal,
     bodyBytes: (status: number) => number,
-  ): Promise<HttpAnswer>;
+  ): Promise<HttpResponse>;
   /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
   lastStepMs(): number;
   /** Connects, with the handshake, and hangs up without a word. */
@@ -50,12 +56,12 @@ export interface HttpEnd {
   close(): Promise<void>;
 }
 
-export function createHttpEnd(options: {
+export function createHttpClient(options: {
   readonly url: URL;
   readonly config: OutboundConfig;
   readonly clock: Clock;
   readonly lookup?: Lookup;
-}): HttpEnd {
+}): HttpClient {
   const { url, config, clock } = options;
   const proxy = proxyOf(config.proxy, clock);
   let client: Client | null = null;
@@ -79,7 +85,7 @@ export function createHttpEnd(options: {
     if (url.protocol === "http:" && endedUnanswered(error)) {
       const secure = new URL(url.href.replace(/^http:/, "https:"));
       const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-      const ask = (limit: AbortSignal) => knock(connector(secure), address, AbortSignal.any([limit, signal]));
+      const ask = (limit: AbortSignal) => probe(connector(secure), address, AbortSignal.any([limit, signal]));
       if (await speaksTls(ask)) return wantsTls(receiver);
     }
     return signal.aborted ? signal.reason : failureOfConnection(error, receiver);
@@ -110,7 +116,7 @@ export function createHttpEnd(options: {
     },
 
     async knock(signal) {
-      await knock(connector(url), url, signal).catch(async (error: unknown) => {
+      await probe(connector(url), url, signal).catch(async (error: unknown) => {
         throw await meaningOfNoAnswer(error, signal);
       });
     },
@@ -123,8 +129,8 @@ export function createHttpEnd(options: {
   };
 }
 
-/** The receiver in the words of src/core/http/tls-trouble.ts, which knows what it means that there was no answer. */
-export function receiverAt(origin: string): FarEnd {
+/** The receiver in the words of src/core/http/connection-problem.ts, which knows what it means that there was no answer. */
+export function receiverAt(origin: string): Server {
   return {
     name: origin,
     failed: "could not be reached",

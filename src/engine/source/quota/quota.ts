@@ -2,10 +2,10 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { type Mark, type Moment, momentOf } from "../../../core/runtime/moment.ts";
-import type { QuotaMemory } from "../../store/store.ts";
-import { type Allowance, createAllowance, type QuotaRequest, type QuotaShare } from "./allowance.ts";
-import type { ForeignUse } from "./foreign.ts";
+import type { QuotaStore } from "../../store/store.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
+import type { OtherClientUse } from "./other-clients.ts";
+import { createRateLimiter, type QuotaRequest, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
 import { createQuotaRecord, type HoldScope } from "./record.ts";
 import { createSharingEvidence } from "./sharing.ts";
 import type { Slot } from "./spent-slots.ts";
@@ -21,7 +21,7 @@ export interface QuotaOptions {
   /** Name of the source; part of the name in the memory and a label of the metrics. */
   readonly source: string;
   readonly clock: Clock;
-  readonly store: QuotaMemory;
+  readonly store: QuotaStore;
   /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
   /** Share of the limit that is used at most, so that others of the same user find some left; 1 uses all of it. */
@@ -46,14 +46,14 @@ export interface QuotaOptions {
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
   /** Somebody else seems to use the same token; told once until half an hour has passed without a sign. */
-  readonly onForeign?: (use: ForeignUse) => void;
+  readonly onForeign?: (use: OtherClientUse) => void;
 }
 
 export interface Quota extends Limiter {
   /** Loads the stored slots; `run` does it by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   /** What is known of somebody else who uses the same token; null when nothing is. */
-  foreign(): ForeignUse | null;
+  foreign(): OtherClientUse | null;
   /** Another share of the service's limit; what was spent and what the service said count on. */
   change(share: QuotaShare): void;
 }
@@ -80,13 +80,13 @@ export function createQuota(options: QuotaOptions): Quota {
   const mark = options.mark ?? (() => momentOf(clock));
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
-  const allowances = new Map<QuotaEndpoint, Allowance>();
+  const allowances = new Map<QuotaEndpoint, RateLimiter>();
   let maySplit = sharing === "auto";
   let started: Promise<void> | undefined;
   let everythingHeldUntil = Number.NEGATIVE_INFINITY;
   let carefulUntilMs = Number.NEGATIVE_INFINITY;
 
-  const allowanceOf = (endpoint: QuotaEndpoint): Allowance => {
+  const allowanceOf = (endpoint: QuotaEndpoint): RateLimiter => {
     const allowance = allowances.get(endpoint);
     if (allowance === undefined) throw new Error("The quota has not been started.");
     return allowance;
@@ -108,7 +108,7 @@ export function createQuota(options: QuotaOptions): Quota {
   ) => {
     const old = all();
     for (const group of groups) {
-      const allowance = createAllowance({
+      const allowance = createRateLimiter({
         name: groups.length === 1 ? "tags" : group.join("+"),
         clock,
         record,

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Mark, Moment } from "../../../core/runtime/moment.ts";
-import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
+import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import type { Slot } from "./spent-slots.ts";
 
@@ -36,7 +36,7 @@ export interface QuotaRecord {
 export type HoldScope = QuotaEndpoint | "everything";
 
 export interface QuotaRecordOptions {
-  readonly store: QuotaMemory;
+  readonly store: QuotaStore;
   readonly source: string;
   readonly clock: Clock;
   /** How long a slot is occupied after the service counted it, in milliseconds. */

@@ -1,4 +1,4 @@
-import { insertInOrder } from "../../../core/runtime/in-order.ts";
+import { insertSorted } from "../../../core/runtime/sorted-insert.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
 
 /**
@@ -65,7 +65,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       for (const { countedBy } of slots) {
         const end = countedBy + occupiedMs;
         // They nearly are in order, as the slots were taken.
-        if (end > now) insertInOrder(end, ends, occupied++);
+        if (end > now) insertSorted(end, ends, occupied++);
       }
       if (occupied < allowed) return now;
       // 21 ends and 20 allowed: with the second the 20 youngest are left, with it gone one is free.

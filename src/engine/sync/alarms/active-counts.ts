@@ -1,4 +1,4 @@
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 
 /** Active alarms by site and priority; an alarm that a listing missed is active until there is evidence. */
 export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
@@ -7,7 +7,7 @@ export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 export function createActiveCounts() {
   const counts = new Map<number, Map<string, number>>();
 
-  function add(held: HeldAlarm | undefined, by: 1 | -1): void {
+  function add(held: StoredAlarm | undefined, by: 1 | -1): void {
     if (held?.state !== "active" && held?.state !== "missing") return;
     const { site, trigger } = held.alarm;
     const ofSite = counts.get(site.id) ?? new Map<string, number>();
@@ -20,7 +20,7 @@ export function createActiveCounts() {
 
   return {
     counts: counts as ActiveCounts,
-    changed(before: HeldAlarm | undefined, after: HeldAlarm | undefined): void {
+    changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
       add(before, -1);
       add(after, 1);
     },

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../../core/model/event.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
 import { instant, isSameMoment, shiftBetween } from "./times.ts";
 
@@ -21,13 +21,13 @@ export interface AlarmContext {
 }
 
 export interface Step {
-  readonly held: HeldAlarm;
+  readonly held: StoredAlarm;
   readonly events: readonly Event[];
 }
 
 /** A new episode, and the one that was held `before`. `initial`: it was met, not seen to begin. */
-export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, before?: HeldAlarm): Step {
-  const held: HeldAlarm = {
+export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): Step {
+  const held: StoredAlarm = {
     alarm,
     episode: episodeOf(alarm),
     state: "active",
@@ -42,17 +42,17 @@ export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, bef
 }
 
 /** What is remembered of episodes once another one of the alarm begins. */
-function formerBy(before: HeldAlarm) {
+function formerBy(before: StoredAlarm) {
   return withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
 }
 
 /** An active alarm told again, because the configuration wants every start announced; once per start. */
-export function announce(held: HeldAlarm, startedAt: string, context: AlarmContext): Event {
+export function announce(held: StoredAlarm, startedAt: string, context: AlarmContext): Event {
   return raised(held, true, context, startedAt);
 }
 
 /** The episode is listed as active. Coming back from outside the scope is silent; coming back from its end is not. */
-export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
+export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
   const former = before.former === undefined ? {} : { former: before.former };
   if (before.untold === true) {
     const { held, events } = begin(alarm, false, context);
@@ -61,7 +61,7 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
   const ended = before.state === "resolved" || before.state === "vanished";
   const lastEnd = before.state === "resolved" ? lastEndOf(before) : before.ended;
   const away = ended || before.state === "out-of-scope";
-  const held: HeldAlarm = {
+  const held: StoredAlarm = {
     alarm,
     episode: before.episode,
     state: "active",
@@ -77,8 +77,8 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
 }
 
 /** The service says that the episode is over. */
-export function resolve(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
-  const held: HeldAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
+export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
+  const held: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
   const events: Event[] = [];
   if (isAcknowledgedAnew(before.alarm, alarm)) events.push(acknowledged(held, context));
   const facts = [alarm.resolvedAt, held.returns];
@@ -87,39 +87,39 @@ export function resolve(before: HeldAlarm, alarm: Alarm, context: AlarmContext):
 }
 
 /** Acknowledged only after its end; null when nothing is new. That an acknowledgement is gone by then is no news. */
-export function acknowledgeEnded(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step | null {
+export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step | null {
   if (!isAcknowledgedAnew(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const told = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
-  const held: HeldAlarm = { ...before, alarm: { ...before.alarm, ...told } };
+  const held: StoredAlarm = { ...before, alarm: { ...before.alarm, ...told } };
   return { held, events: [acknowledged(held, context)] };
 }
 
 /** Nobody says what became of it, and everybody was asked; or its id stands for another episode by now. */
-export function vanish(before: HeldAlarm, context: AlarmContext): Step {
-  const held: HeldAlarm = { ...before, state: "vanished", since: context.at };
+export function vanish(before: StoredAlarm, context: AlarmContext): Step {
+  const held: StoredAlarm = { ...before, state: "vanished", since: context.at };
   return { held, events: [fact("alarm-vanished", held, context.at, [held.returns], context)] };
 }
 
 /** The token does not see its site any more: the picture of it stays as it was. */
-export function leaveScope(before: HeldAlarm, context: AlarmContext): Step {
-  const held: HeldAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
+export function leaveScope(before: StoredAlarm, context: AlarmContext): Step {
+  const held: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
   return { held, events: [fact("alarm-out-of-scope", held, context.at, [held.returns], context)] };
 }
 
 /** A complete listing did not show it; what that means is not known yet. */
-export function miss(before: HeldAlarm, context: AlarmContext): Step {
+export function miss(before: StoredAlarm, context: AlarmContext): Step {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { held: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
 /** Whether the episode is still open as far as was told. */
-export function isOpen(held: HeldAlarm): boolean {
+export function isOpen(held: StoredAlarm): boolean {
   return held.state !== "resolved" && held.state !== "vanished";
 }
 
-function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: AlarmContext): Event[] {
+function changes(before: Alarm, held: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
   const { alarm } = held;
   const events: Event[] = [];
   const activity = alarm.lastActiveEvent;
@@ -177,7 +177,7 @@ function isAcknowledgedAnew(before: Alarm, alarm: Alarm): boolean {
 const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
 const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
-function raised(held: HeldAlarm, initial: boolean, context: AlarmContext, announcedAt?: string): Event {
+function raised(held: StoredAlarm, initial: boolean, context: AlarmContext, announcedAt?: string): Event {
   return makeEvent({
     ...envelope(
       "alarm-raised",
@@ -191,7 +191,7 @@ function raised(held: HeldAlarm, initial: boolean, context: AlarmContext, announ
 }
 
 /** Who, what and when make it this acknowledgement; when the service does not say when, it is when we saw it. */
-function acknowledged(held: HeldAlarm, context: AlarmContext): Event {
+function acknowledged(held: StoredAlarm, context: AlarmContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = held.alarm;
   const facts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
   return fact("alarm-acknowledged", held, timeOr(acknowledgedAt, context), facts, context);
@@ -208,7 +208,7 @@ type PlainKind =
 
 function fact(
   type: PlainKind,
-  held: HeldAlarm,
+  held: StoredAlarm,
   time: string,
   facts: readonly (string | number | null)[],
   context: AlarmContext,
@@ -222,7 +222,7 @@ function fact(
 
 function envelope<K extends Kind>(
   type: K,
-  held: HeldAlarm,
+  held: StoredAlarm,
   time: string,
   facts: readonly (string | number | null)[],
 ) {
@@ -237,7 +237,7 @@ function envelope<K extends Kind>(
   };
 }
 
-function factOf(held: HeldAlarm, context: AlarmContext): AlarmFact {
+function factOf(held: StoredAlarm, context: AlarmContext): AlarmFact {
   return {
     alarm: held.alarm,
     episode: held.episode,

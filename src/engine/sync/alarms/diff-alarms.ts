@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
   announce,
@@ -17,17 +17,17 @@ import {
 import {
   completed,
   contradictsItself,
+  isEmittedEnd,
   isFormer,
   isOverBefore,
   isOvertaken,
   isResolved,
   isSameEpisode,
-  isToldEnd,
   orderOfActivity,
   type Relation,
   relationOf,
 } from "./episode.ts";
-import { inOrderOfLife } from "./order-of-life.ts";
+import { inEpisodeOrder } from "./episode-order.ts";
 import { endOf } from "./times.ts";
 
 /** What one poll of the active alarms saw, and what it asked because of that. */
@@ -76,19 +76,19 @@ export interface AlarmDiffOptions extends AlarmContext {
 }
 
 export interface AlarmDiff {
-  readonly put: ReadonlyMap<string, HeldAlarm>;
+  readonly put: ReadonlyMap<string, StoredAlarm>;
   readonly events: readonly Event[];
 }
 
 /** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */
 export function absentees(
-  held: ReadonlyMap<string, HeldAlarm>,
+  held: ReadonlyMap<string, StoredAlarm>,
   seen: Pick<AlarmObservation, "listed" | "coverage">,
   isVisible: (siteId: number) => boolean,
-): readonly HeldAlarm[] {
+): readonly StoredAlarm[] {
   const episodes = new Map<string, Alarm>();
   for (const alarm of seen.listed) episodes.set(alarm.id, alarm);
-  const absent: HeldAlarm[] = [];
+  const absent: StoredAlarm[] = [];
   for (const known of held.values()) {
     if (!isOpen(known) || seen.coverage(known.alarm.site.id) === "none") continue;
     const listed = episodes.get(known.alarm.id);
@@ -106,11 +106,11 @@ export function absentees(
  * after each alarm that may be news, because 5,000 of them take 100 ms: whoever walks it lets others have their turn.
  */
 export function* diffAlarms(
-  held: ReadonlyMap<string, HeldAlarm>,
+  held: ReadonlyMap<string, StoredAlarm>,
   seen: AlarmObservation,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
-  const put = new Map<string, HeldAlarm>();
+  const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
   const take = (steps: Iterable<Step>) => {
     const told: Event[] = [];
@@ -120,7 +120,7 @@ export function* diffAlarms(
       const silent = options.startup === "silent" && !options.isTakenOver(next.alarm);
       if (!silent) told.push(...news);
     }
-    events.push(...inOrderOfLife(told));
+    events.push(...inEpisodeOrder(told));
   };
 
   const shown = new Set<string>();
@@ -152,13 +152,13 @@ function isAnnouncing(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions):
 }
 
 /** Listed as active by the very record that is held, and held as active: nothing is new. So it is with nearly all. */
-function isAsHeld(known: HeldAlarm, alarm: Alarm): boolean {
+function isAsHeld(known: StoredAlarm, alarm: Alarm): boolean {
   return alarm === known.alarm && known.state === "active" && known.untold === undefined;
 }
 
 /** An alarm that is listed as active. */
 function* observe(
-  known: HeldAlarm | undefined,
+  known: StoredAlarm | undefined,
   alarm: Alarm,
   seen: AlarmObservation,
   evidence: Evidence,
@@ -195,7 +195,7 @@ function* observe(
  * Whether an overtaken record says more than that an alarm is open, and was before, which is known. A service that was
  * restored from a backup counts its events anew, and what is acknowledged there from then on is news.
  */
-function isNews(known: HeldAlarm, alarm: Alarm): boolean {
+function isNews(known: StoredAlarm, alarm: Alarm): boolean {
   if (!isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
   return !isDeepStrictEqual({ ...alarm, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
@@ -203,13 +203,13 @@ function isNews(known: HeldAlarm, alarm: Alarm): boolean {
 
 /** A held alarm that is not listed as active. */
 function* missed(
-  known: HeldAlarm,
+  known: StoredAlarm,
   seen: AlarmObservation,
   evidence: Evidence,
   options: AlarmDiffOptions,
 ): Generator<Step> {
   const word = wordAbout(known, evidence);
-  if (word !== undefined && isOpen(known) && isToldEnd(known, word)) {
+  if (word !== undefined && isOpen(known) && isEmittedEnd(known, word)) {
     // It came back after this end, and now both lists say that it is over: not by one look, as they disagreed before.
     if (seen.coverage(known.alarm.site.id) !== "complete") return;
     const step = miss(known, options);
@@ -238,7 +238,7 @@ function* missed(
 
 /** The service's word about an alarm that is over: of this episode, or of a later one of the same id. */
 export function* believe(
-  known: HeldAlarm,
+  known: StoredAlarm,
   word: Alarm,
   evidence: Evidence,
   context: AlarmContext,
@@ -256,24 +256,24 @@ export function* believe(
 }
 
 /** The end of an episode whose id stands for a newer one: resolved where the service still says so. */
-function close(known: HeldAlarm, evidence: Evidence, context: AlarmContext): Step {
+function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
   const word = lastWord(known, "same", evidence);
   return word === undefined ? vanish(known, context) : resolve(known, word, context);
 }
 
-function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
+function wordAbout(known: StoredAlarm, evidence: Evidence): Alarm | undefined {
   return lastWord(known, "same", evidence) ?? lastWord(known, "newer", evidence);
 }
 
 /** Returns the resolved record with this relation to the held episode that ended last. */
-function lastWord(known: HeldAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
+function lastWord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
   const words = (evidence.get(known.alarm.id) ?? []).filter((alarm) => relationOf(known, alarm) === relation);
   // An unreadable end is null, which counts as 0 and so as the earliest.
   return words.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
 }
 
 /** A record, completed with what is known of its alarm where it says nothing; `counts`: its start does as it is. */
-export function asKnown(held: ReadonlyMap<string, HeldAlarm>, alarm: Alarm, counts = false): Alarm {
+export function asKnown(held: ReadonlyMap<string, StoredAlarm>, alarm: Alarm, counts = false): Alarm {
   const known = held.get(alarm.id);
   return known === undefined ? alarm : completed(known, alarm, counts);
 }

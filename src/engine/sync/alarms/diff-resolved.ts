@@ -1,20 +1,20 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
 import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
 import {
   episodeOf,
+  isEmittedEnd,
   isForgotten,
   isFormer,
   isOverBefore,
   isResolved,
   isSameEpisode,
-  isToldEnd,
   relationOf,
   withFormer,
 } from "./episode.ts";
-import { inOrderOfLife } from "./order-of-life.ts";
+import { inEpisodeOrder } from "./episode-order.ts";
 import { endOf, lastTimeOf } from "./times.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
@@ -32,11 +32,11 @@ export interface ResolvedDiffOptions extends AlarmContext {
  * nothing is read from what the list does not show.
  */
 export function diffResolved(
-  held: ReadonlyMap<string, HeldAlarm>,
+  held: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
   options: ResolvedDiffOptions,
 ): AlarmDiff {
-  const put = new Map<string, HeldAlarm>();
+  const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
   const filled = records.map((record) => asKnown(held, record));
   const resolved = filled.filter(isResolved).sort((a, b) => (endOf(a) ?? 0) - (endOf(b) ?? 0));
@@ -55,7 +55,7 @@ export function diffResolved(
       continue;
     }
     // The end of a time before: the episode came back since, and whether it is over again, the other list says.
-    if (told && isOpen(known) && isToldEnd(known, record)) continue;
+    if (told && isOpen(known) && isEmittedEnd(known, record)) continue;
     // While the alarm is listed as active, this is the end of an older one; the poll that misses the alarm asks again.
     if (told && known.state === "active" && isOverBefore(known, record)) continue;
     if (relation !== "same" && (lastTimeOf(record) ?? 0) < options.fromMs) continue;
@@ -64,7 +64,7 @@ export function diffResolved(
       const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });
       put.set(record.id, { ...known, former });
       const before = whole(record, { ...options, superseded: true });
-      if (!history) events.push(...inOrderOfLife(before.flatMap((step) => step.events)));
+      if (!history) events.push(...inEpisodeOrder(before.flatMap((step) => step.events)));
       continue;
     }
     const steps: readonly Step[] =
@@ -76,18 +76,18 @@ export function diffResolved(
       put.set(record.id, tells ? step.held : { ...step.held, untold: true });
       if (tells) news.push(...step.events);
     }
-    events.push(...inOrderOfLife(news));
+    events.push(...inEpisodeOrder(news));
   }
   return { put, events };
 }
 
 /** Of what has vanished, an end is believed that belongs to an event before the last one, unless it was told. */
-function isLateWord(known: HeldAlarm, record: Alarm): boolean {
-  return known.state === "vanished" && isSameEpisode(known, record) && !isToldEnd(known, record);
+function isLateWord(known: StoredAlarm, record: Alarm): boolean {
+  return known.state === "vanished" && isSameEpisode(known, record) && !isEmittedEnd(known, record);
 }
 
 /** Whether a record is of a whole episode before the held one of which no event was emitted. */
-function isUnheard(known: HeldAlarm, record: Alarm): boolean {
+function isUnheard(known: StoredAlarm, record: Alarm): boolean {
   return !isSameEpisode(known, record) && !isFormer(known, record) && !isForgotten(known, record);
 }
 

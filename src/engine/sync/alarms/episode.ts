@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { FormerEpisode, HeldAlarm } from "../snapshot.ts";
+import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
 import { areOneTime, endOf, instant, isSameMoment, later, shiftBetween } from "./times.ts";
 
 /**
@@ -42,7 +42,7 @@ function statesItsEnd(alarm: Alarm): boolean {
 }
 
 /** Whether a record says nothing but an id: its attributes came as the empty array that PHP makes of an empty object. */
-export function saysNothing({ status, triggeredAt, trigger, resolvedAt, lastActiveEvent }: Alarm): boolean {
+export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActiveEvent }: Alarm): boolean {
   return (
     status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null
   );
@@ -54,7 +54,7 @@ export function saysNothing({ status, triggeredAt, trigger, resolvedAt, lastActi
  */
 function filledFrom(known: Alarm, alarm: Alarm): Alarm {
   // What the list showed as it is held (source.ts, Held) leaves nothing open.
-  if (alarm === known || saysNothing(alarm)) return known;
+  if (alarm === known || hasNoStatus(alarm)) return known;
   const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
   const sameStart = unsaidStart || alarm.triggeredAt === known.triggeredAt;
   const unsaidStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
@@ -92,7 +92,7 @@ export type Relation = "same" | "newer" | "past";
  * episodes, and where it is equal, runs back or cannot be compared, the number of the last active event does: numbers
  * only rise, while a clock that ran ahead is set right one day.
  */
-export function relationOf(known: HeldAlarm, record: Alarm): Relation {
+export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   if (record === known.alarm) return "same";
   const alarm = filledFrom(known.alarm, record);
   const activity = orderOfActivity(alarm, known.alarm);
@@ -114,7 +114,7 @@ export function relationOf(known: HeldAlarm, record: Alarm): Relation {
  * Whether the times say that a record is of the held episode: its first time or its present one, at the precision that
  * both records have, or one between the two without a later event.
  */
-export function isSameEpisode({ episode, alarm: known }: HeldAlarm, alarm: Alarm): boolean {
+export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
   const start = instant(alarm.triggeredAt);
   const present = instant(known.triggeredAt);
@@ -134,7 +134,7 @@ function isSameEvent(one: Alarm, other: Alarm): boolean {
  * known one counts at once; any other has to be shown twice in a row (doubts.ts), because two replicas of the service
  * may take turns.
  */
-export function hasOtherStart({ alarm: known }: HeldAlarm, record: Alarm): boolean {
+export function hasOtherStart({ alarm: known }: StoredAlarm, record: Alarm): boolean {
   const alarm = filledFrom(known, record);
   const [start, present] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
   if (start === null || present === null || areOneTime(start, present)) return false;
@@ -145,7 +145,7 @@ export function hasOtherStart({ alarm: known }: HeldAlarm, record: Alarm): boole
  * Whether a record is over before the known episode began, by times that are not the known ones: the known episode
  * with its times moved back, or an older one to which the service gives the number of the alarm's latest event.
  */
-export function isOverBefore(known: HeldAlarm, record: Alarm): boolean {
+export function isOverBefore(known: StoredAlarm, record: Alarm): boolean {
   const [end, start] = [instant(record.resolvedAt), instant(known.alarm.triggeredAt)];
   return end !== null && start !== null && end < start && !isSameEpisode(known, record);
 }
@@ -161,14 +161,14 @@ export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "
  * Whether a record of the list of active alarms is overtaken by what is known: it is from the past, or shows the episode
  * open whose end was told, without a later event that would have opened it again.
  */
-export function isOvertaken(known: HeldAlarm, alarm: Alarm): boolean {
+export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   const relation = relationOf(known, alarm);
   if (relation !== "same" || known.state !== "resolved" || known.untold === true) return relation === "past";
   return orderOfActivity(alarm, known.alarm) !== "after";
 }
 
 /** What is remembered of an end, and of those before it, once the episode has come back. */
-export function lastEndOf({ alarm, ended }: HeldAlarm): NonNullable<HeldAlarm["ended"]> {
+export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
   return {
     endMs: later(endOf(alarm), ended?.endMs ?? null),
     eventId: later(alarm.lastActiveEvent?.id ?? null, ended?.eventId ?? null),
@@ -176,7 +176,7 @@ export function lastEndOf({ alarm, ended }: HeldAlarm): NonNullable<HeldAlarm["e
 }
 
 /** Whether a record states the end, or an earlier one, that was told before the episode came back. */
-export function isToldEnd({ ended }: HeldAlarm, record: Alarm): boolean {
+export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   if (ended === undefined) return false;
   const isLaterEvent = later(record.lastActiveEvent?.id ?? null, ended.eventId) !== ended.eventId;
   if (isLaterEvent && ended.eventId !== null) return false;
@@ -193,14 +193,14 @@ export function isToldEnd({ ended }: HeldAlarm, record: Alarm): boolean {
 const FORMER = 20;
 
 /** Whether a record is of an episode that was told before the held one. */
-export function isFormer({ former = [] }: HeldAlarm, record: Alarm): boolean {
+export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeOf(record);
   const start = instant(record.triggeredAt);
   return former.some((one) => one.episode === episode || isSameTime(one.episode, record.id, start));
 }
 
 /** Whether a record may be of an episode that began before all that are remembered, and was told. */
-export function isForgotten({ former = [] }: HeldAlarm, record: Alarm): boolean {
+export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const start = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
   return (
     former.length >= FORMER && former.every((one) => start < (startIn(one.episode, record.id) ?? start + 1))
@@ -209,7 +209,7 @@ export function isForgotten({ former = [] }: HeldAlarm, record: Alarm): boolean 
 
 /** The remembered episodes, and one more. */
 export function withFormer(
-  { former = [] }: HeldAlarm,
+  { former = [] }: StoredAlarm,
   ...more: readonly FormerEpisode[]
 ): readonly FormerEpisode[] {
   return [...former, ...more].slice(-FORMER);
@@ -229,7 +229,7 @@ function startIn(episode: string, id: string): number | null {
  * A record, completed with what is held of its alarm where it says nothing. The known start of an episode gives way to
  * an earlier one only, unless another one `counts` (see `hasOtherStart`): what a list cuts to whole seconds is no news.
  */
-export function completed(known: HeldAlarm, record: Alarm, counts = false): Alarm {
+export function completed(known: StoredAlarm, record: Alarm, counts = false): Alarm {
   const alarm = filledFrom(known.alarm, record);
   if (counts || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
   const start = instant(alarm.triggeredAt);

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { spanText } from "../../../core/values/duration.ts";
+import { durationText } from "../../../core/values/duration.ts";
 import type { ListRate } from "../../source/source.ts";
 
 /** Measures how often the active alarms are polled. */
@@ -37,7 +37,7 @@ export function createPollInterval(
           ? `the service allows ${perMinute} lists a minute`
           : `${perMinute} lists a minute are configured`;
       const read = pages > 1 ? `a poll reads ${pages} pages, and ` : "";
-      return `Alarms are polled every ${spanText(Math.round(meanMs / 1_000))} instead of every ${spanText(configuredMs / 1_000)}: ${read}${allowed}.`;
+      return `Alarms are polled every ${durationText(Math.round(meanMs / 1_000))} instead of every ${durationText(configuredMs / 1_000)}: ${read}${allowed}.`;
     },
   };
 }

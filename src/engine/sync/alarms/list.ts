@@ -9,7 +9,7 @@ import {
   fingerprint,
   type Listing,
   lacksOnlyUnreadable,
-  shownBy,
+  listedCoverage,
   union,
 } from "../listing.ts";
 import { perSite } from "../per-site.ts";
@@ -138,9 +138,9 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
       const followed = [...(only ?? sites())];
       isOneSite = followed.length === 1;
       const paged = await readPaged(how);
-      const shown = paged === null ? [] : shownBy(paged).filter((alarm) => follows(alarm.site.id));
+      const shown = paged === null ? [] : listedCoverage(paged).filter((alarm) => follows(alarm.site.id));
       // A record that does not say its site says it in the list of that site.
-      const isPlaced = paged === null || shownBy(paged).every((alarm) => alarm.site.id !== 0);
+      const isPlaced = paged === null || listedCoverage(paged).every((alarm) => alarm.site.id !== 0);
       const distrust = trust.distrust();
       perSiteLast = paged === null || distrust !== null || !isPlaced;
       if (paged !== null && (!perSiteLast || followed.length === 0)) {
@@ -163,7 +163,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
       const lists = [...visits.seen.values()].map(({ listing }) => listing);
       return {
         // Of the other sites the pages say only what was emitted when they arrived.
-        listed: lists.flatMap(shownBy),
+        listed: lists.flatMap(listedCoverage),
         coverage: (siteId) => {
           const one = visits.seen.get(siteId);
           return one === undefined ? "none" : coverageOf(one.listing);

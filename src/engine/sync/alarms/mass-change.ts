@@ -1,6 +1,6 @@
 import type { AlarmFact } from "../../../core/model/event.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 
 /**
@@ -49,8 +49,8 @@ const WAYS = Object.keys(KINDS) as readonly Way[];
  * there is none. Pure. An alarm that was missed once already does not count as active: its absence has been confirmed.
  */
 export function massOf(
-  held: ReadonlyMap<string, HeldAlarm>,
-  isChanged: (known: HeldAlarm) => boolean,
+  held: ReadonlyMap<string, StoredAlarm>,
+  isChanged: (known: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): Mass | null {
   const counts = new Map<number, { siteId: number; changed: number; of: number }>();
@@ -82,7 +82,7 @@ function sumOf(
 }
 
 /** In which way a difference changes an alarm that is known to be active; null where in none. */
-function wayOf(known: HeldAlarm, next: HeldAlarm | undefined): Way | null {
+function wayOf(known: StoredAlarm, next: StoredAlarm | undefined): Way | null {
   if (known.state !== "active" || next === undefined) return null;
   if (next.episode !== known.episode) return "replaced";
   if (next.state === "resolved") return "ended";
@@ -90,13 +90,13 @@ function wayOf(known: HeldAlarm, next: HeldAlarm | undefined): Way | null {
   return next.state === "active" && next.alarm.triggeredAt !== known.alarm.triggeredAt ? "restarted" : null;
 }
 
-function isAbsent(known: HeldAlarm, next: HeldAlarm | undefined): boolean {
+function isAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
   return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
 }
 
 /** Ids of the alarms whose end a difference states, where these ends are a mass change. */
-export function massEnds(held: ReadonlyMap<string, HeldAlarm>, { put }: AlarmDiff): ReadonlySet<string> {
-  const isEnded = (known: HeldAlarm) => wayOf(known, put.get(known.alarm.id)) === "ended";
+export function massEnds(held: ReadonlyMap<string, StoredAlarm>, { put }: AlarmDiff): ReadonlySet<string> {
+  const isEnded = (known: StoredAlarm) => wayOf(known, put.get(known.alarm.id)) === "ended";
   const mass = massOf(held, isEnded, () => true);
   const ended = [...held.values()].filter(
     (known) => mass?.siteIds.has(known.alarm.site.id) === true && isEnded(known),
@@ -106,7 +106,7 @@ export function massEnds(held: ReadonlyMap<string, HeldAlarm>, { put }: AlarmDif
 
 export interface MassGuard {
   /** The difference without the mass changes that have to be confirmed first, and messages about these. */
-  judge(held: ReadonlyMap<string, HeldAlarm>, diff: AlarmDiff, seen: Seen): Judged;
+  judge(held: ReadonlyMap<string, StoredAlarm>, diff: AlarmDiff, seen: Seen): Judged;
   /** Whether the absence of many alarms of a site waits for its confirmation: then each reading of it counts. */
   isOpen(siteId: number): boolean;
 }
@@ -168,7 +168,7 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
           "many active alarms ended at once: a second reading states the same",
         );
       for (const way of WAYS) {
-        const isChanged = (known: HeldAlarm) =>
+        const isChanged = (known: StoredAlarm) =>
           wayOf(known, diff.put.get(known.alarm.id)) === way &&
           !(way === "ended" && confirmed.has(known.alarm.id));
         const isObserved = (siteId: number) =>

@@ -1,9 +1,9 @@
-import { type Failure, meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
+import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Source } from "../../source/source.ts";
 import { collectSteady } from "../listing.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, isResolved, relationOf } from "./episode.ts";
 import { createPatience } from "./patience.ts";
 import { endOf, instant } from "./times.ts";
@@ -19,7 +19,7 @@ export interface Settlement {
 
 export interface OvertakenEnds {
   settle(
-    held: ReadonlyMap<string, HeldAlarm>,
+    held: ReadonlyMap<string, StoredAlarm>,
     overtaken: readonly Alarm[],
     signal: AbortSignal,
   ): Promise<Settlement>;
@@ -37,7 +37,7 @@ export interface OvertakenOptions {
 }
 
 interface Settling {
-  readonly contested: readonly HeldAlarm[];
+  readonly contested: readonly StoredAlarm[];
   readonly stale: ReadonlySet<string>;
 }
 
@@ -83,7 +83,7 @@ export function createOvertakenEnds({ source, clock, maxPages, always }: Overtak
         } catch (error) {
           signal.throwIfAborted();
           const failure = meaningOf(error);
-          if (failure instanceof OwnTrouble) throw failure;
+          if (failure instanceof LocalFailure) throw failure;
           failures.set(siteId, failure);
         }
         if (ends === null) continue;
@@ -107,12 +107,12 @@ export function createOvertakenEnds({ source, clock, maxPages, always }: Overtak
 }
 
 /** Whether one of the resolved records of an alarm is the end that is known, or a later one. */
-function showsEnd(known: HeldAlarm, rows: readonly Alarm[]): boolean {
+function showsEnd(known: StoredAlarm, rows: readonly Alarm[]): boolean {
   return rows.some((row) => isResolved(row) && relationOf(known, row) !== "past");
 }
 
 /** Whether a record says that its alarm began after the known end: then that end does not contradict it. */
-function beganAfterEnd({ alarm }: HeldAlarm, record: Alarm | undefined): boolean {
+function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
   const start = instant(record?.triggeredAt ?? null);
   const end = endOf(alarm);
   return start !== null && end !== null && start > end;

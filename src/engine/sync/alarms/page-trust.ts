@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { type Listing, shownBy } from "../listing.ts";
+import { type Listing, listedCoverage } from "../listing.ts";
 
 /**
  * Why the pages of a list cannot be trusted.
@@ -60,7 +60,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
 
   /** Whether a reading shows the records of the one before. */
   function isRepeated(listing: Listing<Alarm>): boolean {
-    const ids = shownBy(listing)
+    const ids = listedCoverage(listing)
       .map(({ id }) => id)
       .sort()
       .join();

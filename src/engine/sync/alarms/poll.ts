@@ -1,28 +1,34 @@
-import { type Failure, meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
+import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { type OneAtATime, othersTurn, withOthersTurns } from "../../../core/runtime/waiting.ts";
+import { type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
+import {
+  type Listed,
+  type StoredAlarm,
+  type StoredAlarmSite,
+  type StoredSweep,
+  syncSet,
+} from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmDiffOptions, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { inParts } from "./diff-parts.ts";
-import { createDoubtfulRecords } from "./doubtful-records.ts";
-import { createDoubts, isUndisputed } from "./doubts.ts";
-import { contradictsItself, isOverBefore, isResolved, isToldEnd } from "./episode.ts";
+import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
 import { createPollInterval } from "./interval.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList, type ReadActive } from "./list.ts";
 import { createMassGuard, massEnds, massOf } from "./mass-change.ts";
 import { createOvertakenEnds } from "./overtaken.ts";
 import { createPatience } from "./patience.ts";
+import { createPendingVerification, isUndisputed } from "./pending-verification.ts";
 import { forgotten } from "./retention.ts";
 import { PAGES, searchAlarms } from "./search.ts";
 import { instant } from "./times.ts";
+import { createUnverifiedRecords } from "./unverified-records.ts";
 
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -47,7 +53,7 @@ export function createAlarmPoll(
   /** Configured time from one poll to the next, in milliseconds; null where there is none. */
   everyMs: () => number | null = () => null,
 ): AlarmPoll {
-  const { source, config, clock, log, metrics, scope, holding } = parts;
+  const { source, config, clock, log, metrics, scope, syncState: holding } = parts;
   const { alarms: settings } = config;
   const alarmSet = documentSet("alarm", source.name);
   const siteSet = syncSet("alarm-site", source.name);
@@ -55,9 +61,9 @@ export function createAlarmPoll(
   const takenOver = new Set<number>();
   /** Ids that pages showed since the start, of sites that were not listed completely since then. */
   const shownSinceStart = new Set<string>();
-  const held = () => holding.get<HeldAlarm>(alarmSet);
+  const held = () => holding.get<StoredAlarm>(alarmSet);
   const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const isHidden = (known: HeldAlarm) => scope.known() !== null && !isVisible(known.alarm.site.id);
+  const isHidden = (known: StoredAlarm) => scope.known() !== null && !isVisible(known.alarm.site.id);
   const list = createAlarmList({
     source,
     only: settings.sites ?? null,
@@ -66,7 +72,7 @@ export function createAlarmPoll(
     clock,
     log,
   });
-  const doubts = createDoubts();
+  const doubts = createPendingVerification();
   const guard = createMassGuard(log);
   const patience = createPatience(settings.vanish_after_misses);
   const overtakenEnds = createOvertakenEnds({
@@ -77,15 +83,15 @@ export function createAlarmPoll(
   });
   const interval = createPollInterval(clock, everyMs, () => source.listRate());
   let pages = 0;
-  const doubtful = createDoubtfulRecords(source.name, metrics, log);
+  const doubtful = createUnverifiedRecords(source.name, metrics, log);
 
   /**
    * Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. Sites that are left
    * over after half of the poll interval wait for the next poll: 150 sites at 30 lists a minute would delay it by 5 minutes.
    */
   async function search(
-    worth: readonly HeldAlarm[],
-    isLast: (known: HeldAlarm) => boolean,
+    worth: readonly StoredAlarm[],
+    isLast: (known: StoredAlarm) => boolean,
     signal: AbortSignal,
   ) {
     const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
@@ -93,7 +99,7 @@ export function createAlarmPoll(
     const bySite = Map.groupBy(visible, (known) => known.alarm.site.id);
     const results = [];
     const failures = new Map<number, Failure>();
-    const waiting: HeldAlarm[] = [];
+    const waiting: StoredAlarm[] = [];
     for (const [siteId, known] of bySite) {
       if (clock.monotonic() >= untilMs) {
         waiting.push(...known);
@@ -108,7 +114,7 @@ export function createAlarmPoll(
       } catch (error) {
         signal.throwIfAborted();
         const failure = meaningOf(error);
-        if (failure instanceof OwnTrouble) throw failure;
+        if (failure instanceof LocalFailure) throw failure;
         failures.set(siteId, failure);
       }
     }
@@ -141,14 +147,14 @@ export function createAlarmPoll(
   }
 
   function diffOptions(at: string): AlarmDiffOptions {
-    const sites = holding.get<HeldAlarmSite>(siteSet);
+    const sites = holding.get<StoredAlarmSite>(siteSet);
     return {
       source: sourceUri(source.name),
       at,
       late: false,
       behindGateway: behindGateway(
-        holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
-        holding.get<Held<Host>>(documentSet("host", source.name)),
+        holding.get<Listed<Gateway>>(documentSet("gateway", source.name)),
+        holding.get<Listed<Host>>(documentSet("host", source.name)),
         parts.offlineGatewayOf,
       ),
       vanishAfterMisses: settings.vanish_after_misses,
@@ -183,13 +189,13 @@ export function createAlarmPoll(
       const shows = { listed, coverage: () => "moving" as const, found: [], searched: new Set<string>() };
       const steps = diffAlarms(known, { ...shows, scope: null }, diffOptions(isoUtc(clock.now())));
       try {
-        const diff = await withOthersTurns(steps, PART, clock, signal);
+        const diff = await runInSlices(steps, PART, clock, signal);
         for (const part of inParts(diff, PART)) {
           await parts.commit("alarms", {
             documents: [{ set: alarmSet, put: part.put }],
             events: part.events,
           });
-          await othersTurn(clock, signal);
+          await yieldUnlessAborted(clock, signal);
         }
         if (settings.startup === "reconcile") return;
         for (const { id, site } of listed) if (!takenOver.has(site.id)) shownSinceStart.add(id);
@@ -202,7 +208,7 @@ export function createAlarmPoll(
 
   /** Lets others have their turn between two steps over all of so many alarms, where they are many. */
   async function amongMany(alarms: number, signal: AbortSignal): Promise<void> {
-    if (alarms >= MANY) await othersTurn(clock, signal);
+    if (alarms >= MANY) await yieldUnlessAborted(clock, signal);
   }
 
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
@@ -227,7 +233,7 @@ export function createAlarmPoll(
     let absent = absentNow();
     const worth = patience.worthAsking(absent);
     // An alarm with a doubtful record in the list is not about to vanish.
-    const isLast = ({ alarm, misses }: HeldAlarm) =>
+    const isLast = ({ alarm, misses }: StoredAlarm) =>
       misses + 1 >= settings.vanish_after_misses && !sifted.doubted.has(alarm.id);
     const asked = await search(worth, isLast, signal);
     const waiting = new Set(asked.waiting.map(({ alarm }) => alarm.id));
@@ -236,7 +242,7 @@ export function createAlarmPoll(
     // The scope is looked at with each reading that is to confirm a drop, and else when an alarm is asked after: one that
     // stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
     const looked = [...worth, ...absent.filter((known) => guard.isOpen(known.alarm.site.id))];
-    const isExplained = (known: HeldAlarm) =>
+    const isExplained = (known: StoredAlarm) =>
       (found.get(known.alarm.id) ?? []).some((word) => !isResolved(word) || isEndOf(known, word));
     if (!seen.isConfirmed && looked.some((known) => !isExplained(known))) {
       seen = await readAgain(seen);
@@ -285,7 +291,7 @@ export function createAlarmPoll(
       },
       diffOptions(isoUtc(clock.now())),
     );
-    const whole = await withOthersTurns(compared, PART, clock, signal);
+    const whole = await runInSlices(compared, PART, clock, signal);
     const confirmed = await confirmedEnds(before, whole, signal);
     const { diff, remarks: masses } = guard.judge(before, whole, { coverage: seen.coverage, confirmed });
     const covered = [
@@ -300,7 +306,7 @@ export function createAlarmPoll(
     for (const part of inParts(diff, PART)) {
       const documents: DocumentChange[] = [{ set: alarmSet, put: part.put }, ...(part.isLast ? known : [])];
       await parts.commit("alarms", { documents, events: part.events }, careful);
-      if (!part.isLast) await othersTurn(clock, signal);
+      if (!part.isLast) await yieldUnlessAborted(clock, signal);
     }
     patience.committed(absent, (known) => !waiting.has(known.alarm.id));
     doubts.committed();
@@ -317,7 +323,7 @@ export function createAlarmPoll(
 
   /** Sites that were followed before and list an alarm that was not active. */
   function sitesWithNews(listed: readonly Alarm[]): readonly number[] {
-    const sites = holding.get<HeldAlarmSite>(siteSet);
+    const sites = holding.get<StoredAlarmSite>(siteSet);
     const fresh = listed.filter(({ id, site }) => {
       const known = held().get(id);
       return (
@@ -337,9 +343,9 @@ export function createAlarmPoll(
     if (list.wasPerSite() || outside()) await scope.tryRefresh(signal);
   }
 
-  function forgottenIds(put: ReadonlyMap<string, HeldAlarm>): readonly string[] {
-    const sweep = holding.get<HeldSweep>(syncSet("sweep", source.name)).get("resolved");
-    const sites = holding.get<HeldAlarmSite>(siteSet);
+  function forgottenIds(put: ReadonlyMap<string, StoredAlarm>): readonly string[] {
+    const sweep = holding.get<StoredSweep>(syncSet("sweep", source.name)).get("resolved");
+    const sites = holding.get<StoredAlarmSite>(siteSet);
     return forgotten(held(), put, {
       nowMs: clock.now(),
       overlapMs: settings.resolved_overlap,
@@ -349,8 +355,11 @@ export function createAlarmPoll(
     });
   }
 
-  function newlyKnown(siteIds: readonly number[], at: string): readonly (readonly [string, HeldAlarmSite])[] {
-    const sites = holding.get<HeldAlarmSite>(siteSet);
+  function newlyKnown(
+    siteIds: readonly number[],
+    at: string,
+  ): readonly (readonly [string, StoredAlarmSite])[] {
+    const sites = holding.get<StoredAlarmSite>(siteSet);
     return siteIds.flatMap((siteId) => {
       const known = sites.get(String(siteId));
       if (known !== undefined && known.activeSince !== null) return [];
@@ -364,14 +373,14 @@ export function createAlarmPoll(
   };
 }
 
-type Alarms = ReadonlyMap<string, HeldAlarm>;
+type Alarms = ReadonlyMap<string, StoredAlarm>;
 
 /** Whether a resolved record ends the known episode by itself, whatever the list of active alarms shows. */
-function isEndOf(known: HeldAlarm, word: Alarm): boolean {
-  return !isToldEnd(known, word) && !isOverBefore(known, word);
+function isEndOf(known: StoredAlarm, word: Alarm): boolean {
+  return !isEmittedEnd(known, word) && !isOverBefore(known, word);
 }
 
-function entryOf(held: Alarms, id: string): readonly (readonly [string, HeldAlarm])[] {
+function entryOf(held: Alarms, id: string): readonly (readonly [string, StoredAlarm])[] {
   const known = held.get(id);
   return known === undefined ? [] : [[id, known]];
 }
@@ -380,6 +389,6 @@ function idsOf(alarms: readonly Alarm[]): readonly string[] {
   return alarms.map(({ id }) => id);
 }
 
-function isFollowed(known: HeldAlarm): boolean {
+function isFollowed(known: StoredAlarm): boolean {
   return isOpen(known) && known.state !== "out-of-scope";
 }

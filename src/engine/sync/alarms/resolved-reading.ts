@@ -1,7 +1,7 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Page } from "../../source/source.ts";
-import type { HeldSweep } from "../snapshot.ts";
+import type { StoredSweep } from "../snapshot.ts";
 import { endOf, instant, lastTimeOf } from "./times.ts";
 
 /** One reading of the list of resolved alarms. */
@@ -18,7 +18,7 @@ export interface ResolvedReading {
   readonly tooLong: boolean;
   /** Why its pages could not be walked to where they matter, as a sentence; null where they could. */
   readonly brokenBy: string | null;
-  readonly newestFirstBy: HeldSweep["newestFirstBy"];
+  readonly newestFirstBy: StoredSweep["newestFirstBy"];
   /** Records that cannot be read, each as the service sent it, cut. */
   readonly unreadable: readonly string[];
 }
@@ -27,7 +27,7 @@ export interface ResolvedReadingOptions {
   /** What ended before this is history, milliseconds since 1970; null for a first reading. */
   readonly fromMs: number | null;
   /** The order that earlier readings learned; null to read every page. */
-  readonly stopBy: HeldSweep["newestFirstBy"];
+  readonly stopBy: StoredSweep["newestFirstBy"];
   readonly maxPages: number;
   /** Whether an alarm is open as far as is known, or its end was told and its acknowledgement not yet. */
   readonly isAwaited: (alarmId: string) => boolean;

@@ -6,13 +6,19 @@ import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome, OK } from "../job.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
+import {
+  type Listed,
+  type StoredAlarm,
+  type StoredAlarmSite,
+  type StoredSweep,
+  syncSet,
+} from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
-import { unreadableRecords } from "./doubtful-records.ts";
 import { createMassGuard } from "./mass-change.ts";
 import { type ResolvedReading, readResolved } from "./resolved-reading.ts";
 import { instant, lastTimeOf } from "./times.ts";
+import { unreadableRecords } from "./unverified-records.ts";
 
 /** How long the learned order of the list is trusted before all pages are read again, in milliseconds. */
 const ORDER_TRUSTED_MS = 86_400_000;
@@ -29,17 +35,17 @@ export function createResolvedSweep(
   parts: PollParts,
   alone: OneAtATime,
 ): { run(signal: AbortSignal): Promise<JobOutcome> } {
-  const { source, config, clock, log, scope, holding } = parts;
+  const { source, config, clock, log, scope, syncState: holding } = parts;
   const { alarms: settings } = config;
   const alarmSet = documentSet("alarm", source.name);
   const siteSet = syncSet("alarm-site", source.name);
   const sweepSet = syncSet("sweep", source.name);
-  const held = () => holding.get<HeldAlarm>(alarmSet);
+  const held = () => holding.get<StoredAlarm>(alarmSet);
   const guard = createMassGuard(log);
   let first = true;
 
   async function sweep(signal: AbortSignal): Promise<JobOutcome> {
-    const known = holding.get<HeldSweep>(sweepSet).get("resolved");
+    const known = holding.get<StoredSweep>(sweepSet).get("resolved");
     const visible = scope.known();
     const fromMs = known === undefined ? null : knownUntilMs(known, visible) - settings.resolved_overlap;
     const trusted = known !== undefined && clock.now() - Date.parse(known.wholeAt) < ORDER_TRUSTED_MS;
@@ -65,7 +71,7 @@ export function createResolvedSweep(
   }
 
   async function compare(
-    known: HeldSweep | undefined,
+    known: StoredSweep | undefined,
     fromMs: number | null,
     visible: ReadonlySet<number> | null,
     readings: readonly ResolvedReading[],
@@ -80,8 +86,8 @@ export function createResolvedSweep(
       at,
       late: true,
       behindGateway: behindGateway(
-        holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
-        holding.get<Held<Host>>(documentSet("host", source.name)),
+        holding.get<Listed<Gateway>>(documentSet("gateway", source.name)),
+        holding.get<Listed<Host>>(documentSet("host", source.name)),
         parts.offlineGatewayOf,
       ),
       fromMs: fromMs ?? firstFromMs(next) - settings.resolved_overlap,
@@ -119,18 +125,18 @@ export function createResolvedSweep(
   }
 
   /** A site that comes back into the scope is caught up with from where it left: so far back the reading goes. */
-  function knownUntilMs(known: HeldSweep, visible: ReadonlySet<number> | null): number {
-    const siteIds = [...holding.get<HeldAlarmSite>(siteSet).keys()].map(Number);
+  function knownUntilMs(known: StoredSweep, visible: ReadonlySet<number> | null): number {
+    const siteIds = [...holding.get<StoredAlarmSite>(siteSet).keys()].map(Number);
     const untilMs = siteIds.map((siteId) => knownUntilMsAt(siteId, known, visible));
     return Math.min(instant(known.watermark) ?? 0, ...untilMs);
   }
 
   function knownUntilMsAt(
     siteId: number,
-    { watermark }: HeldSweep,
+    { watermark }: StoredSweep,
     visible: ReadonlySet<number> | null,
   ): number {
-    const sweptUntil = holding.get<HeldAlarmSite>(siteSet).get(String(siteId))?.sweptUntil;
+    const sweptUntil = holding.get<StoredAlarmSite>(siteSet).get(String(siteId))?.sweptUntil;
     const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
     return instant(isBack ? sweptUntil : watermark) ?? 0;
   }
@@ -139,18 +145,18 @@ export function createResolvedSweep(
    * Whether a record is of the time that is looked at for its own site. Ten days that are caught up with for one site are
    * history for the others: what was told of them is not remembered for so long, and would be told anew.
    */
-  function isLookedAt(record: Alarm, known: HeldSweep, visible: ReadonlySet<number> | null): boolean {
+  function isLookedAt(record: Alarm, known: StoredSweep, visible: ReadonlySet<number> | null): boolean {
     const fromMs = knownUntilMsAt(record.site.id, known, visible) - settings.resolved_overlap;
     return (lastTimeOf(record) ?? fromMs) >= fromMs;
   }
 
   /** Sites that this sweep did not see, and those that it caught up with. */
   function newlyHidden(
-    known: HeldSweep | undefined,
+    known: StoredSweep | undefined,
     visible: ReadonlySet<number> | null,
-  ): readonly (readonly [string, HeldAlarmSite])[] {
+  ): readonly (readonly [string, StoredAlarmSite])[] {
     if (known === undefined || visible === null) return [];
-    return [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, site]) => {
+    return [...holding.get<StoredAlarmSite>(siteSet)].flatMap(([id, site]) => {
       if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined))
         return [];
       const { sweptUntil, ...seen } = site;
@@ -159,8 +165,8 @@ export function createResolvedSweep(
   }
 
   /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */
-  function firstFromMs({ watermark }: HeldSweep): number {
-    const sites = [...holding.get<HeldAlarmSite>(siteSet).values()];
+  function firstFromMs({ watermark }: StoredSweep): number {
+    const sites = [...holding.get<StoredAlarmSite>(siteSet).values()];
     const listed = sites.flatMap(({ activeSince }) =>
       activeSince === null ? [] : [Date.parse(activeSince)],
     );
@@ -169,7 +175,7 @@ export function createResolvedSweep(
 
   /** At the first sweep of a site, what began after its active alarms were first listed is news all the same. */
   function isHistory(alarm: Alarm, sweptBefore: boolean): boolean {
-    const site = holding.get<HeldAlarmSite>(siteSet).get(String(alarm.site.id));
+    const site = holding.get<StoredAlarmSite>(siteSet).get(String(alarm.site.id));
     if (site === undefined) return true;
     if (sweptBefore && site.resolvedSince !== null) return false;
     const start = instant(alarm.triggeredAt);
@@ -183,10 +189,10 @@ export function createResolvedSweep(
    * limit of one overlap, and the next sweep would begin at 08:00: what ended at 07:59 and is shown at 08:01 was lost.
    */
   function nextSweep(
-    known: HeldSweep | undefined,
+    known: StoredSweep | undefined,
     readings: readonly ResolvedReading[],
     at: string,
-  ): HeldSweep {
+  ): StoredSweep {
     const ends = readings.flatMap((reading) => (reading.latestMs === null ? [] : [reading.latestMs]));
     const now = clock.now();
     const before = instant(known?.watermark ?? null) ?? 0;
@@ -204,8 +210,11 @@ export function createResolvedSweep(
     };
   }
 
-  function newlyKnown(records: readonly Alarm[], at: string): readonly (readonly [string, HeldAlarmSite])[] {
-    const sites = holding.get<HeldAlarmSite>(siteSet);
+  function newlyKnown(
+    records: readonly Alarm[],
+    at: string,
+  ): readonly (readonly [string, StoredAlarmSite])[] {
+    const sites = holding.get<StoredAlarmSite>(siteSet);
     const ids = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
     return [...ids].flatMap((siteId) => {
       const known = sites.get(String(siteId));
@@ -217,7 +226,7 @@ export function createResolvedSweep(
   return { run: sweep };
 }
 
-function sameSweep(known: HeldSweep | undefined, next: HeldSweep): boolean {
+function sameSweep(known: StoredSweep | undefined, next: StoredSweep): boolean {
   return (
     known !== undefined &&
     known.watermark === next.watermark &&

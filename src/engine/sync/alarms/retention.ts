@@ -1,4 +1,4 @@
-import type { HeldAlarm } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { lastTimeOf } from "./times.ts";
 
@@ -22,8 +22,8 @@ export interface RetentionOptions {
  * come the next morning.
  */
 export function forgotten(
-  held: ReadonlyMap<string, HeldAlarm>,
-  put: ReadonlyMap<string, HeldAlarm>,
+  held: ReadonlyMap<string, StoredAlarm>,
+  put: ReadonlyMap<string, StoredAlarm>,
   { nowMs, overlapMs, sweptMsOf }: RetentionOptions,
 ): readonly string[] {
   const ids: string[] = [];
@@ -50,7 +50,7 @@ export function forgotten(
  * End of the last of an alarm's episodes by the service's clock, which may have been set back since. It is the time by
  * which the sweep decides whether it looks at a record: the sweep would emit again a record that is not known any more.
  */
-function latestEnd({ alarm, former = [] }: HeldAlarm): number | null {
+function latestEnd({ alarm, former = [] }: StoredAlarm): number | null {
   const last = lastTimeOf(alarm);
   return last === null ? null : Math.max(last, ...former.map(({ endMs }) => endMs ?? 0));
 }

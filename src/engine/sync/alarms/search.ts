@@ -1,8 +1,8 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { collect, shownBy } from "../listing.ts";
-import type { HeldAlarm } from "../snapshot.ts";
+import { collect, listedCoverage } from "../listing.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { isOverBefore, relationOf } from "./episode.ts";
 
 /** What asking after absent alarms brought. */
@@ -32,8 +32,8 @@ const SEARCH_LENGTH = 255;
  */
 export async function searchAlarms(
   siteId: number,
-  wanted: readonly HeldAlarm[],
-  last: readonly HeldAlarm[],
+  wanted: readonly StoredAlarm[],
+  last: readonly StoredAlarm[],
   options: AlarmSearchOptions,
   signal: AbortSignal,
 ): Promise<SearchResult> {
@@ -80,6 +80,6 @@ export async function searchAlarms(
     keepsShown: true,
   });
   signal.throwIfAborted();
-  for (const alarm of shownBy(all)) note(alarm);
+  for (const alarm of listedCoverage(all)) note(alarm);
   return { found, searched: all.complete ? due.map((held) => held.alarm.id) : [] };
 }

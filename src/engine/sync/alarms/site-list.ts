@@ -3,7 +3,7 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, type Listing, shownBy, union } from "../listing.ts";
+import { fingerprint, type Listing, listedCoverage, union } from "../listing.ts";
 import { concernsAll } from "../per-site.ts";
 import { episodeOf } from "./episode.ts";
 
@@ -118,13 +118,13 @@ export function createSiteList({ read, isBroken, clock, log }: SiteListOptions):
       const reason = `The active alarms of ${nameOf(siteId, part)} cannot be read beyond their first page.`;
       return { ...first, reason };
     }
-    let items = shownBy(first);
+    let items = listedCoverage(first);
     const ids = new Set<string>();
     const reasons: string[] = [];
     for (const each of smaller) {
       const listing = await readOr(() => readPart(siteId, each, false, signal), signal);
-      for (const { id } of shownBy(listing)) ids.add(id);
-      items = union(items, shownBy(listing), idOf);
+      for (const { id } of listedCoverage(listing)) ids.add(id);
+      items = union(items, listedCoverage(listing), idOf);
       if (!listing.complete) reasons.push(listing.reason);
     }
     const { total } = first;
@@ -143,12 +143,12 @@ export function createSiteList({ read, isBroken, clock, log }: SiteListOptions):
       const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
       // The parts come one after the other, so an alarm may slip between them: what seems gone is looked for again.
       const before = lastIds.get(siteId);
-      const ids = new Set(shownBy(first).map(idOf));
+      const ids = new Set(listedCoverage(first).map(idOf));
       const lacks = before === undefined || !before.isSubsetOf(ids);
       lastIds.set(siteId, ids);
       if (!first.complete || !(careful || lacks)) return { listing: first, remark };
       const second = await readPart(siteId, {}, true, signal);
-      const items = union(first.items, shownBy(second), idOf);
+      const items = union(first.items, listedCoverage(second), idOf);
       lastIds.set(siteId, new Set(items.map(idOf)));
       if (second.complete && fingerprint(first.items, sameAs) === fingerprint(second.items, sameAs)) {
         return { listing: second, remark };

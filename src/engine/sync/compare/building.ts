@@ -11,7 +11,7 @@ export interface SeenBuilding {
   readonly tags: readonly SelectableTag[];
   /** Null where nobody has listed them. */
   readonly systems: readonly NamedThing[] | null;
-  readonly gateways: readonly PlacedThing[] | null;
+  readonly gateways: readonly LocatedObject[] | null;
   /** By tag id, what the last reading was; a tag that is not here was not read, or had no value. */
   readonly types: ReadonlyMap<string, "number" | "boolean">;
 }
@@ -21,7 +21,7 @@ export interface NamedThing {
   readonly name: string;
 }
 
-export interface PlacedThing extends NamedThing {
+export interface LocatedObject extends NamedThing {
   readonly siteId: number | null;
 }
 

@@ -1,15 +1,15 @@
 import type { DayAccount, WaitingSeries } from "../../../core/model/history-facts.ts";
 import { bucketStart } from "../history/buckets.ts";
 import type { SeriesRules } from "../history/ledger.ts";
+import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
 import type { Range } from "../history/ranges.ts";
-import { type Span, spansIn } from "../history/spans.ts";
-import type { HeldHistory } from "../snapshot.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import type { DayCount } from "./counts.ts";
 import { bucketsIn, DAY_MS } from "./days.ts";
 
 /** What the account of a series is made from. */
 export interface AccountedSeries {
-  readonly held: HeldHistory;
+  readonly held: StoredHistory;
   readonly rules: SeriesRules;
   readonly placed: { readonly outOfSight?: "site" | "tag" };
 }
@@ -53,7 +53,7 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
 }
 
 /** Where what is wanted of a series begins, milliseconds since 1970. */
-export function wantedFrom({ wished, since }: HeldHistory): number {
+export function wantedFrom({ wished, since }: StoredHistory): number {
   return Math.min(Date.parse(wished), Date.parse(since));
 }
 
@@ -80,7 +80,7 @@ export function accountOf(
   let [answered, withoutLog, refused, coveredOpened] = [0, 0, 0, 0];
   let noLog: Word | null = null;
   let refusal: Word | null = null;
-  for (const span of spansIn(held.spans)) {
+  for (const span of rangesIn(held.spans)) {
     if (span.toMs <= day * DAY_MS || span.fromMs >= (day + 1) * DAY_MS) continue;
     const covered = buckets(span);
     if (covered === 0) continue;
@@ -129,7 +129,7 @@ export function accountOf(
   };
 }
 
-function wordOf({ said, at }: Pick<Span, "said" | "at">): Word {
+function wordOf({ said, at }: Pick<LedgerRange, "said" | "at">): Word {
   return { said: said ?? null, at: at ?? null };
 }
 

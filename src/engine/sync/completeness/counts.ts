@@ -73,7 +73,7 @@ export function splitCounts(text: string, day: number): readonly [before: string
 }
 
 /** What was told of a series. */
-export interface Told {
+export interface EmittedCounts {
   /** Ascending; told for the first time. */
   readonly fresh: Points;
   /** Ascending; told with another value before. */
@@ -83,8 +83,8 @@ export interface Told {
 }
 
 /** What points that are told add to the counts, and how many of each day there were. */
-export function countTold(
-  { fresh, revised, before }: Told,
+export function countEmitted(
+  { fresh, revised, before }: EmittedCounts,
   resolution: Resolution,
   zone: string,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {

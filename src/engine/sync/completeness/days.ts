@@ -61,7 +61,7 @@ export function bucketFinder(resolution: Resolution, zone: string): (atMs: numbe
  * The days that are had whole where a time is had: those of which no bucket begins outside of it. `opensAt` is where
  * what is wanted begins: of the day in which it does, only what follows counts.
  */
-export function wholeDays(
+export function completeDays(
   { fromMs, toMs }: Range,
   opensAt: number,
   resolution: Resolution,

@@ -1,10 +1,10 @@
 import { bucketStart } from "../history/buckets.ts";
 import { before, type SeriesRules } from "../history/ledger.ts";
+import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
 import { merged, type Range, subtract } from "../history/ranges.ts";
-import { hadIn, spansIn } from "../history/spans.ts";
-import type { HeldHistory } from "../snapshot.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import { type AccountedSeries, isWanted, wantedFrom } from "./account.ts";
-import { DAY_MS, dayOf, wholeDays } from "./days.ts";
+import { completeDays, DAY_MS, dayOf } from "./days.ts";
 
 /**
  * From which UTC day on, and up to which, a series is known without a hole, as day numbers, the end not included. Where
@@ -28,7 +28,7 @@ const EVERYTHING = { from: Number.NEGATIVE_INFINITY, until: Number.POSITIVE_INFI
 const ALL_SEALABLE = { sealFrom: Number.NEGATIVE_INFINITY, sealUntil: Number.POSITIVE_INFINITY };
 
 /** Most ledgers are the same as when somebody asked last. */
-const known = new WeakMap<HeldHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
+const known = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
 
 export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
   const { held, rules } = series;
@@ -40,7 +40,7 @@ export function reachOf(series: AccountedSeries & { readonly total: boolean }): 
   return reach;
 }
 
-function reached(held: HeldHistory, rules: SeriesRules, total: boolean): Reach {
+function reached(held: StoredHistory, rules: SeriesRules, total: boolean): Reach {
   const { resolution, timeZone } = held;
   const opensAt = wantedFrom(held);
   const begin = dayOf(opensAt);
@@ -50,11 +50,11 @@ function reached(held: HeldHistory, rules: SeriesRules, total: boolean): Reach {
   }
   const watermark = Date.parse(held.watermark);
   const days = (known: readonly Range[]) =>
-    wholeDays(around(known, watermark), opensAt, resolution, timeZone);
+    completeDays(around(known, watermark), opensAt, resolution, timeZone);
   const opened = (from: number) => (from <= begin ? Number.NEGATIVE_INFINITY : from);
-  const had = hadIn(held.spans);
+  const had = fetchedIn(held.spans);
   const strict = days(had);
-  const believed = spansIn(held.spans).filter(isBelieved);
+  const believed = rangesIn(held.spans).filter(isBelieved);
   const seal = believed.length === 0 ? strict : days(merged([...had, ...believed]));
   const isRefused = held.refusal !== null && held.refusal.times >= REFUSALS_TO_BELIEVE;
   // Nothing is read again of what is refused: then the clock alone says when the look-back has passed.
@@ -82,7 +82,7 @@ function around(ranges: readonly Range[], atMs: number): Range {
  * Up to which day late data have been looked for as long as they may come: the last reading that goes back so far was
  * made a whole look-back after the day's last bucket had closed.
  */
-function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: HeldHistory, rules: SeriesRules): number {
+function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
   const { lookBackMs, resolution, timeZone } = rules;
   const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
   const read = before(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
@@ -91,18 +91,18 @@ function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: HeldHistory, rules: 
 }
 
 /** The first day of which every point was counted. */
-function countedFrom({ countedFrom: from, days, spans }: HeldHistory): number {
+function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
   // As an earlier version left it: nothing was counted so far.
   if (from === undefined && days === undefined && spans.length > 0) return Number.POSITIVE_INFINITY;
   return from === undefined ? Number.NEGATIVE_INFINITY : Math.ceil(Date.parse(from) / DAY_MS);
 }
 
 /** Days whose counts are remembered: three years. */
-export const REMEMBERED_DAYS = 1_100;
+export const RETAINED_DAYS = 1_100;
 
 /** Whether the points of a day were counted, and are remembered. */
-export function isCountedOn(held: HeldHistory, day: number, nowMs: number): boolean {
-  return day >= countedFrom(held) && day >= dayOf(nowMs) - REMEMBERED_DAYS;
+export function isCountedOn(held: StoredHistory, day: number, nowMs: number): boolean {
+  return day >= countedFrom(held) && day >= dayOf(nowMs) - RETAINED_DAYS;
 }
 
 /** What two of several series both reach, and the first day of which one of them wants something. */
@@ -124,7 +124,7 @@ export function commonReach(a: Reach, b: Reach): Reach {
 }
 
 /** Days that became whole by what a ledger learned, in as few stretches as possible; the end is not included. */
-export function newlyWhole(before: HeldHistory, after: HeldHistory): readonly Days[] {
+export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
   if (before.spans === after.spans) return [];
   const had = stretchesOf(before);
   return stretchesOf(after).flatMap((range) =>
@@ -139,11 +139,11 @@ export interface Days {
 }
 
 /** The stretches of whole days, in days. */
-function stretchesOf(held: HeldHistory): readonly Range[] {
+function stretchesOf(held: StoredHistory): readonly Range[] {
   const first = countedFrom(held);
   const opensAt = wantedFrom(held);
-  return hadIn(held.spans).flatMap((run) => {
-    const { from, until } = wholeDays(run, opensAt, held.resolution, held.timeZone);
+  return fetchedIn(held.spans).flatMap((run) => {
+    const { from, until } = completeDays(run, opensAt, held.resolution, held.timeZone);
     return Math.max(from, first) < until ? [{ fromMs: Math.max(from, first), toMs: until }] : [];
   });
 }

@@ -3,7 +3,7 @@ import type {
   DayAccount,
   DaySealedFact,
   SeriesAccount,
-  WordOfSeries,
+  SeriesNoun,
 } from "../../../core/model/history-facts.ts";
 import {
   type AccountedSeries,
@@ -27,25 +27,25 @@ export interface SiteDay {
   readonly account: DayAccount;
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
-  readonly withoutLog: readonly WordOfSeries[];
-  readonly refused: readonly WordOfSeries[];
+  readonly withoutLog: readonly SeriesNoun[];
+  readonly refused: readonly SeriesNoun[];
 }
 
 /** Series that are named at most, of each kind. */
 const NAMED_MAX = 200;
 
 /** Gathers the accounts of the series of a site, one after the other. */
-export interface SiteDayBook {
+export interface SiteDayLedger {
   add(series: SiteSeries, count: DayCount | undefined, nowMs: number): SeriesDay;
   done(): SiteDay;
 }
 
-export function createSiteDay(day: number): SiteDayBook {
+export function createSiteDay(day: number): SiteDayLedger {
   let account = NOTHING;
   let all = 0;
   const groups = new Map<string, SeriesAccount>();
-  const withoutLog: WordOfSeries[] = [];
-  const refused: WordOfSeries[] = [];
+  const withoutLog: SeriesNoun[] = [];
+  const refused: SeriesNoun[] = [];
   return {
     add(series, count, nowMs) {
       const own = accountOf(series, day, count, nowMs);
@@ -57,7 +57,7 @@ export function createSiteDay(day: number): SiteDayBook {
       const key = `${resolution} ${timeZone} ${total}`;
       const group = groups.get(key) ?? { ...NOTHING, resolution, timeZone, total, series: 0 };
       groups.set(key, { ...group, ...addAccounts(group, own), series: group.series + 1 });
-      const named = (buckets: number, word: Word | null): WordOfSeries => ({
+      const named = (buckets: number, word: Word | null): SeriesNoun => ({
         ...{ tagId: placed.tag.id, resolution, total, buckets },
         ...{ said: word?.said ?? null, at: word?.at ?? null },
       });
@@ -69,7 +69,7 @@ export function createSiteDay(day: number): SiteDayBook {
   };
 }
 
-export function daySealed(
+export function dayFinalized(
   site: Site,
   day: number,
   { account, series, byResolution, withoutLog, refused }: SiteDay,

@@ -2,24 +2,24 @@ import type { Site } from "../../../core/model/building.ts";
 import { makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { breath } from "../../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { accountOf } from "../completeness/account.ts";
 import { countOn } from "../completeness/counts.ts";
 import { dateOf, dayOf, dayOfDate } from "../completeness/days.ts";
-import { commonReach, REMEMBERED_DAYS, type Reach, reachOf } from "../completeness/reach.ts";
-import { createSiteDay, daySealed, type SiteDay } from "../completeness/site-day.ts";
+import { commonReach, RETAINED_DAYS, type Reach, reachOf } from "../completeness/reach.ts";
+import { createSiteDay, dayFinalized, type SiteDay } from "../completeness/site-day.ts";
 import {
-  type Held,
-  type HeldComplete,
-  type HeldDayChange,
-  type HeldSealedDay,
+  type FinalizedDay,
+  type Listed,
+  type StoredCompleteness,
+  type StoredDayChange,
   syncSet,
 } from "../snapshot.ts";
-import type { HistoryBook, Series } from "./book.ts";
-import { countFor, type SealedDays, sealedKey } from "./day-book.ts";
+import { countFor, type FinalizedDays, finalizedKey } from "./day-book.ts";
 import { closedUntil } from "./ledger.ts";
+import type { HistoryLedgers, Series } from "./ledgers.ts";
 
 /**
  * Says of each site up to which day its history is complete, and seals days: when nothing of a UTC day is unknown any
@@ -31,7 +31,7 @@ import { closedUntil } from "./ledger.ts";
  * told at the next look.
  */
 export interface CompleteDays {
-  readonly sealed: SealedDays;
+  readonly sealed: FinalizedDays;
   /** Tells what is to be told; costs nothing while no ledger has reached another day. */
   look(): Promise<void>;
 }
@@ -53,7 +53,7 @@ export function createCompleteDays(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
-  readonly book: Pick<HistoryBook, "series">;
+  readonly book: Pick<HistoryLedgers, "series">;
   /** A site of which only a part of the tags may be known has no complete day. */
   readonly knowsTagsOf: (siteId: number) => boolean;
 }): CompleteDays {
@@ -63,9 +63,9 @@ export function createCompleteDays(options: {
   const changedSet = syncSet("day-changed", source);
   const uri = sourceUri(source);
   const days = new Map<number, Set<number>>();
-  let sealed = new Map<string, HeldSealedDay>();
-  let marks = new Map<string, HeldDayChange>();
-  let complete = new Map<string, HeldComplete>();
+  let sealed = new Map<string, FinalizedDay>();
+  let marks = new Map<string, StoredDayChange>();
+  let complete = new Map<string, StoredCompleteness>();
   let isLoaded = false;
   let isMoved = true;
   let comparedAtMs = Number.NEGATIVE_INFINITY;
@@ -78,9 +78,9 @@ export function createCompleteDays(options: {
 
   async function load(): Promise<void> {
     [sealed, marks, complete] = await Promise.all([
-      store.documents<HeldSealedDay>(sealedSet),
-      store.documents<HeldDayChange>(changedSet),
-      store.documents<HeldComplete>(completeSet),
+      store.documents<FinalizedDay>(sealedSet),
+      store.documents<StoredDayChange>(changedSet),
+      store.documents<StoredCompleteness>(completeSet),
     ]);
     for (const key of sealed.keys()) noteSealed(key);
     isLoaded = true;
@@ -93,7 +93,7 @@ export function createCompleteDays(options: {
   }
 
   async function siteOf(siteId: number): Promise<Site> {
-    const held = await store.document<Held<Site>>(documentSet("site", source), String(siteId));
+    const held = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
     return held?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
@@ -131,7 +131,7 @@ export function createCompleteDays(options: {
       data,
       facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
     });
-    return { key, event, told: { ...dates, heldBack } satisfies HeldComplete };
+    return { key, event, told: { ...dates, heldBack } satisfies StoredCompleteness };
   }
 
   function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
@@ -161,11 +161,11 @@ export function createCompleteDays(options: {
   function sealable(sites: ReadonlyMap<number, SiteReach>, nowMs: number) {
     const found: { siteId: number; day: number }[] = [];
     for (const [siteId, { reach, lookBackMs }] of sites) {
-      const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - REMEMBERED_DAYS);
+      const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
       const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
       if (!Number.isFinite(first)) continue;
       for (let day = first; day < end; day++) {
-        const key = sealedKey(siteId, day);
+        const key = finalizedKey(siteId, day);
         const mark = marks.get(key);
         const isSettled = mark !== undefined && nowMs - Date.parse(mark.at) >= SETTLING_MS;
         const isTried = clock.monotonic() - (tried.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
@@ -187,7 +187,7 @@ export function createCompleteDays(options: {
           ? await countFor(store, source, key, held, day)
           : countOn(held.days ?? "", day);
       siteDay.add(series, count, nowMs);
-      if (++counted % AT_ONCE === 0) await breath();
+      if (++counted % AT_ONCE === 0) await yieldToEventLoop();
     }
     return siteDay.done();
   }
@@ -195,7 +195,7 @@ export function createCompleteDays(options: {
   /** Counts a day, and tells it where nothing of it is pending; how many series were counted. */
   async function seal(siteId: number, day: number): Promise<number> {
     const nowMs = clock.now();
-    const key = sealedKey(siteId, day);
+    const key = finalizedKey(siteId, day);
     const watched = { siteId, day, isDisturbed: false };
     counting = watched;
     try {
@@ -208,8 +208,8 @@ export function createCompleteDays(options: {
       }
       tried.delete(key);
       const revision = (sealed.get(key)?.revision ?? 0) + 1;
-      const held: HeldSealedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
-      const data = daySealed(await siteOf(siteId), day, siteDay, revision, marks.get(key)?.points ?? 0);
+      const held: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, marks.get(key)?.points ?? 0);
       const event = makeEvent({
         type: "day-sealed",
         source: uri,
@@ -239,7 +239,7 @@ export function createCompleteDays(options: {
   }
 
   async function markAgain(key: string): Promise<void> {
-    const mark: HeldDayChange = { at: isoUtc(clock.now()), points: 0 };
+    const mark: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
     await store.commit({ documents: [{ set: changedSet, put: [[key, mark]] }] });
     marks.set(key, mark);
   }
@@ -247,9 +247,9 @@ export function createCompleteDays(options: {
   /** Seals of days that are not remembered any more; removed from memory, too. */
   function forgotten(siteId: number, nowMs: number): readonly string[] {
     const known = days.get(siteId) ?? new Set();
-    const old = [...known].filter((day) => day < dayOf(nowMs) - REMEMBERED_DAYS);
+    const old = [...known].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
     for (const day of old) known.delete(day);
-    const keys = old.map((day) => sealedKey(siteId, day));
+    const keys = old.map((day) => finalizedKey(siteId, day));
     for (const key of keys) sealed.delete(key);
     return keys;
   }

@@ -1,5 +1,5 @@
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { HeldCut } from "../snapshot.ts";
+import type { StoredCut } from "../snapshot.ts";
 
 /**
  * Whether an answer may end where it does because the service gives no more points at once, without an error. The
@@ -39,7 +39,7 @@ export const NOTHING_KNOWN: Known = {
 const BELIEVED_MS = 30 * 86_400_000;
 
 /** Whoever gave so many points would have given one fewer. */
-export function withAnswer({ none, once }: Known, { series, answer }: Counts): Known {
+export function withResponse({ none, once }: Known, { series, answer }: Counts): Known {
   return {
     none: { series: Math.max(none.series, series - 1), answer: Math.max(none.answer, answer - 1) },
     once,
@@ -47,7 +47,7 @@ export function withAnswer({ none, once }: Known, { series, answer }: Counts): K
 }
 
 /** The counts of an answer that may be limits, 0 for one that is none. */
-export function doubtful({ none }: Known, { series, answer }: Counts): Counts {
+export function unverified({ none }: Known, { series, answer }: Counts): Counts {
   return { series: series > none.series ? series : 0, answer: answer > none.answer ? answer : 0 };
 }
 
@@ -86,7 +86,7 @@ export function withLimit({ none }: Known, { series, answer }: Counts): Known {
  * What is known of the limit, now that one of these counts is proved to be it. Of 20 series that end at 250 points each it
  * is not known whether it is 250 for each or 5,000 for all: the one that comes again with another number of tags is it.
  */
-export function provedCut(before: HeldCut | null, { series, answer }: Counts, at: string): HeldCut {
+export function provedCut(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
   const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
   const isAnswerAgain = isBoth && before?.answer === answer && before.series !== series;
@@ -102,7 +102,7 @@ export function provedCut(before: HeldCut | null, { series, answer }: Counts, at
  * Buckets that each of so many tags may be asked for at once. A reply may have the bucket before the range and the one at
  * its end too, and stays one below the limit, so that a full one is no cause for doubt.
  */
-export function bucketsEach(cut: HeldCut | null, tags: number, nowMs: number): number {
+export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + BELIEVED_MS < nowMs) return Number.POSITIVE_INFINITY;
   const series = cut.series === null ? Number.POSITIVE_INFINITY : cut.series;
   const answer = cut.answer === null ? Number.POSITIVE_INFINITY : cut.answer / tags;
@@ -111,6 +111,6 @@ export function bucketsEach(cut: HeldCut | null, tags: number, nowMs: number): n
 }
 
 /** Values that one request of as many tags as it takes may ask for. */
-export function valuesBelow(cut: HeldCut | null, nowMs: number): number {
+export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
   return TAGS_PER_REQUEST * bucketsEach(cut, TAGS_PER_REQUEST, nowMs);
 }

@@ -4,20 +4,20 @@ import type { DocumentChange, Store } from "../../store/store.ts";
 import { accountOf, addAccounts, NOTHING } from "../completeness/account.ts";
 import {
   addCounts,
+  countEmitted,
   countOn,
   countsIn,
-  countTold,
   type DayCount,
   type DayCounts,
+  type EmittedCounts,
   splitCounts,
-  type Told,
 } from "../completeness/counts.ts";
 import { DAY_MS, dateOf, dayOf } from "../completeness/days.ts";
-import { type Days, newlyWhole, REMEMBERED_DAYS } from "../completeness/reach.ts";
-import { type HeldDayChange, type HeldDays, type HeldHistory, syncSet } from "../snapshot.ts";
-import type { Series } from "./book.ts";
+import { type Days, newlyComplete, RETAINED_DAYS } from "../completeness/reach.ts";
+import { type StoredDayChange, type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
+import { fetchedIn } from "./ledger-ranges.ts";
+import type { Series } from "./ledgers.ts";
 import { type Range, subtract } from "./ranges.ts";
-import { hadIn } from "./spans.ts";
 
 /**
  * What a settled answer means for the UTC days of its series: the points are counted, days that are complete now are
@@ -26,7 +26,12 @@ import { hadIn } from "./spans.ts";
  */
 export interface DayNotes {
   /** Counts, as they are to be written with a ledger; `before` is the ledger that the answer met. */
-  count(series: Series, before: HeldHistory, after: HeldHistory, told: Told): Promise<HeldHistory>;
+  count(
+    series: Series,
+    before: StoredHistory,
+    after: StoredHistory,
+    told: EmittedCounts,
+  ): Promise<StoredHistory>;
   readonly events: readonly Event<"history-complete">[];
   /** To be committed with the ledgers. */
   documents(): readonly DocumentChange[];
@@ -35,17 +40,17 @@ export interface DayNotes {
 }
 
 /** Days of each site that are sealed, or about to be. */
-export interface SealedDays {
+export interface FinalizedDays {
   of(siteId: number): ReadonlySet<number>;
   /** The mark that stands already. */
-  mark(key: string): HeldDayChange | undefined;
+  mark(key: string): StoredDayChange | undefined;
   /** What a commit has marked, by the key of the day. */
-  changed(marks: ReadonlyMap<string, HeldDayChange>): void;
+  changed(marks: ReadonlyMap<string, StoredDayChange>): void;
   /** A commit has changed a ledger. */
-  moved(before: HeldHistory, series: Series): void;
+  moved(before: StoredHistory, series: Series): void;
 }
 
-export const NO_SEALED_DAYS: SealedDays = {
+export const NO_FINALIZED_DAYS: FinalizedDays = {
   of: () => new Set(),
   mark: () => undefined,
   changed: () => undefined,
@@ -58,7 +63,7 @@ const EVER = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] as const;
 /** Changes within this time share a mark, in milliseconds. */
 const SAME_CHANGE_MS = 300_000;
 
-export function sealedKey(siteId: number, day: number): string {
+export function finalizedKey(siteId: number, day: number): string {
   return `${siteId} ${dateOf(day)}`;
 }
 
@@ -66,33 +71,33 @@ export function createDayNotes(options: {
   readonly store: Pick<Store, "document">;
   readonly source: string;
   readonly nowMs: number;
-  readonly sealed: SealedDays;
+  readonly sealed: FinalizedDays;
 }): DayNotes {
   const { store, source, nowMs, sealed } = options;
   const daysSet = syncSet("history-days", source);
   const events: Event<"history-complete">[] = [];
-  const moved = new Map<string, HeldDays>();
-  const marks = new Map<string, HeldDayChange>();
-  const noted = new Map<Series, HeldHistory>();
+  const moved = new Map<string, StoredDays>();
+  const marks = new Map<string, StoredDayChange>();
+  const noted = new Map<Series, StoredHistory>();
 
   /** Counts that were moved out of the ledger. */
-  async function olderCounts({ key }: Series, held: HeldHistory): Promise<string> {
+  async function olderCounts({ key }: Series, held: StoredHistory): Promise<string> {
     if (held.daysMoved !== true) return "";
-    const older = moved.get(key) ?? (await store.document<HeldDays>(daysSet, key));
+    const older = moved.get(key) ?? (await store.document<StoredDays>(daysSet, key));
     return older?.timeZone === held.timeZone ? older.days : "";
   }
 
-  async function move(series: Series, held: HeldHistory): Promise<HeldHistory> {
+  async function move(series: Series, held: StoredHistory): Promise<StoredHistory> {
     // What may still be read again changes still.
     const [old, left] = splitCounts(held.days ?? "", dayOf(Date.parse(held.rememberedFrom)));
     if (old === "") return held;
     const all = addCounts(await olderCounts(series, held), countsIn(old, ...EVER));
-    const [, kept] = splitCounts(all, dayOf(nowMs) - REMEMBERED_DAYS);
+    const [, kept] = splitCounts(all, dayOf(nowMs) - RETAINED_DAYS);
     moved.set(series.key, { timeZone: held.timeZone, days: kept });
     return { ...held, days: left, daysMoved: true };
   }
 
-  async function tellWhole(series: Series, held: HeldHistory, stretches: readonly Days[]) {
+  async function tellWhole(series: Series, held: StoredHistory, stretches: readonly Days[]) {
     const older = await olderCounts(series, held);
     for (const stretch of stretches) {
       const { from, until } = stretch;
@@ -106,8 +111,8 @@ export function createDayNotes(options: {
   /** Marks the days of what was learned that were sealed before. */
   function mark(
     { placed }: Series,
-    before: HeldHistory,
-    after: HeldHistory,
+    before: StoredHistory,
+    after: StoredHistory,
     points: ReadonlyMap<number, { readonly points: number }>,
   ) {
     const days = sealed.of(placed.siteId);
@@ -117,7 +122,7 @@ export function createDayNotes(options: {
       for (const day of days) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
     }
     for (const day of touched) {
-      const key = sealedKey(placed.siteId, day);
+      const key = finalizedKey(placed.siteId, day);
       const known = marks.get(key) ?? sealed.mark(key);
       const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
       marks.set(key, {
@@ -132,15 +137,15 @@ export function createDayNotes(options: {
     async count(series, before, after, told) {
       if (!noted.has(series)) noted.set(series, series.held);
       const { resolution, timeZone } = after;
-      const points = countTold(told, resolution, timeZone);
+      const points = countEmitted(told, resolution, timeZone);
       const wasUncounted =
-        before.days === undefined && before.countedFrom === undefined && hadIn(before.spans).length > 0;
-      const held: HeldHistory = {
+        before.days === undefined && before.countedFrom === undefined && fetchedIn(before.spans).length > 0;
+      const held: StoredHistory = {
         ...after,
         days: addCounts(before.days ?? "", points),
-        ...(wasUncounted ? { countedFrom: isoUtc(hadIn(before.spans).at(-1)?.toMs ?? nowMs) } : {}),
+        ...(wasUncounted ? { countedFrom: isoUtc(fetchedIn(before.spans).at(-1)?.toMs ?? nowMs) } : {}),
       };
-      const stretches = newlyWhole(before, held);
+      const stretches = newlyComplete(before, held);
       if (stretches.length > 0) await tellWhole(series, held, stretches);
       mark(series, before, held, points);
       return (held.days?.length ?? 0) > INLINE_MAX ? move(series, held) : held;
@@ -158,10 +163,10 @@ export function createDayNotes(options: {
 }
 
 /** What is had now and was not before. */
-function learned(before: HeldHistory, after: HeldHistory): readonly Range[] {
+function learned(before: StoredHistory, after: StoredHistory): readonly Range[] {
   if (before.spans === after.spans) return [];
-  const had = hadIn(before.spans);
-  return hadIn(after.spans).flatMap((range) => subtract(range, had));
+  const had = fetchedIn(before.spans);
+  return fetchedIn(after.spans).flatMap((range) => subtract(range, had));
 }
 
 /** Null where no bucket begins in these days, as on six of seven days where weeks are followed. */
@@ -196,13 +201,13 @@ export async function countFor(
   store: Pick<Store, "document">,
   source: string,
   key: string,
-  held: HeldHistory,
+  held: StoredHistory,
   day: number,
 ): Promise<DayCount | undefined> {
   const text = held.days ?? "";
   const older =
     held.daysMoved === true
-      ? await store.document<HeldDays>(syncSet("history-days", source), key)
+      ? await store.document<StoredDays>(syncSet("history-days", source), key)
       : undefined;
   if (older === undefined || older.timeZone !== held.timeZone) return countOn(text, day);
   return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);

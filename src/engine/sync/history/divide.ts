@@ -3,7 +3,7 @@
  * refused, until what is left was refused alone. Nobody is found guilty because others went well: whoever is left over
  * is asked alone as well. One bad member of 20 costs at most nine requests, and each good one is served once.
  */
-export interface RefusedAlone<T, R> {
+export interface RefusedSingly<T, R> {
   readonly member: T;
   readonly refusal: R;
 }
@@ -15,8 +15,8 @@ export interface RefusedAlone<T, R> {
 export async function divide<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   ask: (part: readonly T[]) => Promise<R | "stop" | null>,
-): Promise<readonly RefusedAlone<T, R>[] | null> {
-  const refused: RefusedAlone<T, R>[] = [];
+): Promise<readonly RefusedSingly<T, R>[] | null> {
+  const refused: RefusedSingly<T, R>[] = [];
   let isOver = false;
 
   /** True when it was served; null when the others are not asked any more. */

@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type HeldCut, type HeldWindow, syncSet } from "../snapshot.ts";
+import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
 import { bucketsEach, type Counts, provedCut, valuesBelow } from "./cuts.ts";
 import { answered, failed, UNKNOWN_WINDOW, type WindowLimits, windowValues } from "./window.ts";
 
@@ -27,10 +27,10 @@ export function createLearnedWindow(
 ): LearnedWindow {
   const set = syncSet("history-window", source);
   const key = "values";
-  let window: HeldWindow = UNKNOWN_WINDOW;
-  let cut: HeldCut | null = null;
+  let window: StoredWindow = UNKNOWN_WINDOW;
+  let cut: StoredCut | null = null;
 
-  const learn = (next: HeldWindow): readonly DocumentChange[] => {
+  const learn = (next: StoredWindow): readonly DocumentChange[] => {
     const isNews = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
     window = next;
     return isNews ? [{ set, put: [[key, next]] }] : [];
@@ -38,8 +38,8 @@ export function createLearnedWindow(
 
   return {
     async load() {
-      window = (await store.document<HeldWindow>(set, key)) ?? UNKNOWN_WINDOW;
-      cut = (await store.document<HeldCut>(set, "cut")) ?? null;
+      window = (await store.document<StoredWindow>(set, key)) ?? UNKNOWN_WINDOW;
+      cut = (await store.document<StoredCut>(set, "cut")) ?? null;
     },
     values: () => Math.min(windowValues(window, limits), valuesBelow(cut, clock.now())),
     bucketsEach: (tags) => bucketsEach(cut, tags, clock.now()),

@@ -1,10 +1,10 @@
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { HeldHistory } from "../snapshot.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import { ms } from "./ledger.ts";
-import { heldSpans } from "./spans.ts";
+import { storedRanges } from "./ledger-ranges.ts";
 
 /** A ledger as it was written before a span said why. */
-export interface LedgerBefore extends Omit<HeldHistory, "version" | "spans" | "refusal"> {
+export interface LedgerBefore extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
   readonly version?: undefined;
   readonly reached: string;
 }
@@ -14,7 +14,7 @@ export interface LedgerBefore extends Omit<HeldHistory, "version" | "spans" | "r
  * the past before the first sight is asked for again, and so is whether a tag has a log at all. What had been told of
  * that past comes again, as backfill.
  */
-export function believed(stored: HeldHistory | LedgerBefore, total: boolean): HeldHistory {
+export function believed(stored: StoredHistory | LedgerBefore, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
   const { reached, ...kept } = stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
@@ -29,7 +29,7 @@ export function believed(stored: HeldHistory | LedgerBefore, total: boolean): He
     since,
     watermark: wasFollowed ? watermark : isoUtc(Math.min(from, ms(watermark))),
     wished,
-    spans: wasFollowed ? heldSpans(spans) : [],
+    spans: wasFollowed ? storedRanges(spans) : [],
     rereadFrom: wasFollowed ? kept.rereadFrom : null,
     dailyAt,
     weeklyAt,

@@ -1,20 +1,20 @@
 import { Points } from "../../../core/codec/points.ts";
 import type { Resolution } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { HeldHistory } from "../snapshot.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart, localDay, timeBefore } from "./buckets.ts";
-import { type Range, subtract } from "./ranges.ts";
+import type { EmittedValues } from "./emitted-points.ts";
 import {
-  answeredIn,
-  answeredSpans,
-  hadIn,
-  isHad,
+  answeredRanges,
+  answeredWithin,
+  fetchedIn,
+  isFetched,
   isUnreadable,
-  type Span,
-  spansIn,
-  withSpans,
-} from "./spans.ts";
-import type { ToldValues } from "./told.ts";
+  type LedgerRange,
+  rangesIn,
+  withRanges,
+} from "./ledger-ranges.ts";
+import { type Range, subtract } from "./ranges.ts";
 
 /** How one series is followed; from the configuration. */
 export interface SeriesRules {
@@ -28,7 +28,7 @@ export interface SeriesRules {
 
 /**
  * The ledger of one series: which range is to be fetched next, and what a fetched range turns into. Pure.
- * The picture is at `HeldHistory`.
+ * The picture is at `StoredHistory`.
  */
 
 const DAY_MS = 86_400_000;
@@ -46,7 +46,7 @@ export function ms(time: string): number {
   return value;
 }
 
-export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
+export function firstSight(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
   const since = isoUtc(bucketStart(nowMs - rules.graceMs, resolution, timeZone));
   return {
@@ -73,7 +73,7 @@ function wishedFrom(sinceMs: number, { backfillMs, resolution, timeZone }: Serie
 }
 
 /** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
-export function adapted(held: HeldHistory, rules: SeriesRules, nowMs: number): HeldHistory {
+export function adapted(held: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
   if (held.timeZone !== rules.timeZone) {
     return { ...firstSight(rules, nowMs), state: held.state, refusal: held.refusal };
   }
@@ -88,7 +88,7 @@ export function closedUntil(rules: SeriesRules, nowMs: number): number {
 
 /** What following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
 export function followingRange(
-  held: HeldHistory,
+  held: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntil(rules, nowMs),
@@ -100,9 +100,9 @@ export function followingRange(
 }
 
 /** From when on everything up to the watermark was answered. */
-export function hadSince(held: HeldHistory): number {
+export function fetchedSince(held: StoredHistory): number {
   const watermark = ms(held.watermark);
-  return answeredIn(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
+  return answeredWithin(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
@@ -131,7 +131,7 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
  * Two buckets each time; the last day (from the last such reading on) once a day, the whole look-back once a week.
  * It reaches back before the last such reading by the full time that data may be late, so that nothing falls between.
  */
-function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): number {
+function lookBackStart(held: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { resolution, timeZone, lookBackMs } = rules;
   const twoBack = bucketBefore(bucketBefore(ms(held.watermark), resolution, timeZone), resolution, timeZone);
   const starts = [twoBack];
@@ -139,7 +139,7 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
     starts.push(before(ms(held.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
   if (isRereadDue(held.weeklyAt, 7, rules, nowMs)) starts.push(before(ms(held.weeklyAt), lookBackMs, rules));
   // What is not had yet is the backfill's to tell.
-  const floor = Math.max(Math.min(hadSince(held), ms(held.watermark)), ms(held.rememberedFrom));
+  const floor = Math.max(Math.min(fetchedSince(held), ms(held.watermark)), ms(held.rememberedFrom));
   const least = firstBucketFrom(Math.min(floor, ms(held.watermark)), resolution, timeZone);
   return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
 }
@@ -151,7 +151,7 @@ function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): nu
 }
 
 export interface Settled {
-  readonly held: HeldHistory;
+  readonly held: StoredHistory;
   /** Points that were never told; ascending, each time once. */
   readonly fresh: Points;
   /** Points that were told with another value; in the same order. */
@@ -163,13 +163,13 @@ export interface Settled {
  * the answer says of the range.
  */
 export function settleFollowing(
-  held: HeldHistory,
+  held: StoredHistory,
   rules: SeriesRules,
   points: Points,
   range: Range,
-  told: ToldValues,
+  told: EmittedValues,
   nowMs: number,
-  learn: (answered: readonly Span[]) => readonly Span[] = (answered) => answered,
+  learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
 ): Settled {
   const { resolution, timeZone } = rules;
   const fresh = new Points();
@@ -199,8 +199,8 @@ export function settleFollowing(
   const reachesBack = isBegun && range.fromMs <= lookBackStart(held, rules, nowMs);
   const rereads = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
-  const next: HeldHistory = {
-    ...had(held, learn(answeredSpans(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
+  const next: StoredHistory = {
+    ...had(held, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
     rereadFrom: isDone ? null : isoUtc(toMs),
     dailyAt: rereads(held.dailyAt, 1),
     weeklyAt: rereads(held.weeklyAt, 7),
@@ -215,10 +215,10 @@ export function settleFollowing(
  * answer says of it; a part of a longer range is settled with what the whole answer says of that part.
  */
 export function settlePast(
-  held: HeldHistory,
+  held: StoredHistory,
   points: Points,
   range: Range,
-  learned = answeredSpans(points, range, held.resolution, held.timeZone),
+  learned = answeredRanges(points, range, held.resolution, held.timeZone),
 ): Settled {
   const all = points.ascending();
   const place = (atMs: number) => placeByEnd(all, atMs, held);
@@ -233,41 +233,41 @@ export function settlePast(
  * that is the first point from that time on. Where it does not, a bucket that lies across the seam of two ranges belongs
  * to the later one, which asks one bucket further back and has all of it; the earlier one has its first part.
  */
-function placeByEnd(all: Points, atMs: number, { resolution, timeZone }: HeldHistory): number {
+function placeByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
   let place = all.placeOf(atMs);
   while (place > 0 && bucketEnd(all.timeMs(place - 1), resolution, timeZone) > atMs) place -= 1;
   return place;
 }
 
 /** A period whose total was answered. */
-export function settleTotal(held: HeldHistory, range: Range, total: number | null): HeldHistory {
+export function settleTotal(held: StoredHistory, range: Range, total: number | null): StoredHistory {
   const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
-  return upToDate({ ...held, spans: withSpans(held.spans, [span], held.resolution) });
+  return upToDate({ ...held, spans: withRanges(held.spans, [span], held.resolution) });
 }
 
-function had(held: HeldHistory, learned: readonly Span[]): HeldHistory {
-  return upToDate({ ...held, spans: withSpans(held.spans, learned, held.resolution) });
+function had(held: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
+  return upToDate({ ...held, spans: withRanges(held.spans, learned, held.resolution) });
 }
 
 /** The watermark goes as far as everything was answered. */
-function upToDate(held: HeldHistory): HeldHistory {
+function upToDate(held: StoredHistory): StoredHistory {
   const watermark = ms(held.watermark);
-  const run = answeredIn(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
+  const run = answeredWithin(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
   return run === undefined ? held : { ...held, watermark: isoUtc(run.toMs) };
 }
 
 /** A stretch of which something else than an answer for it says that nothing is there. */
 export function settleEmpty(
-  held: HeldHistory,
+  held: StoredHistory,
   range: Range,
   word: { readonly why: "null" | "no-log"; readonly said: string; readonly at: string },
-): HeldHistory {
-  return upToDate({ ...held, spans: withSpans(held.spans, [{ ...range, ...word }], held.resolution) });
+): StoredHistory {
+  return upToDate({ ...held, spans: withRanges(held.spans, [{ ...range, ...word }], held.resolution) });
 }
 
 /** What of a range is not had, ascending. */
-export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
-  return subtract(range, hadIn(held.spans));
+export function unfetched(held: StoredHistory, range: Range): readonly Range[] {
+  return subtract(range, fetchedIn(held.spans));
 }
 
 /** A part of a hole that may be asked for now; what was refused before is asked for alone. */
@@ -278,9 +278,9 @@ export interface OpenPart extends Range {
 }
 
 /** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
-export function openParts(held: HeldHistory, range: Range, nowMs: number): readonly OpenPart[] {
+export function openParts(held: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
   const holes = unfetched(held, range);
-  const refused = spansIn(held.spans).filter((span) => !isHad(span));
+  const refused = rangesIn(held.spans).filter((span) => !isFetched(span));
   if (refused.length === 0) return holes.map((hole) => ({ ...hole, alone: false }));
   const due = refused.filter(({ againAt }) => againAt === undefined || ms(againAt) <= nowMs);
   return holes
@@ -297,12 +297,12 @@ export function openParts(held: HeldHistory, range: Range, nowMs: number): reado
 }
 
 /** The past that is wished: from the depth of the backfill to the front of following. */
-export function wishedPast(held: HeldHistory): Range {
+export function wishedPast(held: StoredHistory): Range {
   return { fromMs: Math.min(ms(held.wished), ms(held.since)), toMs: ms(held.watermark) };
 }
 
 /** From where on told points may be met again, and have to be remembered. It never goes back. */
-function rememberFrom(held: HeldHistory, rules: SeriesRules): number {
+function rememberFrom(held: StoredHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
   let buckets = ms(held.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);

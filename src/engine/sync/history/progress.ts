@@ -1,10 +1,10 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
-import { isWhole } from "../snapshot.ts";
-import type { Series } from "./book.ts";
+import { isComplete } from "../snapshot.ts";
+import { type BackfillRequest, type BackfillRequests, backfillRange, pendingOf } from "./backfills.ts";
 import { closedUntil, ms, unfetched, wishedPast } from "./ledger.ts";
-import { type BackfillOrder, type BackfillOrders, orderRange, pendingOf } from "./orders.ts";
+import type { Series } from "./ledgers.ts";
 import { lengthOfAll } from "./ranges.ts";
 import { isWithoutLog } from "./refusals.ts";
 
@@ -18,12 +18,12 @@ export interface HistoryProgress {
   /** Whether fetching the past is paused. */
   readonly paused: boolean;
   /** What `plenum backfill` asked for and is not done yet. */
-  readonly orders: readonly OrderProgress[];
+  readonly orders: readonly BackfillProgress[];
   /** Since when following or learning is due and no request for it had its turn, far longer than planned; null when none. */
   readonly starving: { readonly since: string } | null;
 }
 
-export interface OrderProgress {
+export interface BackfillProgress {
   readonly id: string;
   readonly from: string;
   readonly to: string;
@@ -62,7 +62,7 @@ export type LedgerOf = Pick<Series, "held" | "rules" | "total" | "placed">;
 
 export function progressOf(
   series: readonly LedgerOf[],
-  { open, paused }: BackfillOrders,
+  { open, paused }: BackfillRequests,
   valuesPerRequest: number,
   unproven: number,
   nowMs: number,
@@ -85,11 +85,11 @@ function requestsFor(values: number, ranges: number, valuesPerRequest: number): 
 }
 
 function progressOfOrder(
-  order: BackfillOrder,
+  order: BackfillRequest,
   series: readonly LedgerOf[],
   valuesPerRequest: number,
   nowMs: number,
-): OrderProgress {
+): BackfillProgress {
   let wishedMs = 0;
   let pendingMs = 0;
   let pendingRanges = 0;
@@ -100,7 +100,7 @@ function progressOfOrder(
     tags++;
     if (held.state === "unproven") unproven++;
     if (isWithoutLog(held)) continue;
-    const range = orderRange(order, rules, nowMs);
+    const range = backfillRange(order, rules, nowMs);
     const pending = pendingOf(order, held, rules, nowMs);
     wishedMs += Math.max(0, range.toMs - range.fromMs);
     pendingMs += lengthOfAll(pending);
@@ -178,7 +178,7 @@ export function showStates(
   for (const { held } of all) {
     if (held.state !== "no-log" && isRefused(held)) counts.refused++;
     else if (held.state !== "following") counts[held.state]++;
-    else if (isWhole(held)) counts.whole++;
+    else if (isComplete(held)) counts.whole++;
     else counts.holes++;
   }
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);

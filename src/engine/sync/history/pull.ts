@@ -1,28 +1,28 @@
-import { ConfigError, meaningOf, OwnTrouble, Throttled } from "../../../core/errors/errors.ts";
+import { ConfigError, LocalFailure, meaningOf, Throttled } from "../../../core/errors/errors.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import { createBell, loop, WOKEN } from "../../../core/runtime/waiting.ts";
+import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import type { Follower } from "../follower.ts";
 import type { Demand } from "../plan/demand.ts";
-import { followingPerMinute, learningPerMinute } from "../plan/share.ts";
+import { followingPerMinute, learningPerMinute } from "../plan/quota-share.ts";
 import { standInLine } from "../standing.ts";
-import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./ask.ts";
-import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
+import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./choose-request.ts";
 import { createCompleteDays } from "./complete-days.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLearnedWindow } from "./learned-window.ts";
 import { ms } from "./ledger.ts";
-import { createOpenOrders } from "./open-orders.ts";
-import { createHistoryProbe } from "./probe.ts";
+import { createHistoryLedgers, followedSeries, isFollowed, type Series } from "./ledgers.ts";
+import { createLogDiscovery } from "./log-discovery.ts";
+import { createOpenBackfills } from "./open-backfills.ts";
 import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
 import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
-import { createShortAnswers } from "./short-answers.ts";
+import { createShortResponses } from "./short-responses.ts";
 import { createTakeBack } from "./take-back.ts";
 
 /**
@@ -83,11 +83,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let { classes } = options;
   const limits = { most: options.valuesMax };
   const window = createLearnedWindow(store, source.name, limits, clock);
-  const book = createHistoryBook({ store, source: source.name, classes, timeZone });
-  const orders = createOpenOrders({ store, source: source.name, clock, log, book });
+  const book = createHistoryLedgers({ store, source: source.name, classes, timeZone });
+  const orders = createOpenBackfills({ store, source: source.name, clock, log, book });
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
   const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
-  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
+  const probe = createLogDiscovery(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
   const { knowsTagsOf = () => true } = options;
   const days = createCompleteDays({ store, clock, source: source.name, book, knowsTagsOf });
   const { onLogged } = options;
@@ -100,7 +100,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   });
   const counted = metrics === undefined ? {} : { metrics };
   const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
-  const short = createShortAnswers({ clock, window, log });
+  const short = createShortResponses({ clock, window, log });
   const requests = createHistoryRequests({
     source,
     clock,
@@ -116,7 +116,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const takeBack = createTakeBack({ store, source: source.name, book, scope });
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
-  let scopeChanges = scope.changes.rings();
+  let scopeChanges = scope.changes.wakeups();
   let wasAlone = false;
   /** Since when something is due that has not had its turn, on the monotonic clock. */
   let dueSinceMs: number | null = null;
@@ -131,7 +131,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (!isLoaded) await window.load();
     isLoaded = true;
     await orders.refresh();
-    scopeChanges = scope.changes.rings();
+    scopeChanges = scope.changes.wakeups();
     await book.refresh(clock.now(), orders.now().open);
     const doubted = await takeBack.look();
     probe.forget(doubted.map(({ placed }) => placed.tag.id));
@@ -146,9 +146,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   const isIdle = () => classes.length === 0 && book.series().length === 0;
   /** Rings when something is to be fetched where nothing was: until then nobody stands in line. */
-  const wanted = createBell();
+  const wanted = createWakeup();
   /** Rings when there are other classes. */
-  const wishes = createBell();
+  const wishes = createWakeup();
 
   function lookMs(): number {
     return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
@@ -157,7 +157,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   /** Whether what is to be fetched may be another than at the last refresh. */
   const isOld = async (): Promise<boolean> =>
     clock.monotonic() - refreshedAtMs >= REFRESH_MS ||
-    scope.changes.rings() !== scopeChanges ||
+    scope.changes.wakeups() !== scopeChanges ||
     (await orders.haveChanged());
 
   /** `past`: also what lies before the first sight. `learn`: also which tags have a log. */
@@ -227,7 +227,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     signal: AbortSignal,
     well: () => void,
   ) {
-    while (isIdle() && !signal.aborted) await wanted.heard(signal);
+    while (isIdle() && !signal.aborted) await wanted.nextWakeup(signal);
     signal.throwIfAborted();
     let task: Task | null = null;
     const decide = ({ own }: SlotOffer): Task | null => {
@@ -253,7 +253,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const failure = meaningOf(error);
       failures++;
       const concernsAll =
-        failure instanceof ConfigError || failure instanceof Throttled || failure instanceof OwnTrouble;
+        failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
       if (concernsAll || failures >= FAILURES_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
@@ -299,7 +299,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       limits.most = next.valuesMax;
       book.change(classes);
       refreshedAtMs = Number.NEGATIVE_INFINITY;
-      wishes.ring();
+      wishes.wakeUp();
     },
     progress: () => ({
       ...progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
@@ -315,7 +315,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (mayBegin || (await isOld())) await refresh();
     else if (orders.now().open.length > 0) await orders.end();
     if (book.series().length === 0) return;
-    wanted.ring();
+    wanted.wakeUp();
     isHeld = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
     notedDueMs = clock.monotonic();
@@ -330,5 +330,5 @@ function seriesIn(task: Task | null): readonly Series[] {
 }
 
 function seesEverything(): HistoryScope {
-  return { sees: () => true, explain: async () => "unexplained", changes: createBell() };
+  return { sees: () => true, explain: async () => "unexplained", changes: createWakeup() };
 }

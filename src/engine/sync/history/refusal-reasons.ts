@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { TokenScope } from "../scope.ts";
-import type { Series } from "./book.ts";
+import type { Series } from "./ledgers.ts";
 
 /**
  * Why the service refused a request for some series. Only its own 404 about a log says something about a log; whether a

@@ -1,8 +1,8 @@
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { HeldHistory, HeldRefusal } from "../snapshot.ts";
+import type { StoredHistory, StoredRefusal } from "../snapshot.ts";
 import { ms } from "./ledger.ts";
+import { type LedgerRange, rangesIn, rangesWithout, withRanges } from "./ledger-ranges.ts";
 import type { Range } from "./ranges.ts";
-import { type Span, spansIn, spansWithout, withSpans } from "./spans.ts";
 
 /**
  * What a refusal of one series, asked alone, leaves in its ledger. A refusal is no answer: whatever was refused is a
@@ -28,13 +28,13 @@ function noLogWaitMs(times: number, wasAnswered: boolean): number {
   return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
 }
 
-function next(before: HeldRefusal | null, said: string, nowMs: number, wait: (times: number) => number) {
+function next(before: StoredRefusal | null, said: string, nowMs: number, wait: (times: number) => number) {
   const times = (before?.times ?? 0) + 1;
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
 }
 
 /** The service says that there is no log of the tag (any more). */
-export function withoutLog(held: HeldHistory, said: string, nowMs: number): HeldHistory {
+export function withoutLog(held: StoredHistory, said: string, nowMs: number): StoredHistory {
   const before = held.state === "no-log" ? held.refusal : null;
   const refusal = next(before, said, nowMs, (times) => noLogWaitMs(times, wasAnswered(held)));
   return { ...held, state: "no-log", refusal };
@@ -42,11 +42,11 @@ export function withoutLog(held: HeldHistory, said: string, nowMs: number): Held
 
 /** Following, or learning whether there is a log, was refused for another reason; of a total also that it is unreadable. */
 export function refusedNow(
-  held: HeldHistory,
+  held: StoredHistory,
   said: string,
   nowMs: number,
   reason?: "unreadable",
-): HeldHistory {
+): StoredHistory {
   if (held.state === "no-log") {
     // What the service said of its log still stands; only the asking again did not work.
     const againAt = isoUtc(nowMs + waitMs(1));
@@ -57,12 +57,12 @@ export function refusedNow(
 }
 
 /** A stretch of the past was refused for another reason than a missing log. */
-export function refusedPast(held: HeldHistory, range: Range, said: string, nowMs: number): HeldHistory {
-  const before = spansIn(held.spans)
+export function refusedPast(held: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
+  const before = rangesIn(held.spans)
     .filter(({ why, fromMs, toMs }) => why === "refused" && fromMs < range.toMs && toMs > range.fromMs)
     .reduce((most, { times = 0 }) => Math.max(most, times), 0);
   const times = before + 1;
-  const refusal: Span = {
+  const refusal: LedgerRange = {
     ...range,
     why: "refused",
     said,
@@ -70,11 +70,11 @@ export function refusedPast(held: HeldHistory, range: Range, said: string, nowMs
     times,
     againAt: isoUtc(nowMs + waitMs(times)),
   };
-  return { ...held, spans: withSpans(held.spans, [refusal], held.resolution) };
+  return { ...held, spans: withRanges(held.spans, [refusal], held.resolution) };
 }
 
 /** It is left alone because of a refusal. */
-export function isResting({ refusal }: HeldHistory, nowMs: number): boolean {
+export function isResting({ refusal }: StoredHistory, nowMs: number): boolean {
   return refusal !== null && ms(refusal.againAt) > nowMs;
 }
 
@@ -82,11 +82,11 @@ export function isResting({ refusal }: HeldHistory, nowMs: number): boolean {
  * Whether an order may count on the word that there is no log: of a tag that had one, only once it was said twice, ten
  * minutes apart.
  */
-export function isWithoutLog(held: HeldHistory): boolean {
+export function isWithoutLog(held: StoredHistory): boolean {
   return held.state === "no-log" && (!wasAnswered(held) || (held.refusal?.times ?? 0) > 1);
 }
 
-function wasAnswered({ spans }: HeldHistory): boolean {
+function wasAnswered({ spans }: StoredHistory): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
@@ -94,14 +94,14 @@ function wasAnswered({ spans }: HeldHistory): boolean {
  * Takes back what was said of its log after a time: the site may have been out of the token's scope then, and
  * a tag that cannot be seen has no log for whoever asks.
  */
-export function takenBack(held: HeldHistory, after: string, total: boolean): HeldHistory {
-  const isDoubted = ({ why, at = "" }: Span) => why === "no-log" && at >= after;
-  const first = spansIn(held.spans).find(isDoubted);
+export function takenBack(held: StoredHistory, after: string, total: boolean): StoredHistory {
+  const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
+  const first = rangesIn(held.spans).find(isDoubted);
   let back = held;
   if (first !== undefined) {
     // Totals only go forward, so they begin again there.
     const watermark = total ? isoUtc(Math.min(ms(held.watermark), first.fromMs)) : held.watermark;
-    back = { ...held, watermark, spans: spansWithout(held.spans, isDoubted) };
+    back = { ...held, watermark, spans: rangesWithout(held.spans, isDoubted) };
   }
   if (back.refusal === null || back.refusal.at < after) return back;
   return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };

@@ -1,27 +1,27 @@
-import { meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
+import { LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
-import type { HeldHistory } from "../snapshot.ts";
-import type { Ask } from "./ask.ts";
-import type { HistoryBook, Series } from "./book.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import { bucketBefore, rangeTime } from "./buckets.ts";
-import { divide, type RefusedAlone } from "./divide.ts";
+import type { HistoryRequest } from "./choose-request.ts";
+import { divide, type RefusedSingly } from "./divide.ts";
 import type { LearnedWindow } from "./learned-window.ts";
 import { ms, settleEmpty } from "./ledger.ts";
-import type { HistoryProbe, Probe } from "./probe.ts";
+import { fetchedIn } from "./ledger-ranges.ts";
+import type { HistoryLedgers, Series } from "./ledgers.ts";
+import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
 import { lengthOfAll } from "./ranges.ts";
 import { type Refusal, type RefusalReasons, Unclear } from "./refusal-reasons.ts";
 import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
 import type { HistorySettle } from "./settle.ts";
-import type { ShortAnswers } from "./short-answers.ts";
-import { hadIn } from "./spans.ts";
+import type { ShortResponses } from "./short-responses.ts";
 import { unreadableById } from "./unreadable.ts";
 
 /** What one request of history is for. */
-export type Task = { readonly ask: Ask } | { readonly probe: Probe };
+export type Task = { readonly ask: HistoryRequest } | { readonly probe: DiscoveryRequest };
 
 /** Makes the requests of history and settles what comes of them. Throws what does not concern a single tag. */
 export interface HistoryRequests {
@@ -42,7 +42,7 @@ const STUCK_MS = 300_000;
 const UNCLEAR_MS = 60_000;
 
 interface Apart {
-  readonly refused: readonly RefusedAlone<Series, Refusal>[];
+  readonly refused: readonly RefusedSingly<Series, Refusal>[];
   /** The refusal after which it was of no use to ask on; null when everybody was asked. */
   readonly last: Refusal | null;
 }
@@ -51,11 +51,11 @@ export function createHistoryRequests(options: {
   readonly source: Source;
   readonly clock: Clock;
   readonly log: Pick<Log, "info">;
-  readonly book: Pick<HistoryBook, "ofTag">;
+  readonly book: Pick<HistoryLedgers, "ofTag">;
   readonly window: LearnedWindow;
-  readonly probe: HistoryProbe;
+  readonly probe: LogDiscovery;
   readonly settle: HistorySettle;
-  readonly short: ShortAnswers;
+  readonly short: ShortResponses;
   readonly reasons: RefusalReasons;
   /** How long nothing is looked for again after nothing was found, in milliseconds. */
   readonly lookMs: () => number;
@@ -82,7 +82,7 @@ export function createHistoryRequests(options: {
 
   /** The reply to some of the series of an ask, and its settlement. */
   async function fetchPart(
-    ask: Ask,
+    ask: HistoryRequest,
     series: readonly Series[],
     replyTo: (query: HistoryQuery, scalar: boolean) => Promise<Reply>,
   ): Promise<void> {
@@ -127,7 +127,7 @@ export function createHistoryRequests(options: {
   /** Learns from a failure what size may be too large. */
   async function learnSize(error: unknown, values: number): Promise<void> {
     const failure = meaningOf(error);
-    if (failure instanceof OwnTrouble) return;
+    if (failure instanceof LocalFailure) return;
     // A service may also call a range too large by calling it wrong.
     const isWrong = failure.kind === "config" && failure.reason === "validation";
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
@@ -167,13 +167,13 @@ export function createHistoryRequests(options: {
   }
 
   async function noteRefused(
-    ask: Ask,
-    refused: readonly RefusedAlone<Series, Refusal>[],
+    ask: HistoryRequest,
+    refused: readonly RefusedSingly<Series, Refusal>[],
     signal: AbortSignal,
   ) {
     const noLog = refused.filter(({ refusal }) => refusal.why === "no-log").map(({ member }) => member);
     const seen = new Set(noLog.length === 0 ? [] : await reasons.seen(noLog, signal));
-    const changed = new Map<Series, HeldHistory>();
+    const changed = new Map<Series, StoredHistory>();
     short.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.suspect = true;
@@ -228,7 +228,7 @@ export function createHistoryRequests(options: {
     await settle.ledgers(probe.refused(seen, { why, said }, clock.now()));
   }
 
-  async function serve(ask: Ask, first: Reply, signal: AbortSignal): Promise<void> {
+  async function serve(ask: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
     // The whole group was asked in the slot that it was decided in; its parts take slots of their own.
     let given: Reply | null = first;
     const replyTo = async (query: HistoryQuery, scalar: boolean): Promise<Reply> => {
@@ -250,7 +250,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  async function learn(toLearn: Probe, reply: Reply, signal: AbortSignal): Promise<void> {
+  async function learn(toLearn: DiscoveryRequest, reply: Reply, signal: AbortSignal): Promise<void> {
     const { query } = toLearn;
     const logs = "logs" in reply ? reply.logs : null;
     let refusal: Refusal | null = null;
@@ -311,14 +311,14 @@ function hopeless({ said }: Refusal): Unclear {
 }
 
 /** For a person who has to find our mistake. */
-function shapeOf(ask: Ask, part: readonly Series[]): string {
+function shapeOf(ask: HistoryRequest, part: readonly Series[]): string {
   const query = queryFor(ask, part);
   const { tagIds, from, to, resolution, timeZone } = query;
   return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }
 
 /** The range reaches one bucket further back than needed, because the interface does not say what ends include. */
-function queryFor(ask: Ask, series: readonly Series[]): HistoryQuery {
+function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [first] = series;
   if (first === undefined) throw new Error("A history request is for at least one series.");
   const { resolution, timeZone } = first.rules;
@@ -330,12 +330,12 @@ function queryFor(ask: Ask, series: readonly Series[]): HistoryQuery {
 
 /** In the past a 404 of a log says that this range has none; at the front of following that the tag has none (any more). */
 function noted(
-  ask: Ask,
+  ask: HistoryRequest,
   { held }: Series,
   range: { readonly fromMs: number; readonly toMs: number },
   { why, said }: Refusal,
   nowMs: number,
-): HeldHistory {
+): StoredHistory {
   const isBefore = ask.kind === "backfill" || ask.kind === "ordered";
   // Totals come forward from the depth of the backfill.
   const isPast = isBefore || (ask.kind === "total" && range.toMs <= ms(held.since));
@@ -347,11 +347,11 @@ function noted(
 }
 
 /** Whether an answer brought a series further, so that asking again at once makes sense. */
-function hasMoved(before: HeldHistory | undefined, after: HeldHistory): boolean {
+function hasMoved(before: StoredHistory | undefined, after: StoredHistory): boolean {
   return (
     before === undefined ||
     ms(after.watermark) > ms(before.watermark) ||
-    lengthOfAll(hadIn(after.spans)) > lengthOfAll(hadIn(before.spans)) ||
+    lengthOfAll(fetchedIn(after.spans)) > lengthOfAll(fetchedIn(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
 }

@@ -3,20 +3,20 @@ import { codeOf, Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagLog, TagTotal } from "../../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { breath } from "../../../core/runtime/waiting.ts";
+import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
-import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
-import type { Ask } from "./ask.ts";
-import type { Series } from "./book.ts";
+import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
-import { createDayNotes, type DayNotes, NO_SEALED_DAYS, type SealedDays } from "./day-book.ts";
+import type { HistoryRequest } from "./choose-request.ts";
+import { createDayNotes, type DayNotes, type FinalizedDays, NO_FINALIZED_DAYS } from "./day-book.ts";
+import { type EmittedValues, packEmitted, rangeOf, rangeStart, unpackEmitted } from "./emitted-points.ts";
 import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
+import { answeredRanges, type LedgerRange } from "./ledger-ranges.ts";
+import type { Series } from "./ledgers.ts";
 import type { Range } from "./ranges.ts";
 import { refusedNow } from "./refusals.ts";
-import { answeredSpans, type Span } from "./spans.ts";
-import { packTold, spanOf, spanStart, type ToldValues, unpackTold } from "./told.ts";
-import { readablePoints, unreadableIn, unreadableWords, withUnreadable } from "./unreadable.ts";
+import { readablePoints, unreadableIn, unreadableMessage, withUnreadable } from "./unreadable.ts";
 
 /**
  * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
@@ -24,10 +24,14 @@ import { readablePoints, unreadableIn, unreadableWords, withUnreadable } from ".
  * the whole would stop everything else for as long as 13 MB take to the disk.
  */
 export interface HistorySettle {
-  logs(ask: Ask, logs: readonly TagLog[], also: readonly DocumentChange[]): Promise<readonly Series[]>;
-  totals(ask: Ask, totals: readonly TagTotal[]): Promise<readonly Series[]>;
+  logs(
+    ask: HistoryRequest,
+    logs: readonly TagLog[],
+    also: readonly DocumentChange[],
+  ): Promise<readonly Series[]>;
+  totals(ask: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]>;
   /** Ledgers that changed without a reply of their own. */
-  ledgers(changed: ReadonlyMap<Series, HeldHistory>): Promise<void>;
+  ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void>;
 }
 
 /** Points that one event tells at most; a span has at most 400 buckets, a service that samples may have more. */
@@ -46,8 +50,8 @@ const NOTHING_TOLD = { fresh: new Points(), revised: new Points(), before: new M
 
 /** What one transaction takes. */
 interface Portion {
-  readonly put: Map<Series, HeldHistory>;
-  readonly putTold: (readonly [string, HeldTold])[];
+  readonly put: Map<Series, StoredHistory>;
+  readonly putTold: (readonly [string, EmittedPoints])[];
   readonly removeTold: string[];
   readonly events: Event<"tag-history">[];
   /** What it means for the days. */
@@ -61,18 +65,18 @@ export function createHistorySettle(options: {
   readonly source: string;
   readonly onLogged?: OnLogged;
   /** The days of each site that were sealed; none by default. */
-  readonly sealed?: SealedDays;
+  readonly sealed?: FinalizedDays;
 }): HistorySettle {
-  const { store, clock, source, onLogged, sealed = NO_SEALED_DAYS } = options;
+  const { store, clock, source, onLogged, sealed = NO_FINALIZED_DAYS } = options;
   const notesAt = (nowMs: number) => createDayNotes({ store, source, nowMs, sealed });
   const ledgerSet = documentSet("history", source);
   const toldSet = syncSet("history-told", source);
 
-  async function loadTold(series: Series, spans: ReadonlySet<number>): Promise<ToldValues> {
-    const told: ToldValues = new Map();
+  async function loadTold(series: Series, spans: ReadonlySet<number>): Promise<EmittedValues> {
+    const told: EmittedValues = new Map();
     for (const span of spans) {
-      const held = await store.document<HeldTold>(toldSet, `${series.key} ${span}`);
-      if (held !== undefined) unpackTold(span, series.rules.resolution, held, told);
+      const held = await store.document<EmittedPoints>(toldSet, `${series.key} ${span}`);
+      if (held !== undefined) unpackEmitted(span, series.rules.resolution, held, told);
     }
     return told;
   }
@@ -83,7 +87,7 @@ export function createHistorySettle(options: {
     series: Series,
     range: Range,
     nowMs: number,
-    settle: (held: HeldHistory, told: ToldValues) => Settled,
+    settle: (held: StoredHistory, told: EmittedValues) => Settled,
   ): Promise<void> {
     const { resolution, timeZone } = series.rules;
     const held = portion.put.get(series) ?? series.held;
@@ -102,13 +106,13 @@ export function createHistorySettle(options: {
     for (const points of [settled.fresh, settled.revised]) {
       for (let at = points.placeOf(rememberedMs); at < points.length; at++) {
         told.set(points.timeMs(at), points.value(at));
-        touched.add(spanOf(points.timeMs(at), resolution));
+        touched.add(rangeOf(points.timeMs(at), resolution));
       }
     }
     for (const span of touched)
-      portion.putTold.push([`${series.key} ${span}`, packTold(span, resolution, told)]);
-    const oldSpan = spanOf(ms(held.rememberedFrom), resolution);
-    const keptSpan = spanOf(rememberedMs, resolution);
+      portion.putTold.push([`${series.key} ${span}`, packEmitted(span, resolution, told)]);
+    const oldSpan = rangeOf(ms(held.rememberedFrom), resolution);
+    const keptSpan = rangeOf(rememberedMs, resolution);
     for (let span = oldSpan; span < keptSpan; span++) portion.removeTold.push(`${series.key} ${span}`);
     portion.events.push(
       ...eventsOf(series, settled.fresh, false, nowMs),
@@ -141,7 +145,7 @@ export function createHistorySettle(options: {
       const commitIfFull = async () => {
         if (portion.points < ENOUGH_FOR_COMMIT) return;
         await commit();
-        await breath();
+        await yieldToEventLoop();
       };
       for (const series of ask.series) {
         const log = byId.get(series.placed.tag.id);
@@ -152,12 +156,12 @@ export function createHistorySettle(options: {
         const unreadable = unreadableIn(log, range, series.held, isRetry);
         const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
         const { held: before } = series;
-        const learn = (answered: readonly Span[]) =>
+        const learn = (answered: readonly LedgerRange[]) =>
           withUnreadable(before, answered, unreadable, isRetry, nowMs);
         if (ask.kind === "following") {
           // An unreadable measurement is no silence.
           if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
-          const settle = (held: HeldHistory, told: ToldValues) =>
+          const settle = (held: StoredHistory, told: EmittedValues) =>
             settleFollowing(held, series.rules, points, range, told, nowMs, learn);
           await add(portion, series, range, nowMs, settle);
           await commitIfFull();
@@ -165,7 +169,7 @@ export function createHistorySettle(options: {
         }
         const { resolution, timeZone } = series.held;
         const read = unreadable === null ? Points.of(log.measurements) : points;
-        const learned = learn(answeredSpans(read, range, resolution, timeZone));
+        const learned = learn(answeredRanges(read, range, resolution, timeZone));
         for (const part of partsOf(points, range, series.rules.resolution)) {
           const ofPart = within(learned, part);
           await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
@@ -180,13 +184,13 @@ export function createHistorySettle(options: {
       const byId = new Map(totals.map((total) => [total.id, total]));
       const nowMs = clock.now();
       const days = notesAt(nowMs);
-      const settled: { series: Series; held: HeldHistory; events: readonly Event<"tag-total">[] }[] = [];
+      const settled: { series: Series; held: StoredHistory; events: readonly Event<"tag-total">[] }[] = [];
       for (const series of ask.series) {
         const total = byId.get(series.placed.tag.id);
         const range = ask.ranges.get(series.key);
         if (total === undefined || range === undefined) continue;
         if (total.unreadable !== undefined) {
-          const refused = refusedNow(series.held, unreadableWords(total.unreadable), nowMs, "unreadable");
+          const refused = refusedNow(series.held, unreadableMessage(total.unreadable), nowMs, "unreadable");
           settled.push({
             series,
             held: await days.count(series, series.held, refused, NOTHING_TOLD),
@@ -198,7 +202,7 @@ export function createHistorySettle(options: {
         const fresh = new Points();
         fresh.push(range.fromMs, codeOf(total.total));
         const told = { fresh, revised: new Points(), before: new Map() };
-        const answered: HeldHistory = { ...had, state: "following", refusal: null };
+        const answered: StoredHistory = { ...had, state: "following", refusal: null };
         const held = await days.count(series, series.held, answered, told);
         settled.push({ series, held, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
       }
@@ -217,7 +221,7 @@ export function createHistorySettle(options: {
     async ledgers(changed) {
       if (changed.size === 0) return;
       const days = notesAt(clock.now());
-      const put: (readonly [Series, HeldHistory])[] = [];
+      const put: (readonly [Series, StoredHistory])[] = [];
       for (const [series, held] of changed)
         put.push([series, await days.count(series, series.held, held, NOTHING_TOLD)]);
       await store.commit({
@@ -247,9 +251,9 @@ export function createHistorySettle(options: {
       atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const span = spanOf(points.timeMs(from), resolution);
+      const span = rangeOf(points.timeMs(from), resolution);
       const live = isLive(points.timeMs(from));
-      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(spanStart(span + 1, resolution)));
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(rangeStart(span + 1, resolution)));
       // Later ones are live where earlier ones are not, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
@@ -293,7 +297,7 @@ function spansOf(
   resolution: Series["rules"]["resolution"],
 ): ReadonlySet<number> {
   const spans = new Set<number>();
-  for (let span = spanOf(fromMs, resolution); span <= spanOf(toMs - 1, resolution); span++) spans.add(span);
+  for (let span = rangeOf(fromMs, resolution); span <= rangeOf(toMs - 1, resolution); span++) spans.add(span);
   return spans;
 }
 
@@ -312,7 +316,7 @@ function partsOf(
   let at = points.placeOf(fromMs);
   const end = points.placeOf(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = spanStart(spanOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const cutMs = rangeStart(rangeOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.placeOf(cutMs);
     // So many points in one span: they stay together.
     if (next <= at) break;
@@ -324,7 +328,7 @@ function partsOf(
 }
 
 /** What is said of a part of the time. */
-function within(spans: readonly Span[], { fromMs, toMs }: Range): readonly Span[] {
+function within(spans: readonly LedgerRange[], { fromMs, toMs }: Range): readonly LedgerRange[] {
   return spans.flatMap((span) => {
     const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
     return part.fromMs < part.toMs ? [part] : [];

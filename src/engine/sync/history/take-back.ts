@@ -1,7 +1,7 @@
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { type HeldBackfill, type HeldHistory, type HeldToken, syncSet } from "../snapshot.ts";
-import type { HistoryBook, Series } from "./book.ts";
+import { type StoredBackfill, type StoredHistory, type StoredToken, syncSet } from "../snapshot.ts";
+import type { HistoryLedgers, Series } from "./ledgers.ts";
 import type { HistoryScope } from "./refusal-reasons.ts";
 import { takenBack } from "./refusals.ts";
 
@@ -17,7 +17,7 @@ export interface TakeBack {
 export function createTakeBack(options: {
   readonly store: Store;
   readonly source: string;
-  readonly book: Pick<HistoryBook, "series">;
+  readonly book: Pick<HistoryLedgers, "series">;
   readonly scope: HistoryScope;
 }): TakeBack {
   const { store, source, book, scope } = options;
@@ -28,13 +28,13 @@ export function createTakeBack(options: {
 
   /** What was known before a restart. */
   async function load(): Promise<void> {
-    const token = await store.document<HeldToken>(documentSet("token", source), "token");
+    const token = await store.document<StoredToken>(documentSet("token", source), "token");
     for (const { id } of token?.info.sites ?? []) seenAt.set(id, token?.checkedAt ?? "");
     isLoaded = true;
   }
 
-  async function reopened(after: string): Promise<(readonly [string, HeldBackfill])[]> {
-    const orders = await store.documents<HeldBackfill>(syncSet("backfill", source));
+  async function reopened(after: string): Promise<(readonly [string, StoredBackfill])[]> {
+    const orders = await store.documents<StoredBackfill>(syncSet("backfill", source));
     return [...orders].flatMap(([id, { withoutLog, ...order }]) => {
       const isDoubted = (order.doneAt ?? "") >= after && (withoutLog?.buckets ?? 0) > 0;
       return isDoubted ? [[id, { ...order, doneAt: null }] as const] : [];
@@ -46,7 +46,7 @@ export function createTakeBack(options: {
       if (!isLoaded) await load();
       const saidAtMs = scope.askedAtMs?.() ?? null;
       const doubted: Series[] = [];
-      const put = new Map<string, HeldHistory>();
+      const put = new Map<string, StoredHistory>();
       let earliest: string | null = null;
       for (const [siteId, all] of Map.groupBy(book.series(), ({ placed }) => placed.siteId)) {
         if (scope.sees(siteId)) {

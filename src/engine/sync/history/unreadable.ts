@@ -2,11 +2,11 @@ import { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type TagLog, type TagTotal } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { bucketFinder } from "../completeness/days.ts";
-import type { HeldHistory } from "../snapshot.ts";
+import type { StoredHistory } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";
+import { isUnreadable, type LedgerRange, rangesIn, SILENCE_MS } from "./ledger-ranges.ts";
 import { merged, type Range, subtract } from "./ranges.ts";
 import { waitMs } from "./refusals.ts";
-import { isUnreadable, SILENCE_MS, type Span, spansIn } from "./spans.ts";
 
 /**
  * Buckets that were answered and are unreadable: neither had nor null nor absent. The ledger refuses them, and they are
@@ -20,7 +20,7 @@ export interface Unreadable {
 }
 
 /** How a ledger, a hole and a metric name the sentence of an unreadable answer. */
-export function unreadableWords(said: string): string {
+export function unreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
 
@@ -41,15 +41,15 @@ export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyM
 export function unreadableIn(
   { unreadable }: TagLog,
   range: Range,
-  held: HeldHistory,
+  held: StoredHistory,
   isRetry: boolean,
 ): Unreadable | null {
   if (unreadable === undefined) return null;
-  const said = unreadableWords(unreadable.said);
+  const said = unreadableMessage(unreadable.said);
   const buckets = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, held);
   // The readable points of such a stretch were emitted already: it waits until all of it is readable.
   const waiting = isRetry
-    ? spansIn(held.spans).filter(
+    ? rangesIn(held.spans).filter(
         ({ emitted, ...span }) => emitted === true && buckets.some((each) => overlaps(each, span)),
       )
     : [];
@@ -57,7 +57,7 @@ export function unreadableIn(
   return ranges.length === 0 ? null : { ranges, said };
 }
 
-function bucketsOf(timesMs: readonly number[], range: Range, held: HeldHistory): readonly Range[] {
+function bucketsOf(timesMs: readonly number[], range: Range, held: StoredHistory): readonly Range[] {
   const { resolution, timeZone } = held;
   const bucketOf = bucketFinder(resolution, timeZone);
   // The rules of a zone are slow: the end of a bucket matters only where another does not follow at once.
@@ -100,21 +100,21 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
  * share it: a tag with an unreadable bucket every hour is requested again once a day, and not for each of them.
  */
 export function withUnreadable(
-  held: HeldHistory,
-  learned: readonly Span[],
+  held: StoredHistory,
+  learned: readonly LedgerRange[],
   unreadable: Unreadable | null,
   isRetry: boolean,
   nowMs: number,
-): readonly Span[] {
+): readonly LedgerRange[] {
   if (unreadable === null) return learned;
   // Buckets that were open still are not settled.
   const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
   const ranges = unreadable.ranges.flatMap((range) =>
     clipped(range, { fromMs: range.fromMs, toMs: untilMs }),
   );
-  const before = spansIn(held.spans).filter(isUnreadable);
+  const before = rangesIn(held.spans).filter(isUnreadable);
   const nearMs = SILENCE_MS[held.resolution];
-  const refusals = ranges.map((range): Span => {
+  const refusals = ranges.map((range): LedgerRange => {
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => overlaps(span, range));
     const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
@@ -132,7 +132,7 @@ export function withUnreadable(
 }
 
 /** Returns the refusal to share: only a range that overlaps the stretch had its points emitted with it. */
-function shared(near: Span, same: readonly Span[]): Span {
+function shared(near: LedgerRange, same: readonly LedgerRange[]): LedgerRange {
   const { emitted, ...refusal } = near;
   return emitted === true && same.includes(near) ? near : refusal;
 }

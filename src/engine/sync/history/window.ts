@@ -1,4 +1,4 @@
-import type { HeldWindow } from "../snapshot.ts";
+import type { StoredWindow } from "../snapshot.ts";
 
 /**
  * How many values one history request asks for: the service states no limit, so it is learned. Pure.
@@ -34,12 +34,12 @@ const TRY = 1.25;
 /** A request this close to the size that was meant teaches something about it. */
 const FULL = 0.8;
 
-export const UNKNOWN_WINDOW: HeldWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
+export const UNKNOWN_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
 
 /** Failures in a row, at a size that has worked, before less is asked for. */
 const FAILURES_TO_RETREAT = 2;
 
-export function windowValues(window: HeldWindow, { most }: WindowLimits): number {
+export function windowValues(window: StoredWindow, { most }: WindowLimits): number {
   const { good, bad, streak } = window;
   if (isRetreating(window)) {
     const halvings = (window.failures ?? 0) - FAILURES_TO_RETREAT + 1;
@@ -53,7 +53,7 @@ export function windowValues(window: HeldWindow, { most }: WindowLimits): number
   return Math.min(most, streak >= FULL_ANSWERS_TO_TRY ? Math.floor(good * TRY) : good);
 }
 
-export function answered(window: HeldWindow, values: number, limits: WindowLimits): HeldWindow {
+export function answered(window: StoredWindow, values: number, limits: WindowLimits): StoredWindow {
   const settled = window.doubt === null ? window : { ...window, doubt: null };
   const isFull = values >= windowValues(window, limits) * FULL;
   if (isRetreating(window)) {
@@ -69,7 +69,7 @@ export function answered(window: HeldWindow, values: number, limits: WindowLimit
   return { ...rest, streak: window.streak + 1 };
 }
 
-export function failed(window: HeldWindow, values: number): HeldWindow {
+export function failed(window: StoredWindow, values: number): StoredWindow {
   if (values > window.good) {
     const bad = Math.min(values, window.bad ?? values);
     return { ...window, bad, doubt: window.doubt ?? { before: window.bad }, streak: 0 };
@@ -78,6 +78,6 @@ export function failed(window: HeldWindow, values: number): HeldWindow {
   return { ...taken, failures: (window.failures ?? 0) + 1 };
 }
 
-function isRetreating(window: HeldWindow): boolean {
+function isRetreating(window: StoredWindow): boolean {
   return (window.failures ?? 0) >= FAILURES_TO_RETREAT;
 }

@@ -1,5 +1,5 @@
-import { type Listing, shownBy } from "../listing.ts";
-import type { Held } from "../snapshot.ts";
+import { type Listing, listedCoverage } from "../listing.ts";
+import type { Listed } from "../snapshot.ts";
 import { isToBeRemoved } from "./diff.ts";
 
 /**
@@ -7,7 +7,7 @@ import { isToBeRemoved } from "./diff.ts";
  * it is to be removed, or is at another site now.
  */
 export function isAbsenceNews<T extends { readonly id: string | number }>(
-  held: ReadonlyMap<string, Held<T>>,
+  held: ReadonlyMap<string, Listed<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
   removal: Parameters<typeof isToBeRemoved>[1],
@@ -15,7 +15,7 @@ export function isAbsenceNews<T extends { readonly id: string | number }>(
   if (showsAllHeld(held, seen)) return false;
   const places = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of shownBy(list))
+    for (const { id } of listedCoverage(list))
       places.set(String(id), (places.get(String(id)) ?? new Set()).add(siteId));
   return held.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
@@ -28,7 +28,7 @@ export function isAbsenceNews<T extends { readonly id: string | number }>(
 
 /** Whether the complete lists show everything that is held of their sites, as they do nearly always. */
 function showsAllHeld<T extends { readonly id: string | number }>(
-  held: ReadonlyMap<string, Held<T>>,
+  held: ReadonlyMap<string, Listed<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
 ): boolean {
   let shown = 0;

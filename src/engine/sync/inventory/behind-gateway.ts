@@ -1,5 +1,5 @@
 import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
-import type { Held } from "../snapshot.ts";
+import type { Listed } from "../snapshot.ts";
 
 /**
  * Returns which offline gateway explains an alarm. The interface links no alarm to a gateway, so there are two kinds of
@@ -14,8 +14,8 @@ import type { Held } from "../snapshot.ts";
  * values as doubtful. So it is not asked, and values are marked by `offlineGateways` only.
  */
 export function behindGateway(
-  gateways: ReadonlyMap<string, Held<Gateway>>,
-  hosts: ReadonlyMap<string, Held<Host>>,
+  gateways: ReadonlyMap<string, Listed<Gateway>>,
+  hosts: ReadonlyMap<string, Listed<Host>>,
   /** The gateway of a site that has only one, while it is known to be offline. */
   onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
@@ -50,7 +50,7 @@ export function behindGateway(
 
 /** The hosts that name this gateway as theirs, by name; those that were not in the last list are left out. */
 export function hostsBehind(
-  hosts: ReadonlyMap<string, Held<Host>>,
+  hosts: ReadonlyMap<string, Listed<Host>>,
   gatewayId: string,
 ): readonly { readonly id: string; readonly displayName: string }[] {
   return [...hosts.values()]
@@ -63,7 +63,7 @@ export function hostsBehind(
  * The gateway behind which every tag of a site is, where the site has only one, while that one is offline: values are
  * read "from devices through a gateway" (interface), so no other can have read them. Other sites are left out.
  */
-export function offlineGateways(gateways: ReadonlyMap<string, Held<Gateway>>): ReadonlyMap<number, string> {
+export function offlineGateways(gateways: ReadonlyMap<string, Listed<Gateway>>): ReadonlyMap<number, string> {
   const present = [...gateways.values()].filter((held) => held.missingSince === null);
   const bySite = Map.groupBy(present, (held) => held.siteId);
   const offline = new Map<number, string>();
@@ -75,13 +75,13 @@ export function offlineGateways(gateways: ReadonlyMap<string, Held<Gateway>>): R
 }
 
 /** Whether a site has exactly one gateway, and it is not known to be offline. */
-export function hasOnlyOneOnline(gateways: ReadonlyMap<string, Held<Gateway>>, siteId: number): boolean {
+export function hasOnlyOneOnline(gateways: ReadonlyMap<string, Listed<Gateway>>, siteId: number): boolean {
   const here = [...gateways.values()].filter((held) => held.siteId === siteId && held.missingSince === null);
   return here.length === 1 && here[0]?.value.online !== false;
 }
 
 /** Whether any gateway of a site is known to be offline. */
-export function hasOffline(gateways: ReadonlyMap<string, Held<Gateway>>, siteId: number): boolean {
+export function hasOffline(gateways: ReadonlyMap<string, Listed<Gateway>>, siteId: number): boolean {
   return gateways
     .values()
     .some((held) => held.siteId === siteId && held.value.online === false && held.missingSince === null);

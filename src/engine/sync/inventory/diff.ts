@@ -8,7 +8,7 @@ import {
   makeEvent,
   subjectOf,
 } from "../../../core/model/event.ts";
-import type { Held } from "../snapshot.ts";
+import type { Listed } from "../snapshot.ts";
 
 export interface InventoryNouns {
   readonly site: Site;
@@ -41,7 +41,7 @@ export interface InventoryDiffOptions {
 export interface InventoryStep<T> {
   readonly id: string;
   /** Null: it is forgotten. */
-  readonly held: Held<T> | null;
+  readonly held: Listed<T> | null;
   readonly events: readonly Event[];
 }
 
@@ -55,7 +55,7 @@ const LOOKED_AT = 10_000;
  */
 export function* inventorySteps<N extends InventoryNoun>(
   noun: N,
-  held: ReadonlyMap<string, Held<InventoryNouns[N]>>,
+  held: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
   observations: readonly InventoryObservation<InventoryNouns[N]>[],
   options: InventoryDiffOptions,
 ): Generator<InventoryStep<InventoryNouns[N]> | null, void> {
@@ -95,7 +95,7 @@ export function* inventorySteps<N extends InventoryNoun>(
       const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isAlone(id, here.siteId) };
       events.push(tell(switched, id, here.siteId, item, [options.at], behind));
     }
-    const next: Held<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
+    const next: Listed<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
     if (!isDeepStrictEqual(next, known)) yield { id, held: next, events };
   }
 
@@ -119,7 +119,7 @@ export function* inventorySteps<N extends InventoryNoun>(
  * is shown by the very object that is held (source.ts, Held) is as it was.
  */
 function* unlikeHeld<T extends { readonly id: string | number }>(
-  held: ReadonlyMap<string, Held<T>>,
+  held: ReadonlyMap<string, Listed<T>>,
   observations: readonly InventoryObservation<T>[],
   isMuch: () => boolean,
 ) {
@@ -142,7 +142,7 @@ function* unlikeHeld<T extends { readonly id: string | number }>(
 
 /** Whether something has been missing for so long that it is gone. */
 export function isToBeRemoved(
-  { missingSince }: Held<unknown>,
+  { missingSince }: Listed<unknown>,
   { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
 ): boolean {
   return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
@@ -175,7 +175,7 @@ function sightingsOf<T extends { readonly id: string | number }>(
 /** Fields that differ, with the value before; `online` has events of its own, and a move shows as `siteId`. */
 function differences<N extends InventoryNoun>(
   noun: N,
-  known: Held<InventoryNouns[N]>,
+  known: Listed<InventoryNouns[N]>,
   item: InventoryNouns[N],
   siteId: number | null,
 ): Readonly<Record<string, unknown>> {

@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { isStopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { createBell, loop, within } from "../../../core/runtime/waiting.ts";
+import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
 import type { Follower } from "../follower.ts";
 
 /**
@@ -43,7 +43,7 @@ export function createGatewayRecheck(options: {
   readonly log: Pick<Log, "info" | "warn" | "error">;
 }): GatewayRecheck {
   const { clock, log } = options;
-  const requested = createBell();
+  const requested = createWakeup();
   const waiting = new Set<number>();
   /** When each site was requested last, on the monotonic clock. */
   const requestedMs = new Map<number, number>();
@@ -75,7 +75,7 @@ export function createGatewayRecheck(options: {
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
       requestedMs.set(siteId, nowMs);
       waiting.add(siteId);
-      requested.ring();
+      requested.wakeUp();
     },
     beforeAlarms(siteIds, signal) {
       const nowMs = clock.monotonic();
@@ -89,7 +89,7 @@ export function createGatewayRecheck(options: {
       if (due.length === 0) return null;
       const first = due.slice(0, ALARMS_SITES);
       for (const siteId of due.slice(ALARMS_SITES)) waiting.add(siteId);
-      if (due.length > first.length) requested.ring();
+      if (due.length > first.length) requested.wakeUp();
       return within(clock, ALARMS_WAIT_MS, oneByOne(first, signal));
     },
     async follow({ draining, forced }) {

@@ -1,10 +1,10 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
 import { isAskable } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+import { type Listed, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
 /** A tag that is there to be read, and where it belongs. */
-export interface PlacedTag {
+export interface LocatedTag {
   readonly tag: Tag;
   readonly siteId: number;
   /** Systems whose listing shows it; empty unless the configuration asks for systems (`inventory.tags_of_systems`). */
@@ -24,26 +24,26 @@ export function inventorySets(source: string): readonly string[] {
 const NO_SYSTEMS: readonly string[] = [];
 
 /** What was made of a set that is held in memory, and by which versions of what it was made from. */
-const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly PlacedTag[] }>();
+const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly LocatedTag[] }>();
 
 /**
  * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
  * and were there before: they are expected back. One whose id no request can name is left out.
  * While nothing of it has changed in memory, everybody who asks is given the same.
  */
-export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
+export async function expectedTags(store: Store, source: string): Promise<readonly LocatedTag[]> {
   const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
   const [tags, places, sites] = await Promise.all([
-    store.documents<Held<Tag>>(documentSet("tag", source)),
-    store.documents<HeldTagPlace>(syncSet("tag-system", source)),
-    store.documents<Held<Site>>(documentSet("site", source)),
+    store.documents<Listed<Tag>>(documentSet("tag", source)),
+    store.documents<StoredTagSystems>(syncSet("tag-system", source)),
+    store.documents<Listed<Site>>(documentSet("site", source)),
   ]);
   const before = made.get(tags);
   if (before?.versions === versions) return before.placed;
   const missing = new Map(
     [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
   );
-  const placed: PlacedTag[] = [];
+  const placed: LocatedTag[] = [];
   for (const [id, held] of tags) {
     if (held.siteId === null || !missing.has(held.siteId)) continue;
     if (!isAskable(id)) continue;
@@ -62,7 +62,7 @@ export async function expectedTags(store: Store, source: string): Promise<readon
 
 /** The sites that the token sees, by the last complete listing. */
 export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
-  const held = await store.documents<Held<Site>>(documentSet("site", source));
+  const held = await store.documents<Listed<Site>>(documentSet("site", source));
   return [...held.values()].filter((site) => site.missingSince === null).map((site) => site.value);
 }
 

@@ -1,7 +1,7 @@
 import type { Gateway } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Page } from "../../source/source.ts";
-import type { Held } from "../snapshot.ts";
+import type { Listed } from "../snapshot.ts";
 import { offlineGateways } from "./behind-gateway.ts";
 
 /**
@@ -24,7 +24,7 @@ const LATE_MS = 60_000;
 type NextList = ((afterMs: number) => number) | null;
 
 export function createOfflineGateways(
-  held: () => ReadonlyMap<string, Held<Gateway>>,
+  held: () => ReadonlyMap<string, Listed<Gateway>>,
   nextList: () => NextList,
   clock: Clock,
 ): OfflineGateways {

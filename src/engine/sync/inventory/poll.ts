@@ -1,15 +1,15 @@
 import type { Host, Site, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-doubt.ts";
-import { breathAmong, othersTurn } from "../../../core/runtime/waiting.ts";
+import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-check.ts";
+import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Page, Held as Shown } from "../../source/source.ts";
+import type { Page, Known as Shown } from "../../source/source.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { collect, type Listing } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Held, type HeldTagPlace, type HeldTagSeen, syncSet } from "../snapshot.ts";
+import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import { isAbsenceNews } from "./absence.ts";
 import { hostsBehind } from "./behind-gateway.ts";
 import {
@@ -19,9 +19,9 @@ import {
   type InventoryStep,
   inventorySteps,
 } from "./diff.ts";
-import { createDropDoubt, type Drop } from "./drop-doubt.ts";
+import { createDropCheck, type Drop } from "./drop-check.ts";
 import { commitSeen } from "./sight.ts";
-import { type TagCompanyHeld, withTagCompany } from "./tag-company.ts";
+import { type StoredTagNeighbours, withTagCompany } from "./tag-neighbours.ts";
 
 export interface Poll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -42,7 +42,7 @@ export const SLICE = 250;
 /** The list of sites; one list for everything. */
 export function createSitePoll(parts: PollParts): Poll {
   const { source, scope } = parts;
-  const heldSite = shownAsHeld<Site>(parts, "site");
+  const heldSite = listedAsStored<Site>(parts, "site");
   return {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, heldSite));
@@ -72,10 +72,10 @@ export function createInventoryPoll<N extends SiteNoun>(
   noun: N,
   read: Read<InventoryNouns[N]>,
 ): InventoryPoll {
-  const { source, scope, holding, clock } = parts;
-  const held = () => holding.get<Held<InventoryNouns[N]>>(documentSet(noun, source.name));
-  const shown = shownAsHeld<InventoryNouns[N]>(parts, noun);
-  const isDropDoubted = createDropDoubt(clock, parts.log);
+  const { source, scope, syncState: holding, clock } = parts;
+  const held = () => holding.get<Listed<InventoryNouns[N]>>(documentSet(noun, source.name));
+  const shown = listedAsStored<InventoryNouns[N]>(parts, noun);
+  const isDropDoubted = createDropCheck(clock, parts.log);
   const isDoubted = (siteId: number, items: readonly { readonly id: string | number }[]) =>
     isDropDoubted(String(siteId), dropOf(held(), siteId, items), { job, site: siteId, shown: items.length });
 
@@ -143,7 +143,7 @@ export function createInventoryPoll<N extends SiteNoun>(
           const list = await visit(siteId, signal, { site: begunAt.size, sites: sites.length });
           if (noun !== "tag") return list;
           parts.listedSites.add(siteId);
-          const seen = holding.get<HeldTagSeen>(syncSet("tag-seen", source.name)).get(String(siteId));
+          const seen = holding.get<StoredTagSeen>(syncSet("tag-seen", source.name)).get(String(siteId));
           // After a crash in the midst of the first lists it is known which sites were listed.
           if (seen == null) await rememberSight(new Map([[siteId, list]]), begunAt);
           return list;
@@ -171,9 +171,9 @@ export function createInventoryPoll<N extends SiteNoun>(
           (seenScope?.after.has(siteId) ?? false),
       }));
       await commitDiff(parts, job, noun, observations, signal);
-      await breathAmong(held().size);
+      await yieldIfMany(held().size);
       if (noun === "tag") await rememberSight(visits.seen, begunAt);
-      await breathAmong(held().size);
+      await yieldIfMany(held().size);
       const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const doubts = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
       return outcomeOf(visits.failures, [...doubts, ...reasons]);
@@ -184,15 +184,15 @@ export function createInventoryPoll<N extends SiteNoun>(
 /** Sites whose inventory is followed: those the token sees, as far as the configuration wants them. */
 export function followedSites(parts: PollParts): readonly number[] {
   const wanted = parts.config.inventory.sites;
-  return [...parts.holding.get<Held<Site>>(documentSet("site", parts.source.name)).values()]
+  return [...parts.syncState.get<Listed<Site>>(documentSet("site", parts.source.name)).values()]
     .filter((held) => held.missingSince === null)
     .map((held) => held.value.id)
     .filter((siteId) => wanted === undefined || wanted.includes(siteId));
 }
 
 /** What is held of one kind, for the list that shows it again. */
-export function shownAsHeld<T>({ holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
-  return (id) => holding.get<Held<T>>(documentSet(noun, source.name)).get(id)?.value;
+export function listedAsStored<T>({ syncState: holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
+  return (id) => holding.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
 /**
@@ -210,7 +210,7 @@ async function commitShown<N extends InventoryNoun>(
   const at = isoUtc(parts.clock.now());
   const size = noun === "gateway" ? Math.max(items.length, 1) : SLICE;
   for (let from = 0; from === 0 || from < items.length; from += size) {
-    if (from > 0) await othersTurn(parts.clock, signal);
+    if (from > 0) await yieldUnlessAborted(parts.clock, signal);
     const slice = { siteId, items: items.slice(from, from + size), complete: false };
     await commitDiff(parts, job, noun, [slice], signal, at);
   }
@@ -241,12 +241,12 @@ async function commitDiff<N extends InventoryNoun>(
     });
   };
   let found: InventoryStep<InventoryNouns[N]>[] = [];
-  const steps = inventorySteps(noun, parts.holding.get<Held<InventoryNouns[N]>>(set), observations, {
+  const steps = inventorySteps(noun, parts.syncState.get<Listed<InventoryNouns[N]>>(set), observations, {
     source: sourceUri(parts.source.name),
     at,
     removeAfterMs: removeAfterMs(parts),
     hostsBehind: (gatewayId) =>
-      hostsBehind(parts.holding.get<Held<Host>>(documentSet("host", parts.source.name)), gatewayId),
+      hostsBehind(parts.syncState.get<Listed<Host>>(documentSet("host", parts.source.name)), gatewayId),
   });
   for (const step of steps) {
     if (step !== null) found.push(step);
@@ -255,24 +255,24 @@ async function commitDiff<N extends InventoryNoun>(
       await commit(found);
       found = [];
     }
-    await othersTurn(parts.clock, signal);
+    await yieldUnlessAborted(parts.clock, signal);
   }
   await commit(found);
 }
 
 /** Of tags there is more to tell than their records. */
 function inCompany<N extends InventoryNoun>(
-  { holding, source: { name } }: PollParts,
+  { syncState: holding, source: { name } }: PollParts,
   noun: N,
   steps: readonly InventoryStep<InventoryNouns[N]>[],
   at: string,
 ): { readonly steps: typeof steps; readonly documents: readonly DocumentChange[] } {
   if (noun !== "tag") return { steps, documents: [] };
   const placeSet = syncSet("tag-system", name);
-  const seen = holding.get<HeldTagSeen>(syncSet("tag-seen", name));
-  const held: TagCompanyHeld = {
-    tags: holding.get<Held<Tag>>(documentSet("tag", name)),
-    places: holding.get<HeldTagPlace>(placeSet),
+  const seen = holding.get<StoredTagSeen>(syncSet("tag-seen", name));
+  const held: StoredTagNeighbours = {
+    tags: holding.get<Listed<Tag>>(documentSet("tag", name)),
+    places: holding.get<StoredTagSystems>(placeSet),
     placeSet,
     seenAt: (siteId) => seen.get(String(siteId))?.tags ?? null,
   };
@@ -302,11 +302,11 @@ export async function readList<T extends { readonly id: string | number }>(
 
 /** What a site showed, and how much of it is not on its list now. */
 function dropOf<T>(
-  held: ReadonlyMap<string, Held<T>>,
+  held: ReadonlyMap<string, Listed<T>>,
   siteId: number,
   items: readonly { readonly id: string | number }[],
 ): Drop {
-  const isPresent = (known: Held<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
+  const isPresent = (known: Listed<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
   let before = 0;
   for (const known of held.values()) if (isPresent(known)) before += 1;
   let there = 0;

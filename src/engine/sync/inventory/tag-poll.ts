@@ -1,15 +1,15 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { abortable, othersTurn } from "../../../core/runtime/waiting.ts";
+import { abortable, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet } from "../../store/store.ts";
 import type { JobOutcome } from "../job.ts";
-import { type Listing, shownBy } from "../listing.ts";
+import { type Listing, listedCoverage } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Held, type HeldTagPlace, type HeldTagSeen, syncSet } from "../snapshot.ts";
-import { createDropDoubt, type Drop } from "./drop-doubt.ts";
-import { createInventoryPoll, followedSites, type Poll, readList, SLICE, shownAsHeld } from "./poll.ts";
+import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
+import { createDropCheck, type Drop } from "./drop-check.ts";
+import { createInventoryPoll, followedSites, listedAsStored, type Poll, readList, SLICE } from "./poll.ts";
 import { commitSeen } from "./sight.ts";
 import { type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
 
@@ -18,16 +18,16 @@ import { type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./
  * resolves when the first run of the list of systems has ended.
  */
 export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
-  const { source, config, holding, clock, scope } = parts;
+  const { source, config, syncState: holding, clock, scope } = parts;
   const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, held) =>
     source.tags({ siteId }, signal, held),
   );
-  const shown = shownAsHeld<Tag>(parts, "tag");
+  const shown = listedAsStored<Tag>(parts, "tag");
   const placeSet = syncSet("tag-system", source.name);
-  const isDropDoubted = createDropDoubt(clock, parts.log);
+  const isDropDoubted = createDropCheck(clock, parts.log);
 
   async function learnPlaces(signal: AbortSignal): Promise<JobOutcome> {
-    const systems = [...holding.get<Held<System>>(documentSet("system", source.name)).values()].filter(
+    const systems = [...holding.get<Listed<System>>(documentSet("system", source.name)).values()].filter(
       (held) => held.missingSince === null,
     );
     const begunAt = new Map<number, string>();
@@ -46,8 +46,8 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
     );
     const drops = dropsOf(
       [...visits.seen.values()].flat(),
-      holding.get<HeldTagPlace>(placeSet),
-      holding.get<Held<Tag>>(documentSet("tag", source.name)),
+      holding.get<StoredTagSystems>(placeSet),
+      holding.get<Listed<Tag>>(documentSet("tag", source.name)),
     );
     const isNews = [...drops.values()].some(({ gone }) => gone > 0);
     const seenScope = isNews ? await scope.tryRefresh(signal) : null;
@@ -60,7 +60,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
         const drop = drops.get(systemId) ?? { before: 0, gone: 0 };
         const isDoubted = isDropDoubted(systemId, drop, { job: "tags", site: siteId, system: systemId });
         if (isDoubted) reasons.push(`Most of the tags of system ${systemId} are gone at once.`);
-        const tagIds = shownBy(list).map(({ id }) => id);
+        const tagIds = listedCoverage(list).map(({ id }) => id);
         const complete = list.complete && !isDoubted && (drop.gone === 0 || isInSight);
         observations.push({ systemId, siteId, tagIds, complete });
       }
@@ -80,10 +80,10 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
   ): Promise<void> {
     const { name } = source;
     const held = {
-      tags: holding.get<Held<Tag>>(documentSet("tag", name)),
-      systems: holding.get<Held<System>>(documentSet("system", name)),
-      places: holding.get<HeldTagPlace>(placeSet),
-      seen: holding.get<HeldTagSeen>(syncSet("tag-seen", name)),
+      tags: holding.get<Listed<Tag>>(documentSet("tag", name)),
+      systems: holding.get<Listed<System>>(documentSet("system", name)),
+      places: holding.get<StoredTagSystems>(placeSet),
+      seen: holding.get<StoredTagSeen>(syncSet("tag-seen", name)),
     };
     const steps = tagSystemsSteps(observations, held, {
       source: sourceUri(name),
@@ -101,7 +101,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
       if (found.length < SLICE) continue;
       await commit(found);
       found = [];
-      await othersTurn(clock, signal);
+      await yieldUnlessAborted(clock, signal);
     }
     await commit(found);
   }
@@ -120,8 +120,8 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
 /** By system, how much of what its list showed is not on it now though it is there; of lists that say so. */
 function dropsOf(
   lists: readonly (readonly [systemId: string, list: Listing<{ id: string }>])[],
-  places: ReadonlyMap<string, HeldTagPlace>,
-  tags: ReadonlyMap<string, Held<Tag>>,
+  places: ReadonlyMap<string, StoredTagSystems>,
+  tags: ReadonlyMap<string, Listed<Tag>>,
 ): ReadonlyMap<string, Drop> {
   const complete = new Map(
     lists.flatMap(([systemId, list]) =>

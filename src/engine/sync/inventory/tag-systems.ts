@@ -1,7 +1,7 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, makeEvent, subjectOf } from "../../../core/model/event.ts";
 import type { TagSystemsFact } from "../../../core/model/tag-facts.ts";
-import type { Held, HeldTagPlace, HeldTagSeen } from "../snapshot.ts";
+import type { Listed, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
 import { systemsBreak } from "./series-break.ts";
 
 /** The tags of one system as its list was seen. */
@@ -13,18 +13,18 @@ export interface SystemObservation {
   readonly complete: boolean;
 }
 
-export interface TagSystemsHeld {
-  readonly tags: ReadonlyMap<string, Held<Tag>>;
-  readonly systems: ReadonlyMap<string, Held<System>>;
-  readonly places: ReadonlyMap<string, HeldTagPlace>;
-  readonly seen: ReadonlyMap<string, HeldTagSeen>;
+export interface StoredSystemsOfTags {
+  readonly tags: ReadonlyMap<string, Listed<Tag>>;
+  readonly systems: ReadonlyMap<string, Listed<System>>;
+  readonly places: ReadonlyMap<string, StoredTagSystems>;
+  readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
 
 /** What becomes of one tag: its document and its events belong into one transaction. */
 export interface TagSystemsStep {
   readonly id: string;
   /** Null: it is forgotten. */
-  readonly place: HeldTagPlace | null;
+  readonly place: StoredTagSystems | null;
   readonly events: readonly Event[];
 }
 
@@ -35,7 +35,7 @@ export interface TagSystemsStep {
  */
 export function* tagSystemsSteps(
   observations: readonly SystemObservation[],
-  held: TagSystemsHeld,
+  held: StoredSystemsOfTags,
   options: { readonly source: string; readonly at: string },
 ): Generator<TagSystemsStep, void> {
   const { source, at } = options;
@@ -74,7 +74,7 @@ export function* tagSystemsSteps(
 /** Held and observed together, without the systems that were removed. */
 function systemsByTag(
   observations: readonly SystemObservation[],
-  { systems, places }: TagSystemsHeld,
+  { systems, places }: StoredSystemsOfTags,
 ): Map<string, Set<string>> {
   const complete = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
@@ -96,7 +96,7 @@ function systemsByTag(
 export function withoutSystems(
   tag: Tag,
   siteId: number | null,
-  place: HeldTagPlace | undefined,
+  place: StoredTagSystems | undefined,
   options: { readonly source: string; readonly at: string },
 ): Event<"tag-systems-changed"> | null {
   if (place?.toldAt === undefined || place.systemIds.length === 0) return null;
@@ -117,7 +117,7 @@ function systemsEvent(told: {
   readonly tag: Tag;
   readonly systemIds: readonly string[];
   readonly before: readonly string[];
-  readonly systems: ReadonlyMap<string, Held<System>>;
+  readonly systems: ReadonlyMap<string, Listed<System>>;
 }): Event<"tag-systems-changed"> {
   const { source, siteId, at, tag, before } = told;
   return makeEvent({

@@ -1,5 +1,5 @@
 import { formatDuration } from "../../../core/values/duration.ts";
-import { type Stretch, slotsPerSlot, type Wish } from "./stretch.ts";
+import { type Demand, type Overload, slotsPerSlot } from "./overload.ts";
 
 /** One change of the configuration after which the wishes fit. */
 export interface PlanChange {
@@ -12,8 +12,8 @@ export interface PlanChange {
 }
 
 export interface AdviceFacts {
-  readonly wishes: readonly Wish[];
-  readonly stretched: Stretch;
+  readonly wishes: readonly Demand[];
+  readonly stretched: Overload;
   readonly size: number;
   /** Share of the polls' requests that live reads may plan with. */
   readonly share: number;
@@ -29,7 +29,7 @@ const MOST_FACTOR = 1_000;
 export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   const { wishes, size, share, replyMs, stretched, unused } = facts;
   const slotMs = 60_000 / facts.perMinute;
-  const demandWith = (factorOf: (wish: Wish) => number, slot = slotMs) =>
+  const demandWith = (factorOf: (wish: Demand) => number, slot = slotMs) =>
     wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slot, size, replyMs), 0);
   if (demandWith(() => 1) <= share) return [];
 

@@ -1,4 +1,4 @@
-import { turnOfApart } from "./apart.ts";
+import { slotOfBisection } from "./bisection-slots.ts";
 import { firstOf, type IsBefore } from "./first-of.ts";
 import type { Plan, PlannedTags, PlanRules } from "./planned.ts";
 import { HALF_WAY, judge, type Places, urgenciesFor, worstOf } from "./urgency.ts";
@@ -49,7 +49,7 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   const comingRound = lent.comingRound.subarray(0, takeUnderWay(lent.comingRound, tags));
   const needs = needsByDeadline(ordinary, comingRound, rules);
   const order = orderOf(tags);
-  const turn = turnOfApart(tags, lent, { needSlot: needs.length > 0, places: ordinary }, rules);
+  const turn = slotOfBisection(tags, lent, { needSlot: needs.length > 0, places: ordinary }, rules);
   if (turn !== null) {
     const { places, ...how } = turn;
     return { group: fill(places, [], rules.size, order), ...how };

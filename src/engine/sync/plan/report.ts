@@ -1,8 +1,13 @@
-import { spanText } from "../../../core/values/duration.ts";
+import { durationText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { changesThatFit, type PlanChange } from "./advice.ts";
-import { type FollowedHistory, followingPerMinute, learningPerMinute, liveShare } from "./share.ts";
-import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";
+import { type Demand, overloadFactor, slotsPerSlot } from "./overload.ts";
+import {
+  type FollowedHistory,
+  followingPerMinute,
+  learningPerMinute,
+  liveQuotaShare,
+} from "./quota-share.ts";
 
 /** What the plan is made from; src/engine/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
 export interface PlanFacts {
@@ -27,7 +32,7 @@ export interface PlanFacts {
   readonly alarms?: AlarmPolling;
 }
 
-export interface ClassFacts extends Wish {
+export interface ClassFacts extends Demand {
   /** All its tags, also those that are read less often because they answer nothing. */
   readonly allTags: number;
   /** How old its values became at most lately; null while no worker has measured it. */
@@ -138,18 +143,18 @@ function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolli
   const neededMs = (pages / listsPerMinute) * 60_000;
   if (neededMs <= everyMs) return null;
   const expectedMs = Math.ceil(neededMs / everyMs) * everyMs;
-  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${spanText(expectedMs / 1_000)} instead of every ${spanText(everyMs / 1_000)}.`;
+  return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${durationText(expectedMs / 1_000)} instead of every ${durationText(everyMs / 1_000)}.`;
 }
 
 export function planReport(facts: PlanFacts): PlanReport {
   const { quota, classes, history, toLearn = 0 } = facts;
   const slotMs = 60_000 / quota.polls;
   const following = followingPerMinute(history, quota.size);
-  const share = liveShare(quota.polls, following, quota.shared);
+  const share = liveQuotaShare(quota.polls, following, quota.shared);
   const wishes = classes.filter(({ tags }) => tags > 0);
-  const stretched = stretch(wishes, slotMs, quota.size, share, REPLY_MS);
-  const factorOf = (wish: Wish) => stretched.factors.get(wish.name) ?? 1;
-  const perMinuteOf = (wish: Wish) =>
+  const stretched = overloadFactor(wishes, slotMs, quota.size, share, REPLY_MS);
+  const factorOf = (wish: Demand) => stretched.factors.get(wish.name) ?? 1;
+  const perMinuteOf = (wish: Demand) =>
     slotsPerSlot(wish, factorOf(wish), slotMs, quota.size, REPLY_MS) * quota.polls;
   const live = wishes.reduce((sum, wish) => sum + perMinuteOf(wish), 0);
   const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
@@ -236,7 +241,7 @@ export function planReport(facts: PlanFacts): PlanReport {
 /** Two ages that are shown with the same figure are the same to whoever reads them. */
 function isOlder(measuredMs: number | null, wishedMs: number): boolean {
   if (measuredMs === null || measuredMs <= wishedMs) return false;
-  return spanText(rounded(measuredMs / 1_000)) !== spanText(wishedMs / 1_000);
+  return durationText(rounded(measuredMs / 1_000)) !== durationText(wishedMs / 1_000);
 }
 
 /** Requests of the service's 20 that the configuration leaves unused. */

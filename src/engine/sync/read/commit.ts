@@ -8,13 +8,13 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
-import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
-import { setAsideMs } from "../tag-group/refusal.ts";
-import type { Board } from "./board.ts";
+import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import { quarantineMs } from "../tag-group/refusal.ts";
+import type { GroupCommit } from "./group-commit.ts";
 import { createLeftOutTags, type LeftOutTags } from "./left-out.ts";
 import { createSuddenChanges, isTypeUpset, type JudgedReading, type SuddenChange } from "./sudden-change.ts";
-import { type Told, tell, valuesById } from "./tell.ts";
-import type { Together } from "./together.ts";
+import type { TagSchedule } from "./tag-schedule.ts";
+import { type ValueOutcome, valueEvent, valuesById } from "./value-event.ts";
 import { judgeType } from "./value-type.ts";
 
 /** Settles what live reads brought: one transaction for all of a reply, and the board after it. */
@@ -45,7 +45,7 @@ export interface ReadCommitOptions {
   /** Called when many values of a site have turned null at once. */
   readonly onSuddenNulls?: (siteId: number) => void;
   /** Shared by all sources. */
-  readonly together: Together;
+  readonly together: GroupCommit;
 }
 
 /** What is held of so many tags of a source is kept at hand, about 300 bytes each; of more, each is read from the store. */
@@ -53,23 +53,23 @@ const AT_HAND_MAX = 1_000;
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
 const SKEW_IN_DOUBT_MS = 300_000;
 
-export function createReadCommit(options: ReadCommitOptions, board: Board): ReadCommit {
+export function createReadCommit(options: ReadCommitOptions, board: TagSchedule): ReadCommit {
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log: options.log, clock });
   const sudden = createSuddenChanges(clock, options.log, (id) => board.watched(id) !== undefined);
   /** As it was committed last; nobody else writes it. */
-  const atHand = new Map<string, HeldValue>();
+  const atHand = new Map<string, StoredValue>();
 
   /** What is held of tags and not at hand. */
-  async function fetched(ids: readonly string[]): Promise<ReadonlyMap<string, HeldValue | undefined>> {
+  async function fetched(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
     const away = ids.filter((id) => !atHand.has(id));
-    const held = away.map(async (id) => [id, await store.document<HeldValue>(valueSet, id)] as const);
+    const held = away.map(async (id) => [id, await store.document<StoredValue>(valueSet, id)] as const);
     return new Map(await Promise.all(held));
   }
 
-  function keepAtHand(id: string, held: HeldValue): void {
+  function keepAtHand(id: string, held: StoredValue): void {
     if (atHand.size >= AT_HAND_MAX && !atHand.has(id)) atHand.clear();
     atHand.set(id, held);
   }
@@ -105,11 +105,14 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           }),
         );
         const inDoubt = isClockInDoubt || isTypeUpset(readings);
-        const told = judged.map(({ id, watched, value, before, type }): { readonly id: string } & Told => {
-          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
-          const context = { source: source.name, inDoubt, behindGateway };
-          return { id, ...tell(watched, value, before, reply, type, context) };
-        });
+        const told = judged.map(
+          ({ id, watched, value, before, type }): { readonly id: string } & ValueOutcome => {
+            const behindGateway =
+              value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
+            const context = { source: source.name, inDoubt, behindGateway };
+            return { id, ...valueEvent(watched, value, before, reply, type, context) };
+          },
+        );
         const left = await leftOut.change(asked, values, reply);
         // A request that is answered is not refused, whatever it says of the tag.
         const freed = board.aside().filter((id) => asked.includes(id));
@@ -145,11 +148,11 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
     },
 
     async setAside(id, reason) {
-      const before = await store.document<HeldQuarantine>(quarantineSet, id);
+      const before = await store.document<StoredQuarantine>(quarantineSet, id);
       const times = (before?.times ?? 0) + 1;
-      const waitMs = setAsideMs(times);
+      const waitMs = quarantineMs(times);
       const until = isoUtc(clock.now() + waitMs);
-      const held: HeldQuarantine = { until, reason: sentence(reason), at: isoUtc(clock.now()), times };
+      const held: StoredQuarantine = { until, reason: sentence(reason), at: isoUtc(clock.now()), times };
       await store.commit({ documents: [{ set: quarantineSet, put: [[id, held]] }] });
       board.setAside(id, clock.monotonic() + waitMs);
     },

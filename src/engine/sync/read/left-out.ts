@@ -3,8 +3,8 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { LeftOut, ReadReply } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
-import { type HeldLeftOut, syncSet } from "../snapshot.ts";
-import { setAsideMs } from "../tag-group/refusal.ts";
+import { type StoredLeftOut, syncSet } from "../snapshot.ts";
+import { quarantineMs } from "../tag-group/refusal.ts";
 
 /**
  * Requested tags without a usable value in a reply: the reply does not list them, or has an unreadable value of them. They
@@ -23,9 +23,9 @@ export interface LeftOutTags {
     reply: Pick<ReadReply, "leftOut" | "receivedAtMs">,
   ): Promise<{ readonly documents: DocumentChange; settled(): void }>;
   /** Since when, and why, a tag has no usable value; undefined for any other. */
-  of(id: string): HeldLeftOut | undefined;
+  of(id: string): StoredLeftOut | undefined;
   /** All of them; null before the first reply. */
-  all(): ReadonlyMap<string, HeldLeftOut> | null;
+  all(): ReadonlyMap<string, StoredLeftOut> | null;
   /** Whether any tag is requested singly. */
   any(): boolean;
   /** Tags with a label of their own are requested singly; null for all others. */
@@ -53,7 +53,7 @@ export function createLeftOutTags(options: {
 }): LeftOutTags {
   const { store, log, clock } = options;
   const set = syncSet("left-out", options.source);
-  let known: Map<string, HeldLeftOut> | null = null;
+  let known: Map<string, StoredLeftOut> | null = null;
   const singles = new Map<string, Single>();
 
   const isSingle = (id: string) => clock.monotonic() < (singles.get(id)?.untilMs ?? 0);
@@ -65,7 +65,7 @@ export function createLeftOutTags(options: {
       if (unreadable.length > 0) singles.delete(only);
       else if (single?.untilMs === Number.POSITIVE_INFINITY) {
         single.times += 1;
-        single.untilMs = clock.monotonic() + setAsideMs(single.times);
+        single.untilMs = clock.monotonic() + quarantineMs(single.times);
       }
       return;
     }
@@ -81,12 +81,12 @@ export function createLeftOutTags(options: {
 
   return {
     async change(asked, values, reply) {
-      known ??= new Map(await store.documents<HeldLeftOut>(set));
+      known ??= new Map(await store.documents<StoredLeftOut>(set));
       const held = known;
       const reasons = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
       const at = isoUtc(reply.receivedAtMs);
       const missing = asked.filter((id) => !values.has(id));
-      const put = missing.flatMap((id): [string, HeldLeftOut][] => {
+      const put = missing.flatMap((id): [string, StoredLeftOut][] => {
         const { kind, reason } = reasons.get(id) ?? unanswered(id);
         const before = held.get(id);
         if (before?.kind === kind && before.reason === reason) return [];

@@ -1,26 +1,26 @@
-import { type Failure, meaningOf, OwnTrouble } from "../../../core/errors/errors.ts";
+import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
 import { Stopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { breathAmong, createBell, loop, WOKEN } from "../../../core/runtime/waiting.ts";
+import { createWakeup, loop, WOKEN, yieldIfMany } from "../../../core/runtime/waiting.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import type { Follower, Stint } from "../follower.ts";
+import type { Follower, RunContext } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
-import { liveShare } from "../plan/share.ts";
-import type { Stretch } from "../plan/stretch.ts";
+import type { Overload } from "../plan/overload.ts";
+import { liveQuotaShare } from "../plan/quota-share.ts";
 import type { TokenScope } from "../scope.ts";
 import { firstMatch } from "../select.ts";
-import { type HeldLeftOut, type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
+import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { standInLine } from "../standing.ts";
+import { createBisection } from "../tag-group/bisection.ts";
 import { namedMember, refusalOf } from "../tag-group/refusal.ts";
-import { createSuspects } from "../tag-group/suspects.ts";
-import { type Board, type ClassFreshness, createBoard, type TagState } from "./board.ts";
 import { createReadCommit, type ReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControls } from "./controls.ts";
 import { createNextGroup } from "./next-group.ts";
 import { createSlowTags } from "./slow.ts";
+import { type ClassFreshness, createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 /**
  * The live reads of one source. A request stands in the quota's lane `live`, and the planner decides which 20 tags it
@@ -30,7 +30,7 @@ import { createSlowTags } from "./slow.ts";
 export interface LiveReads extends Follower, Pick<ReadCommit, "lastRead" | "suddenChanges"> {
   status(): LiveReadStatus;
   /** Tags without a usable value in the replies; null before the first reply. */
-  leftOut(): ReadonlyMap<string, HeldLeftOut> | null;
+  leftOut(): ReadonlyMap<string, StoredLeftOut> | null;
   /** Sets the gauges of freshness; with 50,000 tags as it was within the last 50 s, because each tag has its own age. */
   showFreshness(): void;
   /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
@@ -42,7 +42,7 @@ export interface LiveReads extends Follower, Pick<ReadCommit, "lastRead" | "sudd
 export interface KnownTag extends TagState {
   readonly apart: string | null;
   /** Why the replies have no usable value of it, and since when; undefined while they have one. */
-  readonly leftOut: HeldLeftOut | undefined;
+  readonly leftOut: StoredLeftOut | undefined;
 }
 
 export interface LiveReadStatus {
@@ -52,7 +52,7 @@ export interface LiveReadStatus {
   /** Tags of sites that the token does not see. */
   readonly outOfSight: number;
   /** How the wishes fit into the quota; null before the first look. */
-  readonly stretch: Stretch | null;
+  readonly stretch: Overload | null;
   /** Promised and achieved, by class, now. */
   readonly freshness: readonly ClassFreshness[];
 }
@@ -89,13 +89,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let { classes } = options;
   let classOf = firstMatch(classes);
   /** Rings when there are other classes. */
-  const changed = createBell();
+  const changed = createWakeup();
   /** Ends the work that goes on, because no class is left. */
   let nothingLeft: () => void = () => undefined;
   const slow = createSlowTags();
-  const suspects = createSuspects((id) => board.watched(id)?.siteId);
+  const suspects = createBisection((id) => board.watched(id)?.siteId);
   const labelOf = (id: string) => suspects.labelOf(id) ?? slow.labelOf(id) ?? leftOut.labelOf(id);
-  const board: Board = createBoard({
+  const board: TagSchedule = createTagSchedule({
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
     anyApart: () => slow.any() || searched.any(),
@@ -116,7 +116,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let storedTags = 0;
   /** When the choice of tags was last made, on the monotonic clock. */
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
-  let lastStretch: Stretch | null = null;
+  let lastStretch: Overload | null = null;
   /** The largest factor that the log knows of. */
   let loggedFactor = 1;
   /** Slots that first readings of tags took of the share that the plan leaves to history. */
@@ -133,7 +133,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const lastingSlotMs = () => 60_000 / Math.max(1, bucket()?.lastingPerMinute ?? 20);
   const share = () => {
     const { buckets } = source.quota();
-    return liveShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
+    return liveQuotaShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
   const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
   /** What failed was about no tag, so whoever came under suspicion by it travels with the others again. */
@@ -145,12 +145,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
 
   async function refresh(): Promise<void> {
     await watchTags();
-    await breathAmong(board.size());
+    await yieldIfMany(board.size());
     const isMinute = clock.monotonic() - refreshedAtMs >= REFRESH_MS - GROWTH_LOOK_MS;
     if (isMinute) board.turnPage();
     if (isMinute) refreshedAtMs = clock.monotonic();
     tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
-    await breathAmong(board.size());
+    await yieldIfMany(board.size());
     showFreshness();
   }
 
@@ -182,8 +182,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     // Tags of a site that the token does not see stay on the board, so that they are due when it does, not a minute later.
     const [tags, values, aside] = await Promise.all([
       expectedTags(store, source.name),
-      store.documents<HeldValue>(documentSet("value", source.name)),
-      store.documents<HeldQuarantine>(syncSet("quarantine", source.name)),
+      store.documents<StoredValue>(documentSet("value", source.name)),
+      store.documents<StoredQuarantine>(syncSet("quarantine", source.name)),
     ]);
     const watched = tags.flatMap((placed) => {
       const readClass = classOf(placed);
@@ -192,7 +192,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       const watchedTag = { tag, siteId, systemIds, readClass };
       return [outOfSight === undefined ? watchedTag : { ...watchedTag, outOfSight }];
     });
-    await breathAmong(watched.length);
+    await yieldIfMany(watched.length);
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
@@ -222,7 +222,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   /** Logs it once when it begins or changes much, and once when it is over; not while the building is being listed. */
-  function tellStretch(next: Stretch): void {
+  function tellStretch(next: Overload): void {
     lastStretch = next;
     if (options.isFirstInventory?.() === true) return;
     const before = loggedFactor;
@@ -257,7 +257,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     lane: Lane,
     begun: () => void,
     signal: AbortSignal,
-    { draining, well }: Pick<Stint, "draining" | "well">,
+    { draining, well }: Pick<RunContext, "draining" | "well">,
   ) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
@@ -303,7 +303,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     signal: AbortSignal,
   ) {
     // No tag and no gateway has anything to do with it.
-    if (failure instanceof OwnTrouble) throw failure;
+    if (failure instanceof LocalFailure) throw failure;
     const atMs = clock.monotonic();
     const refusal = refusalOf(failure);
     if (refusal === null || group.length === 0) {
@@ -349,12 +349,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     name: "live",
     ability: ABILITY,
 
-    async follow({ draining, forced, afterOutage, well }: Stint) {
+    async follow({ draining, forced, afterOutage, well }: RunContext) {
       if (afterOutage === true) blameNobody();
       const ending = AbortSignal.any([draining, forced]);
       await refresh();
       // Nobody stands in line where nothing is to be read.
-      while (classes.length === 0 && !ending.aborted) await changed.heard(ending);
+      while (classes.length === 0 && !ending.aborted) await changed.nextWakeup(ending);
       if (ending.aborted) return;
       const emptied = new AbortController();
       nothingLeft = () => emptied.abort(new Stopping());
@@ -400,7 +400,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       classes = next;
       classOf = firstMatch(classes);
       watchedVersions = null;
-      changed.ring();
+      changed.wakeUp();
       if (classes.length === 0) nothingLeft();
     },
     known(id) {
@@ -410,6 +410,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   };
 }
 
-function worstFactor(stretch: Stretch | null): number {
+function worstFactor(stretch: Overload | null): number {
   return Math.max(1, ...(stretch?.factors.values() ?? []));
 }

@@ -2,9 +2,9 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { planGroup } from "../plan/group.ts";
 import type { Apart, PlannedTags } from "../plan/planned.ts";
-import type { Suspects } from "../tag-group/suspects.ts";
-import type { Board } from "./board.ts";
+import type { Bisection } from "../tag-group/bisection.ts";
 import type { Controls } from "./controls.ts";
+import type { TagSchedule } from "./tag-schedule.ts";
 
 /**
  * Which tags the next request of live reads is for: those that a promise needs before anybody else, but for one slot of 20
@@ -16,9 +16,9 @@ export type NextGroup = (eager: boolean, spacingMs: number) => readonly string[]
 
 export interface NextGroupOptions {
   readonly clock: Pick<Clock, "monotonic">;
-  readonly board: Pick<Board, "planned" | "nextProbe">;
+  readonly board: Pick<TagSchedule, "planned" | "nextProbe">;
   readonly controls: Pick<Controls, "isTrying" | "isOut" | "isWorth" | "next">;
-  readonly suspects: Pick<Suspects, "any">;
+  readonly suspects: Pick<Bisection, "any">;
   /** How long a reply takes as a rule, milliseconds, where requests are so far apart. */
   readonly replyMs: (spacingMs: number) => number;
 }

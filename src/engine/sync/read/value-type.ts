@@ -1,11 +1,11 @@
 import type { TagScalar, TagValue } from "../../../core/model/building.ts";
 import type { TagValueFact, ValueType } from "../../../core/model/tag-facts.ts";
-import { type HeldValue, lastGoodOf, type TypeDoubt } from "../snapshot.ts";
+import { lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 
 /** How far the type of one reading is believed. */
 export interface TypeJudgement {
   /** Stored with the reading; null while the type is believed. */
-  readonly doubt: TypeDoubt | null;
+  readonly doubt: UnverifiedType | null;
   /** Published with the reading; null while the type is believed. */
   readonly fact: Required<TagValueFact>["type"] | null;
   /** True where the tag has had a value before. */
@@ -23,7 +23,7 @@ export interface TypeJudgement {
  */
 export function judgeType(
   unit: string | null,
-  before: HeldValue | undefined,
+  before: StoredValue | undefined,
   value: TagValue,
 ): TypeJudgement {
   const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
@@ -44,7 +44,7 @@ export function judgeType(
 }
 
 /** The type that is believed of a tag with this last value; null while none is known. */
-function knownType(last: TagValue, doubt: TypeDoubt | null): ValueType | null {
+function knownType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
   // A type that the unit ruled out says nothing about the type to expect.
   if (last === null || doubt === "unit") return null;
   const type = typeOf(last);

@@ -1,19 +1,19 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { SensorFinding, SensorFindingKind } from "../../../core/model/tag-facts.ts";
-import { spanText } from "../../../core/values/duration.ts";
-import type { PlacedTag } from "../inventory/held.ts";
+import { durationText } from "../../../core/values/duration.ts";
+import type { LocatedTag } from "../inventory/held.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
 /** A tag with what the period has shown of it. */
 export interface WatchedSensor {
-  readonly placed: PlacedTag;
+  readonly placed: LocatedTag;
   readonly row: SensorRow;
 }
 
 export interface SensorRules {
   readonly periodHours: number;
   /** Whether it may stay at one value. */
-  readonly mayRest: (placed: PlacedTag) => boolean;
+  readonly mayRest: (placed: LocatedTag) => boolean;
 }
 
 /** Read in so many hours at least, or a quarter of the period where that is less; and over 5 of 7 days of it. */
@@ -108,7 +108,7 @@ function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined
   if (log === null || usualMs === undefined || log.replies < ENOUGH_REPLIES) return [];
   const lagMs = Math.round(log.leastLagMs - usualMs);
   if (Math.abs(lagMs) <= Math.max(LAG_MS, 1.5 * BUCKET_MS[log.resolution])) return [];
-  const away = spanText(Math.abs(lagMs) / 1_000);
+  const away = durationText(Math.abs(lagMs) / 1_000);
   const side = lagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${away} ${side} those of the other tags of the site.`;
   return [finding(placed, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
@@ -132,7 +132,7 @@ function usualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, n
 }
 
 function finding(
-  { tag }: PlacedTag,
+  { tag }: LocatedTag,
   { readings }: SensorRow,
   kind: SensorFindingKind,
   message: string,

@@ -2,15 +2,15 @@ import type { Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import type { SilentSensors } from "../../../core/model/tag-facts.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { ClockDoubt } from "../../../core/runtime/clock-doubt.ts";
+import type { ClockCheck } from "../../../core/runtime/clock-check.ts";
 import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { breath, loop, othersTurn, within } from "../../../core/runtime/waiting.ts";
+import { loop, within, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
-import { expectedTags, type PlacedTag, visibleSites } from "../inventory/held.ts";
+import { expectedTags, type LocatedTag, visibleSites } from "../inventory/held.ts";
 import { selects } from "../select.ts";
-import { type HeldSensorPeriod, type HeldSensors, syncSet } from "../snapshot.ts";
+import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import type { AnyOf, SilentSensorsConfig } from "./config.ts";
 import { findingsIn, isJudged, type WatchedSensor } from "./findings.ts";
 import { reportEvent, reportParts } from "./report.ts";
@@ -32,11 +32,11 @@ export interface SensorWatchOptions {
   readonly source: string;
   readonly store: Store;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockDoubt, "anywhere" | "stepped">;
+  readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
   /** The name of the class by which a tag is read live; undefined where it is not. */
-  readonly classOf: (placed: PlacedTag) => string | undefined;
+  readonly classOf: (placed: LocatedTag) => string | undefined;
 }
 
 const HOUR_MS = 3_600_000;
@@ -64,8 +64,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const hour = () => Math.floor((watchedMs + sinceLookMs()) / HOUR_MS);
 
   async function load(): Promise<void> {
-    const held = await store.documents<HeldSensorPeriod | HeldSensors>(set);
-    const period = held.get(PERIOD) as HeldSensorPeriod | undefined;
+    const held = await store.documents<StoredSensorPeriod | StoredSensors>(set);
+    const period = held.get(PERIOD) as StoredSensorPeriod | undefined;
     if (period === undefined) return;
     from = period.from;
     watchedMs = period.watchedMs;
@@ -79,12 +79,12 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   }
 
   async function save(): Promise<void> {
-    const period: HeldSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
+    const period: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
     await store.commit({ documents: [{ set, put: [[PERIOD, period]] }] });
     for (const group of table.changedGroups()) {
-      const held: HeldSensors = { from, ...table.pack(group) };
+      const held: StoredSensors = { from, ...table.pack(group) };
       await store.commit({ documents: [{ set, put: [[String(group), held]] }] });
-      await breath();
+      await yieldToEventLoop();
     }
     savedMs = clock.monotonic();
   }
@@ -116,7 +116,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       const judged = mine.filter(({ row }) => isJudged(row, periodHours)).length;
       for (const part of reportParts(site, period, { tags: mine.length, judged, findings })) {
         await tell(part);
-        await othersTurn(clock, stopping.signal);
+        await yieldUnlessAborted(clock, stopping.signal);
       }
       count += findings.length;
     }
@@ -125,7 +125,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   }
 
   async function sensorsBySite(
-    isExcluded: (placed: PlacedTag) => boolean,
+    isExcluded: (placed: LocatedTag) => boolean,
   ): Promise<ReadonlyMap<number, readonly WatchedSensor[]>> {
     const rows = new Map(table.rows());
     const sensors = (await expectedTags(store, source)).flatMap((placed) => {
@@ -150,7 +150,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   }
 
   async function beginPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
-    const period: HeldSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
+    const period: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
     const groups = Array.from({ length: table.groups() }, (_, group) => String(group));
     const gone = [...(await store.documents<SilentSensors>(reportSet)).keys()].filter(
       (key) => !siteIds.has(key.split(" ")[0] ?? ""),
@@ -205,8 +205,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 /** Whether any entry of a list fits a tag. */
 function anyOf(
   { classes, ...fields }: AnyOf,
-  classOf: (placed: PlacedTag) => string | undefined,
-): (placed: PlacedTag) => boolean {
+  classOf: (placed: LocatedTag) => string | undefined,
+): (placed: LocatedTag) => boolean {
   const fits = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => selects({ [field]: entries }));

@@ -25,6 +25,6 @@ export function namedMember(ids: readonly string[], failure: Failure): string | 
 /** How long what was refused alone is left alone, by how often in a row: 10 minutes, 1, 6 and 24 hours. */
 const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
-export function setAsideMs(times: number): number {
+export function quarantineMs(times: number): number {
   return WAITS_MS[Math.min(times, WAITS_MS.length) - 1] ?? WAITS_MS[0];
 }

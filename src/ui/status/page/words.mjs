@@ -39,7 +39,7 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** A length of time as exact as a wish is written; the same figures as `spanText` of the worker. */
+/** A length of time as exact as a wish is written; the same figures as `durationText` of the worker. */
 export function lasting(seconds) {
   const [unit, size] =
     seconds < 120

@@ -6,9 +6,9 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { createSinkMemory } from "#src/engine/delivery/memory.ts";
+import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { createPicture } from "#src/engine/views/picture.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { sampleEvent, valueEvent } from "../../../sample-events.ts";
 
 /**
@@ -21,8 +21,8 @@ const metrics = createMetrics();
 const log = createLog({ level: "silent" });
 const clock = systemClock;
 const store = await openStore({ folder, clock });
-const picture = createPicture(store, new Map());
-const memory = createSinkMemory("lake", store);
+const picture = createBuildingView(store, new Map());
+const memory = createSinkState("lake", store);
 /** An hour of the sink takes 0.1 s, so it joins and merges files all the time; a day, after which it lands, 2.4 s. */
 const FASTER = 36_000;
 const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {

@@ -1,0 +1,77 @@
+import { existsSync, lstatSync, realpathSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
+import { systemCodeOf } from "./local-failure.ts";
+
+/** Codes that a person has to do something about; everything else may pass by itself. */
+const SETTINGS: Readonly<Record<string, string>> = {
+  EACCES: "Give the user that runs Plenum the right to write there.",
+  EPERM: "Give the user that runs Plenum the right to write there.",
+  EROFS: "The file system is read-only; choose a folder on a writable one.",
+  ENOTDIR: "A part of the path is a file; choose another folder.",
+  EEXIST: "A part of the path is a file; choose another folder.",
+  EISDIR: "There is a folder where a file should be; choose another folder.",
+  ELOOP: "A symbolic link stands where a file should be; remove it.",
+  ENAMETOOLONG: "The path is too long; choose a shorter one.",
+};
+
+/**
+ * What a failed operation on the files of a sink means, as a sentence. `room` says what gives a full disk room, as in
+ * `Free some space`.
+ */
+export function folderFailure(error: unknown, folder: string, room: string): Failure {
+  const code = systemCodeOf(error);
+  if (code === "") return meaningOf(error);
+  if (code === "ENOSPC" || code === "EDQUOT") {
+    return new Retryable(`The disk below ${folder} is full (${code}).`, {
+      hint: `${room}; the events wait.`,
+      cause: error,
+    });
+  }
+  const link = danglingLink(folder);
+  if (link !== null) return linkProblem(link, error);
+  const hint = SETTINGS[code];
+  if (hint !== undefined) {
+    return new ConfigError(`The files in ${folder} cannot be written (${code}).`, {
+      field: "folder",
+      hint,
+      cause: error,
+    });
+  }
+  return new Retryable(`The files in ${folder} could not be written (${code}).`, { cause: error });
+}
+
+/**
+ * The link that leads nowhere and stands in a path, as its end or above it; null where none does. To the system such a path is
+ * not there, and nothing can be made there either.
+ */
+export function danglingLink(path: string): string | null {
+  const whole = resolve(path);
+  try {
+    if (existsSync(whole)) return null;
+    if (lstatSync(whole, { throwIfNoEntry: false })?.isSymbolicLink()) return whole;
+  } catch {
+    // Below a file, or where this process may not look: under a permission model even that is refused.
+    return null;
+  }
+  return dirname(whole) === whole ? null : danglingLink(dirname(whole));
+}
+
+export function linkProblem(link: string, cause?: unknown): ConfigError {
+  return new ConfigError(`${link} is a link that leads nowhere.`, {
+    field: "folder",
+    hint: "Make the folder that it leads to, or choose another folder.",
+    cause,
+  });
+}
+
+/** Where a path leads, with its links followed as far as it is there: two spellings of one folder are the same text. */
+export function realFolder(path: string): string {
+  const whole = resolve(path);
+  try {
+    return realpathSync.native(whole);
+  } catch {
+    // Not there yet, or not to be looked at.
+    return dirname(whole) === whole ? whole : join(realFolder(dirname(whole)), basename(whole));
+  }
+}

@@ -1,0 +1,35 @@
+import { LocalFailure } from "./errors.ts";
+
+/**
+ * What only whoever keeps this machine can mend, by the system's code: what it says, and what to do. It may also pass
+ * when other programs end, so it is tried again within seconds, and nobody else is blamed for it meanwhile.
+ */
+const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
+  EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
+  ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
+  ENOMEM: ["there is no memory left", "Give it more memory, or end what takes it."],
+  ENOBUFS: ["there is no memory left for the network", "Give it more memory, or end what takes it."],
+  EAI_MEMORY: ["there is no memory left", "Give it more memory, or end what takes it."],
+  EADDRNOTAVAIL: ["it has no free port or no such address", "End what holds its connections."],
+  ENOSPC: ["its disk is full", "Make room on it."],
+  EIO: ["its disk could not be read or written", "Look into the system's log for the disk."],
+  ESTALE: ["a file of another machine is out of reach", "Look after what is mounted there."],
+  EAGAIN: ["it has no resources left at the moment", "End what takes them."],
+};
+
+/** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
+export const LOCAL_RETRY_MS = 5_000;
+
+/** The trouble of this machine that a system's code means, as `what` ended; null where it means none. */
+export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
+  const known = OURS[code];
+  if (known === undefined) return null;
+  const [fault, hint] = known;
+  return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
+}
+
+/** A system's code of a thrown thing; empty where it has none. */
+export function systemCodeOf(error: unknown): string {
+  const { code } = error as { readonly code?: unknown };
+  return typeof code === "string" ? code : "";
+}

@@ -1,0 +1,294 @@
+import type { Socket } from "node:net";
+import { connect } from "node:tls";
+import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "../errors/errors.ts";
+import { localFailureOf } from "../errors/local-failure.ts";
+import { VERIFIED_TLS } from "./verified-tls.ts";
+
+/**
+ * What a connection can be wrong about, TLS included, and who has to act. One list for the service and for every
+ * connector, so that the same mistake means the same everywhere:
+ *
+ * | who acts                     | examples                                            | meaning                 |
+ * | ---------------------------- | --------------------------------------------------- | ----------------------- |
+ * | a person, at the settings    | an expired or foreign certificate, TLS where there  | `ConfigError`           |
+ * |                              | is none, none where there is TLS                    |                         |
+ * | whoever keeps the proxy, or  | it wants another password, or lets nobody go there  | `ConfigError` with the  |
+ * | a person, at `proxy`         |                                                     | reason `settings`       |
+ * | nobody: it passes by itself  | refused, cut, no answer in time, name not known     | `Retryable`             |
+ * | whoever keeps *this* machine | no file descriptor, memory or port left             | `LocalFailure`, retryable |
+ */
+
+/** Whom we wanted to talk to, in the words of the configuration. */
+export interface Server {
+  /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
+  readonly name: string;
+  /** How a sentence about it goes on when it was not to be had. */
+  readonly failed: "could not be asked" | "could not be reached";
+  /** The option that holds its address. */
+  readonly addressOption: string;
+  /** The option that names a private authority. */
+  readonly authorityOption: string;
+  /** How an address begins with TLS, and how without. */
+  readonly secureScheme: string;
+  readonly plainScheme: string;
+}
+
+/** Words for a fault, and the hint for a person; `{address}` and `{authority}` stand for the names of options. */
+type Words = readonly [fault: string, hint: string];
+
+const PRIVATE_AUTHORITY =
+  "If it has a private authority, give its certificate as {authority}; otherwise somebody may be in between.";
+
+/** Codes of OpenSSL and Node.js about certificates. */
+const CERTIFICATES: Readonly<Record<string, Words>> = {
+  CERT_HAS_EXPIRED: ["has expired", "It has to be renewed there. Also check the clock of this machine."],
+  CERT_NOT_YET_VALID: ["is not valid yet", "Check the clocks of both machines."],
+  CERT_REVOKED: ["has been revoked", "It has to be replaced there."],
+  CERT_REJECTED: ["is not meant for this use", "It has to be replaced there."],
+  INVALID_PURPOSE: ["is not meant for this use", "It has to be replaced there."],
+  ERR_TLS_CERT_ALTNAME_INVALID: ["is for another name", "Check {address}."],
+  HOSTNAME_MISMATCH: ["is for another name", "Check {address}."],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ["is signed by itself", PRIVATE_AUTHORITY],
+  CERT_SIGNATURE_FAILURE: ["is not signed correctly", "Somebody may be in between."],
+  CERT_UNTRUSTED: ["is not trusted", PRIVATE_AUTHORITY],
+};
+
+/** All others of their kind: the chain ends at somebody whom nobody here knows. */
+const CERTIFICATE_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
+const UNKNOWN_AUTHORITY: Words = ["comes from an unknown authority", PRIVATE_AUTHORITY];
+
+const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
+/** What a handshake meets while the far end restarts or the line is bad; another attempt may go well. */
+const TLS_PASSES =
+  /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
+/** What came back is no TLS at all. Node.js puts it into the code or, with EPROTO, into the text. */
+const NO_TLS =
+  /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
+const CLIENT_CERTIFICATE =
+  /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
+
+/** Short words for the usual troubles of a network; any other is told by its code. */
+const PASSES: Readonly<Record<string, string>> = {
+  ENOTFOUND: "its name is not known",
+  EAI_AGAIN: "its name could not be looked up",
+  ECONNREFUSED: "it refuses the connection",
+  ECONNRESET: "it broke the connection",
+  EPIPE: "it broke the connection",
+  EHOSTUNREACH: "there is no way to it",
+  ENETUNREACH: "there is no way to it",
+  ENETDOWN: "there is no way to it",
+  ETIMEDOUT: "it does not answer",
+  TimeoutError: "no answer in time",
+  RequestTimedOutError: "no answer in time",
+  UND_ERR_CONNECT_TIMEOUT: "no connection in time",
+  UND_ERR_HEADERS_TIMEOUT: "no answer in time",
+  UND_ERR_BODY_TIMEOUT: "the answer stopped",
+  UND_ERR_SOCKET: "it broke the connection",
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "the answer was cut",
+  UND_ERR_DESTROYED: "the connection was closed here",
+  UND_ERR_CLOSED: "the connection was closed here",
+};
+
+/** What has to be right when the trouble does not pass by itself after all. */
+const LASTING: Readonly<Record<string, string>> = {
+  ENOTFOUND: "If that stays so, check {address}.",
+  ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
+};
+
+/**
+ * Gives what a socket, TLS or HTTP library threw its meaning; what has one keeps it. The library's own text stays
+ * out, because it may quote the request.
+ */
+export function failureOfConnection(error: unknown, farEnd: Server): Failure {
+  const known = meaningOf(error);
+  if (known === error) return known;
+  const { name, failed, addressOption } = farEnd;
+  const code = codeOf(error);
+
+  const certificate = certificateWords(code);
+  if (certificate !== null) {
+    const [fault, hint] = certificate;
+    const field = hint === PRIVATE_AUTHORITY ? farEnd.authorityOption : addressOption;
+    return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
+      field,
+      hint: filled(hint, farEnd),
+    });
+  }
+  // Without the error itself: a library's own text may quote the request.
+  const own = localFailureOf(code, `${name} ${failed}`);
+  if (own !== null) return own;
+  if (TLS_CODE.test(code)) return tlsFailure(error, code, farEnd);
+  if (isNoHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
+  if (wasCutInHandshake(error)) {
+    return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
+      hint: `If that stays so, check that the port in ${addressOption} is one for ${farEnd.secureScheme}.`,
+    });
+  }
+  const lasting = LASTING[code];
+  return new Retryable(`${name} ${failed}: ${PASSES[code] ?? "trouble"} (${code}).`, {
+    ...(lasting === undefined ? {} : { hint: filled(lasting, farEnd) }),
+  });
+}
+
+function tlsFailure(error: unknown, code: string, farEnd: Server): Failure {
+  const { name, failed, addressOption: field } = farEnd;
+  const text = `${code} ${error instanceof Error ? error.message : ""}`;
+  if (TLS_PASSES.test(text)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
+  if (NO_TLS.test(text)) return noTls(farEnd, code);
+  if (CLIENT_CERTIFICATE.test(text)) {
+    return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
+      field,
+      hint: "Ask whoever runs it which certificate it takes.",
+    });
+  }
+  return new ConfigError(`${name} does not speak TLS as it should (${code}).`, {
+    field,
+    hint: `Check ${field}: ${farEnd.secureScheme} needs TLS 1.2 or newer.`,
+  });
+}
+
+/** TLS was tried at a port that speaks none. */
+export function noTls(farEnd: Server, code: string): ConfigError {
+  return new ConfigError(`${farEnd.name} does not speak TLS (${code}).`, {
+    field: farEnd.addressOption,
+    hint: `Check ${farEnd.addressOption}: another port, or ${farEnd.plainScheme} where that is safe.`,
+  });
+}
+
+/** How a proxy answered to CONNECT. Its words are left out, because they may quote the password. */
+export interface TunnelResponse {
+  readonly status: number;
+  /** Proxy-Authenticate: in which ways it would let us in, e.g. `Negotiate, Basic realm="out"`. */
+  readonly schemes: string;
+  /** Something came behind the answer, although nobody has spoken to the far end yet. */
+  readonly saysMore: boolean;
+}
+
+/**
+ * What that means; null for a connection to the far end at `authority`. Never with the reasons `unauthenticated` and
+ * `forbidden`: those are words of a far end about its token, and sites would be told as lost.
+ */
+export function failureOfTunnel(
+  { status, schemes, saysMore }: TunnelResponse,
+  { name }: Server,
+  authority: string,
+  hasPassword: boolean,
+): Failure | null {
+  if (status >= 200 && status < 300) {
+    return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
+  }
+  if (status === 407) {
+    const speaksBasic = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
+    const hint = hasPassword
+      ? "Check proxy.username and proxy.password."
+      : "Give proxy.username and proxy.password.";
+    return new ConfigError(`${name} does not accept who we are (407).`, {
+      field: "proxy",
+      hint: speaksBasic
+        ? hint
+        : "Let it accept Basic from this machine, or no password: Plenum speaks neither NTLM nor Kerberos.",
+    });
+  }
+  if (status >= 500 || status === 408 || status === 429) {
+    return new Retryable(`${name} could not connect us to ${authority} (${status}).`, {
+      hint: "If that stays so, ask whoever runs the proxy.",
+    });
+  }
+  return new ConfigError(`${name} refuses to connect us to ${authority} (${status}).`, {
+    field: "proxy",
+    hint: "Ask whoever runs the proxy to allow CONNECT there, and check proxy.url.",
+  });
+}
+
+/** Plain text was tried at a port that wants TLS. */
+export function wantsTls(farEnd: Server): ConfigError {
+  return new ConfigError(`${farEnd.name} speaks TLS, and was talked to without.`, {
+    field: farEnd.addressOption,
+    hint: `Write ${farEnd.secureScheme} in ${farEnd.addressOption}, or another port.`,
+  });
+}
+
+/** How nginx, Go and Apache answer plain HTTP at a port for https: a 400 that says nothing about what was sent. */
+export function indicatesTls(body: string): boolean {
+  return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
+    body,
+  );
+}
+
+/** True when a connection came about and ended, or went wrong, before a word of an answer in the expected language. */
+export function endedUnanswered(error: unknown): boolean {
+  const code = codeOf(error);
+  return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isNoHttp(code);
+}
+
+/**
+ * Whether TLS is spoken there: a handshake is tried, and not a word is said after it. One that fails over the
+ * certificate has been spoken too. `knock` stands in where a connection must not be made just like that.
+ */
+export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
+  try {
+    await knock(AbortSignal.timeout(KNOCK_MS));
+    return true;
+  } catch (error) {
+    return certificateWords(codeOf(error)) !== null;
+  }
+}
+
+/** Longest time for such a handshake, in milliseconds: a far end that hung up was quick to do so. */
+const KNOCK_MS = 3_000;
+
+/**
+ * A handshake with `host` (an IPv6 address may stand in brackets), and the end of the connection; over a tunnel where
+ * there is a proxy on the way.
+ */
+export function probeServer(
+  address: { readonly host: string; readonly port: number },
+  signal: AbortSignal,
+  tunnel: Socket | null = null,
+) {
+  return new Promise<void>((resolve, reject) => {
+    signal.throwIfAborted();
+    const socket = connect({
+      ...VERIFIED_TLS,
+      host: address.host.replace(/^\[|\]$/g, ""),
+      port: address.port,
+      ...(tunnel === null ? {} : { socket: tunnel }),
+    });
+    const end = (error?: unknown) => {
+      signal.removeEventListener("abort", abort);
+      socket.destroy();
+      if (error === undefined) resolve();
+      else reject(error);
+    };
+    const abort = () => end(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    socket.once("secureConnect", () => end());
+    socket.on("error", end);
+  });
+}
+
+function certificateWords(code: string): Words | null {
+  return CERTIFICATES[code] ?? (CERTIFICATE_CODE.test(code) ? UNKNOWN_AUTHORITY : null);
+}
+
+function isNoHttp(code: string): boolean {
+  return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
+}
+
+/** Node.js has no code of its own for this, only a sentence. */
+function wasCutInHandshake(error: unknown): boolean {
+  return error instanceof Error && error.message.includes("before secure TLS connection was established");
+}
+
+function filled(hint: string, { addressOption, authorityOption }: Server): string {
+  return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
+}
+
+/** A system's or library's code, from the error or what caused it; the error's name (such as TimeoutError) otherwise. */
+function codeOf(error: unknown): string {
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    const { code } = at as { code?: unknown };
+    if (typeof code === "string") return code;
+  }
+  return error instanceof Error ? error.name : "unknown error";
+}

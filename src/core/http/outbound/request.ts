@@ -1,0 +1,152 @@
+import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../errors/errors.ts";
+import type { Clock } from "../../runtime/clock.ts";
+import { USER_AGENT } from "../../runtime/version.ts";
+import { indicatesTls, wantsTls } from "../connection-problem.ts";
+import { isPage } from "../html-page.ts";
+import { retryAfterMs, secondsIn } from "../retry-after.ts";
+import { type HttpClient, type HttpResponse, receiverAt } from "./http-end.ts";
+
+/** How much of an answer is read, in bytes; nothing that is asked of a receiver needs more. */
+const MAX_ANSWER_BYTES = 256 * 1024;
+
+/** Numbers above this are seconds since 1970, and not from now. */
+const EPOCH_SECONDS = 1e9;
+/** Longest wait that is believed, in milliseconds: an hour. */
+const LONGEST_RESET_MS = 3_600_000;
+
+export interface ReceiverRequest {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Path and query. */
+  readonly path: string;
+  /** Sent as JSON; left out there is no body. */
+  readonly json?: unknown;
+  /** Sent as it is, in place of `json`. */
+  readonly text?: { readonly body: string; readonly contentType: string };
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Statuses beside 2xx that the caller understands. */
+  readonly allow?: readonly number[];
+}
+
+export interface ReceiverResponse {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** The body as JSON; undefined where it is none, or too long to be read whole. */
+  readonly json: unknown;
+}
+
+/** One question to a receiver, and its answer; throws what `failureOfResponse` makes of a refusal. */
+export async function sendRequest(
+  end: HttpClient,
+  question: ReceiverRequest,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<ReceiverResponse> {
+  const { json, method, path, text } = question;
+  const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
+  const contentType = text?.contentType ?? "application/json; charset=utf-8";
+  const answer = await end.exchange(
+    {
+      method,
+      path,
+      headers: {
+        "user-agent": USER_AGENT,
+        accept: "application/json",
+        "accept-encoding": "identity",
+        ...question.headers,
+        ...(body === null ? {} : { "content-type": contentType }),
+      },
+      body: body === null ? null : Buffer.from(body),
+    },
+    signal,
+    () => MAX_ANSWER_BYTES,
+  );
+  const isUnderstood = question.allow?.includes(answer.status) === true;
+  const failure = isUnderstood ? null : failureOfResponse(answer, end.origin, clock.now());
+  if (failure !== null) throw failure;
+  const { status, headers } = answer;
+  return { status, headers, body: answer.body, json: answer.isCut ? undefined : parsed(answer.body) };
+}
+
+/**
+ * What the status of an answer means where a receiver has no rule of its own; null for 2xx.
+ *
+ * | status             | means                                                        |
+ * | ------------------ | ------------------------------------------------------------ |
+ * | 3xx, 401, 403, 404 | a person has to change something                             |
+ * | 410                | the far end wants no more, ever                              |
+ * | 429                | wait; it was not carried out                                 |
+ * | 502, 503, 504      | wait; it may have been carried out                           |
+ * | 408, 425, other 5xx | trouble that may pass; it may have been carried out         |
+ * | other 4xx          | this will not be accepted as it is                           |
+ */
+export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
+  const { status } = answer;
+  const said = `${origin} answered ${status}`;
+  if (status >= 200 && status < 300) return null;
+  if (status >= 300 && status < 400) {
+    return new ConfigError(`${said}: a redirect, which is never followed.`, {
+      field: "url",
+      hint: "Set the address to the one that finally answers.",
+    });
+  }
+  if (status === 401 || status === 403) {
+    return new ConfigError(`${said}: it does not accept who we are.${words(answer.body)}`, {
+      reason: status === 401 ? "unauthenticated" : "forbidden",
+      hint: "Check the credentials and what they may do.",
+    });
+  }
+  if (status === 404) {
+    return new ConfigError(`${said}: there is no such address.${words(answer.body)}`, {
+      field: "url",
+      hint: "Check the address.",
+    });
+  }
+  if (status === 410) {
+    return new ConfigError(`${said}: it wants no more.`, {
+      reason: "gone",
+      field: "url",
+      hint: "Set another address, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
+    });
+  }
+  if (status === 429 || status === 502 || status === 503 || status === 504) {
+    const { date, "retry-after": retryAfter } = answer.headers;
+    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(answer.headers, nowMs);
+    return new Throttled(`${said}: it asks us to wait.`, waitMs, {
+      scope: status === 429 ? "allowance" : "everything",
+    });
+  }
+  if (status >= 500 || status === 408 || status === 425)
+    return new Retryable(`${said}.${words(answer.body)}`);
+  if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
+  return new Rejected(`${said}.${words(answer.body)}`);
+}
+
+/**
+ * Milliseconds until a rate limit is over, by the headers of those who send no `Retry-After`: seconds from now (Discord),
+ * seconds since 1970 (Mattermost, Zulip) or a time (Jira). Null when none of them says so.
+ */
+function limitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
+  const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
+  const after = secondsIn(resetAfter);
+  if (after !== null) return after * 1_000;
+  const seconds = secondsIn(reset);
+  const untilMs = seconds === null ? Date.parse(reset ?? "") : seconds * 1_000;
+  // A small number is seconds from now.
+  const ms = seconds !== null && seconds < EPOCH_SECONDS ? untilMs : untilMs - nowMs;
+  return ms > 0 && ms <= LONGEST_RESET_MS ? ms : null;
+}
+
+/** The first words of what it said, for a person; none where they are a page. */
+function words(body: string): string {
+  const text = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
+  return text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;
+}
+
+function parsed(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return undefined;
+  }
+}

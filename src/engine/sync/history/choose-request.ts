@@ -1,0 +1,222 @@
+import { BUCKET_MS } from "../../../core/model/building.ts";
+import { type BackfillRequest, followedRange } from "./backfills.ts";
+import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
+import {
+  closedUntil,
+  followingRange,
+  ms,
+  type OpenPart,
+  openParts,
+  type SeriesRules,
+  wishedPast,
+} from "./ledger.ts";
+import type { Series } from "./ledgers.ts";
+import type { Range } from "./ranges.ts";
+import { isResting } from "./refusals.ts";
+
+/**
+ * Which request comes next. Following goes before totals, those before the backfill; the probes for tags about which
+ * nothing is known come between. Pure.
+ */
+export interface HistoryRequest {
+  /** `following`: what has closed lately. `backfill`: the configured past. `ordered`: the past a person asked for. */
+  readonly kind: "following" | "backfill" | "ordered" | "total";
+  readonly series: readonly Series[];
+  /** The range of the whole request; each series takes its own part of it. */
+  readonly range: Range;
+  /** The part of each series, by its key. */
+  readonly ranges: ReadonlyMap<string, Range>;
+  /** One series that was refused before: alone, it spoils nobody else's request. */
+  readonly alone: boolean;
+  /** Values that the reply is expected to have. */
+  readonly values: number;
+  /** What an answer left out that may have been cut: asked for again by itself. */
+  readonly again?: true;
+}
+
+export interface Wanted {
+  readonly series: Series;
+  readonly range: Range;
+  /** It was refused before: asked alone, it spoils nobody else's request. */
+  readonly alone: boolean;
+}
+
+export interface Limit {
+  /** Tags in one request. */
+  readonly size: number;
+  /** Values in one reply. */
+  readonly values: number;
+  /** Whether what is asked alone goes before the others now; it takes turns with them. */
+  readonly aloneFirst: boolean;
+  /** Buckets that each of so many tags may be asked for, where the service leaves off; as many as one likes by default. */
+  readonly bucketsEach?: (tags: number) => number;
+}
+
+export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
+  const closedFor = closings(nowMs);
+  const wanted = all.flatMap((series): readonly Wanted[] => {
+    if (series.total || isResting(series.held, nowMs)) return [];
+    const range = followingRange(series.held, series.rules, nowMs, closedFor(series));
+    return range === null ? [] : [{ series, range, alone: isAlone(series) }];
+  });
+  const first = similar(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
+  if (first === undefined) return null;
+  const { fromMs } = first[0].range;
+  const toMs = Math.max(...first.map(({ range }) => range.toMs));
+  return chooseRequest("following", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
+}
+
+/** Until when the buckets of a series have closed: many series share the same few rules, and those of a zone cost microseconds. */
+function closings(nowMs: number): (series: Series) => number {
+  const ends = new Map<SeriesRules, number>();
+  return ({ rules }) => {
+    const known = ends.get(rules) ?? closedUntil(rules, nowMs);
+    ends.set(rules, known);
+    return known;
+  };
+}
+
+/** The configured past, newest first. */
+export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
+  const closedFor = closings(nowMs);
+  const wanted = all.flatMap((series) => {
+    const { held, total } = series;
+    if (total) return [];
+    const { fromMs, toMs } = wishedPast(held);
+    // A series that was first seen while our clock was ahead has its front in the future, and what is open has no value yet.
+    const closedMs = Math.min(toMs, closedFor(series));
+    return fromMs < closedMs ? latest(series, openParts(held, { fromMs, toMs: closedMs }, nowMs)) : [];
+  });
+  return askForPast("backfill", wanted, limit);
+}
+
+/** What a person asked for, newest first; before the configured backfill, because somebody waits for it. */
+export function nextOrdered(
+  all: readonly Series[],
+  orders: readonly BackfillRequest[],
+  nowMs: number,
+  limit: Limit,
+): HistoryRequest | null {
+  for (const order of orders) {
+    const wanted = all.flatMap((series) => {
+      const { rules, held, total, placed } = series;
+      if (total || rules.resolution !== order.resolution || !order.matches(placed)) return [];
+      return latest(series, openParts(held, followedRange(order, held, rules, nowMs), nowMs));
+    });
+    const ask = askForPast("ordered", wanted, limit);
+    if (ask !== null) return ask;
+  }
+  return null;
+}
+
+/** One period at a time, because a reply holds one number per tag. */
+export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
+  const wanted = all.flatMap((series): readonly Wanted[] => {
+    if (!series.total || isResting(series.held, nowMs)) return [];
+    const { resolution, timeZone, graceMs } = series.rules;
+    const fromMs = ms(series.held.watermark);
+    if (fromMs + BUCKET_MS[resolution] / 2 > nowMs) return [];
+    const toMs = bucketEnd(fromMs, resolution, timeZone);
+    const alone = isAlone(series);
+    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs }, alone }] : [];
+  });
+  const first = similar(wanted, (a, b) => b.range.fromMs - a.range.fromMs, limit);
+  if (first === undefined) return null;
+  const { range } = first[0];
+  return chooseRequest("total", first, range);
+}
+
+type Group = readonly [Wanted, ...Wanted[]];
+
+function isAlone({ held, suspect }: Series): boolean {
+  return suspect || held.refusal !== null;
+}
+
+/**
+ * Picks the latest part that was not refused, then the latest that was. All unreadable parts of a series are requested
+ * together: the points between them are fetched, and 100 requests of one bucket would take five minutes of the quota.
+ */
+function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
+  const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);
+  if (part === undefined) return [];
+  const first = part.unreadable === true ? parts.find(({ unreadable }) => unreadable === true) : part;
+  const range = { fromMs: first?.fromMs ?? part.fromMs, toMs: part.toMs };
+  return [{ series, range, alone: part.alone || series.suspect }];
+}
+
+/** The first group of series with the same resolution and zone, neighbours in the given order. */
+function similar(
+  wanted: readonly Wanted[],
+  order: (a: Wanted, b: Wanted) => number,
+  limit: Limit,
+): Group | undefined {
+  const [ordinary, alone] = [wanted.filter((each) => !each.alone), wanted.filter((each) => each.alone)];
+  if (alone.length > 0 && (limit.aloneFirst || ordinary.length === 0)) {
+    return alone.toSorted(order).slice(0, 1) as [Wanted];
+  }
+  const [first, ...others] = ordinary.toSorted(order);
+  if (first === undefined) return undefined;
+  const { resolution, timeZone } = first.series.rules;
+  const alike = others.filter(
+    ({ series: { rules } }) => rules.resolution === resolution && rules.timeZone === timeZone,
+  );
+  return [first, ...alike.slice(0, limit.size - 1)];
+}
+
+function askForPast(
+  kind: "backfill" | "ordered",
+  wanted: readonly Wanted[],
+  limit: Limit,
+): HistoryRequest | null {
+  const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
+  return first === undefined ? null : chooseRequest(kind, first, backFrom(first, limit));
+}
+
+function lengthOf(group: Group, limit: Limit): number {
+  const each = Math.floor(limit.values / group.length);
+  const perTag = Math.max(1, Math.min(each, limit.bucketsEach?.(group.length) ?? each));
+  return perTag * BUCKET_MS[group[0].series.rules.resolution];
+}
+
+/**
+ * The latest part of what a group wants that the limit allows, and at least a bucket. Who wants nothing of it is left
+ * out: a reply has the whole range for every tag, so a group that lies far apart would be larger than was meant.
+ */
+function backFrom(group: Group, limit: Limit): Range {
+  const { toMs } = group[0].range;
+  const { resolution, timeZone } = group[0].series.rules;
+  const start = bucketStart(toMs - lengthOf(group, limit), resolution, timeZone);
+  const least = Math.min(...group.map(({ range }) => range.fromMs));
+  return {
+    fromMs: Math.max(least, start < toMs ? start : bucketBefore(toMs - 1, resolution, timeZone)),
+    toMs,
+  };
+}
+
+/** As many whole buckets of a range as the limit allows, and at least one: of a part the service has another value. */
+function cut(fromMs: number, toMs: number, group: Group, limit: Limit): number {
+  const { resolution, timeZone } = group[0].series.rules;
+  const least = bucketEnd(fromMs, resolution, timeZone);
+  const most = bucketStart(fromMs + lengthOf(group, limit), resolution, timeZone);
+  return Math.min(toMs, Math.max(least, most));
+}
+
+export function chooseRequest(kind: HistoryRequest["kind"], group: Group, range: Range): HistoryRequest {
+  const ranges = new Map<string, Range>();
+  const series: Series[] = [];
+  for (const wanted of group) {
+    // A total is of one whole period, a series takes its part of the range.
+    if (kind === "total" && wanted.range.fromMs !== range.fromMs) continue;
+    const own = {
+      fromMs: Math.max(range.fromMs, wanted.range.fromMs),
+      toMs: Math.min(range.toMs, wanted.range.toMs),
+    };
+    if (own.fromMs >= own.toMs) continue;
+    series.push(wanted.series);
+    ranges.set(wanted.series.key, own);
+  }
+  const { resolution } = group[0].series.rules;
+  const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[resolution]));
+  const values = kind === "total" ? series.length : buckets * series.length;
+  return { kind, series, range, ranges, alone: group[0].alone, values };
+}

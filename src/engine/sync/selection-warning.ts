@@ -1,0 +1,45 @@
+import type { Log } from "../../core/runtime/log.ts";
+import { yieldIfMany } from "../../core/runtime/waiting.ts";
+import type { Store } from "../store/store.ts";
+import { compareClasses, type NamedSelection } from "./compare/classes.ts";
+import { visibleSites } from "./inventory/held.ts";
+import { buildingFromState } from "./seen-building.ts";
+
+/** Lists of classes in which the first that selects a tag has it, each by what it is called for a person. */
+export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
+
+/**
+ * Says in the log which classes have no tag, with the reason, once the tags are known: a worker that reads nothing is
+ * otherwise quiet. Called after each complete listing of tags; what was said is said again only when it has changed.
+ */
+export function createSelectionWarning(options: {
+  readonly source: string;
+  readonly lists: ClassLists;
+  readonly followed: readonly number[] | null;
+  readonly log: Log;
+}): (store: Store) => Promise<void> {
+  const { source, lists, followed, log } = options;
+  let said: ReadonlySet<string> = new Set();
+
+  return async (store) => {
+    const sites = await visibleSites(store, source);
+    const building = await buildingFromState(store, source, sites, {
+      followed,
+      systems: [],
+      gateways: false,
+    });
+    if (building === null || building.tags.length === 0) return;
+    await yieldIfMany(building.tags.length);
+    const next = new Set<string>();
+    for (const [list, classes] of lists) {
+      for (const { name, tags, mismatches } of compareClasses(classes, building)) {
+        if (tags > 0) continue;
+        const reason = mismatches.map(({ message }) => message).join(" ");
+        const key = `${list} ${name} ${reason}`;
+        next.add(key);
+        if (!said.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
+      }
+    }
+    said = next;
+  };
+}

@@ -1,0 +1,198 @@
+/**
+ * Finds the tags that make whole requests fail, without a request that delays anybody else. Deterministic; times are
+ * monotonic milliseconds.
+ *
+ * When a request for tags of several sites fails, the sites are in doubt: each of their tags travels with tags of its
+ * own site only, as punctually as any other, until a request of that site is answered. So a site that is refused costs
+ * the others one slot. When a request for tags of one site fails, its members are suspects: they travel apart, in
+ * halves, in slots that nobody needs, until a group is answered (its tags are cleared) or one tag is left. When one half
+ * is answered the other is divided without being asked whole, because it is likely to hold the culprit; when one half
+ * fails, the other joins those that are likely to be clean. Neither proves anything.
+ *
+ * A tag is proven to be refused only after it was refused alone twice, a minute apart at least, with the service's word
+ * in between and after that the token may read it: a scope, a view or a service that was away for a moment condemns
+ * nobody, nor does one that comes and goes.
+ */
+export interface Bisection {
+  /** Whether any tag, or any site, is suspected. */
+  any(): boolean;
+  /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
+  labelOf(id: string): string | null;
+  /** `punctual`: only its site is in doubt. `patient`: it, or its whole site, is searched, in slots that nobody needs. */
+  turnOf(id: string): "punctual" | "patient" | null;
+  /** Whether it is suspected by itself, and not only as one of its site. */
+  isSuspect(id: string): boolean;
+  /** Before this a tag is not asked again; a tag that was refused alone waits for its second look. */
+  notBeforeMs(id: string): number;
+  /** These were answered: nobody of them is to blame. */
+  cleared(ids: readonly string[]): void;
+  /** These failed together, for a reason that need not be theirs. */
+  failed(ids: readonly string[]): void;
+  /** These were refused together. Returns the tag that is proven now, or null. */
+  refused(ids: readonly string[], refusal: GroupRefusal): string | null;
+  /** Nothing is suspected of anybody. */
+  forget(): void;
+}
+
+export interface GroupRefusal {
+  readonly atMs: number;
+  /** When the service last said what the token may: before this request was refused, and by now. */
+  readonly tokenSaidBeforeMs: number;
+  readonly tokenSaidAtMs: number;
+  /** The tag that the service itself blamed, if it did. */
+  readonly named: string | null;
+}
+
+/**
+ * Between two looks at a tag that is refused alone, in milliseconds: a little more than the minute in which the token is
+ * asked once, so that its word can be had after each.
+ */
+const SECOND_LOOK_MS = 62_000;
+
+/** Requests for tags of one site alone that fail in a row, after which it is likely to be the site. */
+const SITE_FAILURES = 2;
+const MANY_PARTS = 4;
+
+interface Suspicion {
+  readonly label: string;
+  /** The label of the other half, where there is one. */
+  readonly sibling: string | null;
+  /** When it was first refused alone; null while it never was. */
+  readonly aloneAtMs: number | null;
+  /** When it was last. */
+  readonly lookedAtMs: number | null;
+}
+
+export function createBisection(siteOf: (id: string) => number | undefined): Bisection {
+  const suspicions = new Map<string, Suspicion>();
+  /** Sites in doubt, and how many requests for their tags alone failed since one was answered. */
+  const sitesInDoubt = new Map<number | undefined, number>();
+  let groups = 0;
+
+  const nextLabel = () => {
+    groups += 1;
+    return `suspects ${groups}`;
+  };
+
+  function part(ids: readonly string[], label: string, sibling: string | null): void {
+    for (const id of ids) {
+      const { aloneAtMs = null, lookedAtMs = null } = suspicions.get(id) ?? {};
+      suspicions.set(id, { label, sibling, aloneAtMs, lookedAtMs });
+    }
+  }
+
+  function divide(ids: readonly string[]): void {
+    const middle = Math.ceil(ids.length / 2);
+    const [first, second] = [nextLabel(), nextLabel()];
+    part(ids.slice(0, middle), first, second);
+    part(ids.slice(middle), second, first);
+  }
+
+  const members = (label: string) =>
+    [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id);
+
+  /** The other halves of these are likely to be clean. */
+  function relieveSiblings(ids: readonly string[]): void {
+    for (const sibling of new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null))) {
+      if (sibling === null) continue;
+      const rest = members(sibling);
+      part(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`, null);
+    }
+  }
+
+  /**
+   * A site that answers again after it had failed in many parts: who was not refused alone is likely to be clean. One
+   * culprit alone leaves no more than three parts at a time.
+   */
+  function gather(site: number | undefined): void {
+    const parted = [...suspicions].filter(([id, each]) => each.aloneAtMs === null && siteOf(id) === site);
+    if (new Set(parted.map(([, { label }]) => label)).size < MANY_PARTS) return;
+    part(
+      parted.map(([id]) => id),
+      `likely clean, site ${site}`,
+      null,
+    );
+  }
+
+  function narrow(ids: readonly string[], named: string | null): void {
+    const sites = new Set(ids.map(siteOf));
+    for (const site of sites)
+      sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
+    if (sites.size > 1) return;
+    relieveSiblings(ids);
+    if (named !== null && ids.includes(named)) {
+      const rest = ids.filter((id) => id !== named);
+      part([named], nextLabel(), null);
+      part(rest, nextLabel(), null);
+    } else divide(ids);
+  }
+
+  return {
+    any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
+    labelOf(id) {
+      const own = suspicions.get(id)?.label;
+      if (own !== undefined) return own;
+      if (sitesInDoubt.size === 0) return null;
+      const site = siteOf(id);
+      return sitesInDoubt.has(site) ? `site ${site}` : null;
+    },
+    turnOf(id) {
+      if (suspicions.has(id)) return "patient";
+      if (sitesInDoubt.size === 0) return null;
+      const failures = sitesInDoubt.get(siteOf(id));
+      return failures === undefined ? null : failures < SITE_FAILURES ? "punctual" : "patient";
+    },
+    isSuspect: (id) => suspicions.has(id),
+    notBeforeMs(id) {
+      const lookedAtMs = suspicions.get(id)?.lookedAtMs ?? null;
+      return lookedAtMs === null ? Number.NEGATIVE_INFINITY : lookedAtMs + SECOND_LOOK_MS;
+    },
+    cleared(ids) {
+      // As nearly always, and asked with every reply.
+      if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
+      const siblings = new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null));
+      for (const id of ids) {
+        suspicions.delete(id);
+        sitesInDoubt.delete(siteOf(id));
+      }
+      for (const sibling of siblings) {
+        if (sibling === null) continue;
+        const rest = members(sibling);
+        if (rest.length > 1) divide(rest);
+      }
+      for (const site of new Set(ids.map(siteOf))) gather(site);
+    },
+    failed(ids) {
+      if (ids.length > 1) narrow(ids, null);
+    },
+    refused(ids, { atMs, tokenSaidBeforeMs, tokenSaidAtMs, named }) {
+      const [only] = ids;
+      if (ids.length > 1 || only === undefined) {
+        narrow(ids, named);
+        return null;
+      }
+      const known = suspicions.get(only);
+      const aloneAtMs = known?.aloneAtMs ?? null;
+      const isSecond = aloneAtMs !== null && atMs - aloneAtMs >= SECOND_LOOK_MS;
+      const saidBetween = aloneAtMs !== null && tokenSaidBeforeMs >= aloneAtMs;
+      if (isSecond && saidBetween && tokenSaidAtMs >= atMs) {
+        suspicions.delete(only);
+        return only;
+      }
+      relieveSiblings(ids);
+      // Without the token's word after it the first look does not count, and the second is not the last.
+      const isFirst = aloneAtMs === null || (isSecond && !saidBetween);
+      suspicions.set(only, {
+        label: known?.label ?? nextLabel(),
+        sibling: null,
+        aloneAtMs: isFirst ? atMs : aloneAtMs,
+        lookedAtMs: atMs,
+      });
+      return null;
+    },
+    forget() {
+      suspicions.clear();
+      sitesInDoubt.clear();
+    },
+  };
+}

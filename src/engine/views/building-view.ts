@@ -1,0 +1,133 @@
+import type {
+  AlarmView,
+  BuildingView,
+  Inventory,
+  ListedObject,
+  TagSystemsView,
+  ValueView,
+} from "../../core/connector.ts";
+import type { System, Tag } from "../../core/model/building.ts";
+import { covers, silencesIn } from "../silence/silence.ts";
+import { documentSet, type SnapshotName } from "../store/store.ts";
+import {
+  type Listed,
+  lastGoodOf,
+  type StoredAlarm,
+  type StoredPoll,
+  type StoredTagSeen,
+  type StoredTagSystems,
+  type StoredValue,
+  syncSet,
+} from "../sync/snapshot.ts";
+import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
+
+/** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
+export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
+  async function ofAll<H, P>(
+    name: SnapshotName,
+    picture: (source: string, key: string, held: H) => P | undefined,
+  ): Promise<readonly P[]> {
+    const pictured: P[] = [];
+    for (const source of zones.keys()) {
+      for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
+        const one = picture(source, key, held);
+        if (one !== undefined) pictured.push(one);
+      }
+    }
+    return pictured;
+  }
+
+  async function one<N extends keyof Inventory>(noun: N, source: string, id: string) {
+    const held = await store.document<Listed<Inventory[N]>>(documentSet(noun, source), id);
+    return held?.value;
+  }
+
+  return {
+    one,
+    async firstListed(noun, source, id) {
+      return (await store.document<Listed<unknown>>(documentSet(noun, source), id))?.since;
+    },
+    async hasListedSystems(source, siteId) {
+      const seen = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
+      if ((seen?.systems ?? null) !== null) return true;
+      // The poll of tags has ended well and learned no systems: they are not followed.
+      const poll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
+      return (poll?.lastSuccess ?? null) !== null;
+    },
+    async systemsOf(source, tagId) {
+      const place = await store.document<StoredTagSystems>(syncSet("tag-system", source), tagId);
+      const systems = await Promise.all((place?.systemIds ?? []).map((id) => one("system", source, id)));
+      return systems.filter((system): system is System => system !== undefined);
+    },
+    timeZone: (source) => zones.get(source) ?? "UTC",
+    async isWhole() {
+      for (const source of zones.keys()) {
+        const polls = await store.documents<StoredPoll>(documentSet("poll", source));
+        if (!["alarms", "tags"].every((job) => (polls.get(job)?.lastSuccess ?? null) !== null)) return false;
+      }
+      return true;
+    },
+    async silences() {
+      return (await silencesIn(store)).map((silence) => ({
+        fromMs: Date.parse(silence.from),
+        toMs: Date.parse(silence.to),
+        covers: (source, alarm) => covers(silence, source, alarm),
+      }));
+    },
+    async activeAlarms() {
+      const alarms = await ofAll("alarm", (source, _, held: StoredAlarm) => pictured(source, held));
+      return alarms.filter(({ state }) => state === "active");
+    },
+    async alarm(source, id) {
+      const held = await store.document<StoredAlarm>(documentSet("alarm", source), id);
+      return held === undefined ? undefined : pictured(source, held);
+    },
+    curves: createTimeSeriesReader(store),
+    inventory: (noun) => ofAll(noun, inventoried<never>),
+    async tagSystems() {
+      const all: TagSystemsView[] = [];
+      for (const source of zones.keys()) {
+        const tags = await store.documents<Listed<Tag>>(documentSet("tag", source));
+        const systems = await store.documents<Listed<System>>(documentSet("system", source));
+        for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(
+          syncSet("tag-system", source),
+        )) {
+          const held = tags.get(id);
+          if (held?.missingSince !== null || systemIds.length === 0) continue;
+          const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+          all.push({
+            source,
+            siteId: held.siteId,
+            tag: held.value,
+            systems: named.map(({ id: systemId, code, displayName }) => ({
+              id: systemId,
+              code,
+              displayName,
+            })),
+          });
+        }
+      }
+      return all;
+    },
+    async values() {
+      const tags = new Map(
+        (await ofAll("tag", inventoried<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
+      );
+      return ofAll("value", (source, id, held: StoredValue): ValueView | undefined => {
+        const tag = tags.get(`${source} ${id}`);
+        if (tag === undefined) return undefined;
+        const { quality, time, value } = held;
+        const lastGood = lastGoodOf(held);
+        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood };
+      });
+    },
+  };
+}
+
+function pictured(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {
+  return { source, alarm, episode, state };
+}
+
+function inventoried<T>(source: string, _: string, held: Listed<T>): ListedObject<T> {
+  return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
+}

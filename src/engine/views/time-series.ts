@@ -1,0 +1,132 @@
+import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../../core/connector.ts";
+import {
+  type Alarm,
+  BUCKET_MS,
+  type Resolution,
+  type Tag,
+  type TagValue,
+} from "../../core/model/building.ts";
+import { type AnyEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
+import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
+
+/** The alarm's own and 19 others. */
+const MOST_TAGS = 20;
+/** Three hours of what the service lets us read, 400 values a minute, are 72,000 events. */
+const MOST_PASSED_OVER = 75_000;
+/** Twenty tags that are read every minute have 3,600 in three hours. */
+const MOST_EVENTS = 5_000;
+/** Names of tags and their systems are believed for so long, in milliseconds: to read 20,000 of them takes 0.4 s. */
+const NAMES_MS = 60_000;
+/** A day or a week as one value says nothing about hours. The finest first. */
+const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
+
+/** What of the state a curve is made of; the service is not asked. */
+export interface TimeSeriesStore extends Pick<Store, "document" | "documents"> {
+  readonly outbox: Pick<Store["outbox"], "recent">;
+}
+
+interface NamedTag {
+  readonly id: string;
+  readonly siteId: number | null;
+  readonly name: string;
+  readonly systemIds: readonly string[];
+}
+
+export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["curves"] {
+  const namesOf = new Map<string, { readonly readMs: number; readonly tags: readonly NamedTag[] }>();
+
+  async function tagsOf(source: string, nowMs: number): Promise<readonly NamedTag[]> {
+    const last = namesOf.get(source);
+    if (last !== undefined && Math.abs(nowMs - last.readMs) < NAMES_MS) return last.tags;
+    const held = await store.documents<Listed<Tag>>(documentSet("tag", source));
+    const places = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
+    const tags = [...held]
+      .filter(([, { missingSince }]) => missingSince === null)
+      .map(([id, { siteId, value }]) => {
+        return { id, siteId, name: value.displayName, systemIds: places.get(id)?.systemIds ?? [] };
+      });
+    namesOf.set(source, { readMs: nowMs, tags });
+    return tags;
+  }
+
+  async function newestOf(source: string, id: string): Promise<readonly TimeSeriesPoint[]> {
+    const held = await store.document<StoredValue>(documentSet("value", source), id);
+    return held === undefined ? [] : [{ atMs: Date.parse(held.time), value: held.value }];
+  }
+
+  return async (source, alarm, span) => {
+    const tags = await tagsOf(source, span.toMs);
+    const own = tagOf(alarm, tags);
+    if (own === null) return [];
+    const shown = [own, ...companionsOf(own, tags)];
+    const events = await store.outbox.recent(
+      { source: sourceUri(source), subjects: shown.flatMap(subjectsOf) },
+      ["tag-value", "tag-history"],
+      { sinceMs: span.fromMs, within: MOST_PASSED_OVER, limit: MOST_EVENTS },
+    );
+    const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
+    const curves: TimeSeries[] = [];
+    for (const { id } of shown) {
+      const held = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+      if (held === undefined) continue;
+      const points = pointsOf(byTag.get(id) ?? [], await newestOf(source, id), span);
+      if (points.some(({ value }) => value !== null)) curves.push({ tag: held.value, points });
+    }
+    return curves;
+  };
+}
+
+/** The one tag of the site that the alarm names; null where none or several have the name, for nothing is guessed. */
+export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
+  { lastActiveEvent, site, source }: Alarm,
+  tags: readonly T[],
+): T | null {
+  for (const name of [lastActiveEvent?.triggeredOn, source]) {
+    const [first, ...others] = tags.filter((tag) => tag.siteId === site.id && tag.name === name);
+    if (first !== undefined) return others.length === 0 ? first : null;
+  }
+  return null;
+}
+
+/** Other tags of its systems, by name; where no listing says what it belongs to there are none. */
+function companionsOf(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
+  return tags
+    .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))
+    .sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }) || a.id.localeCompare(b.id))
+    .slice(0, MOST_TAGS - 1);
+}
+
+function subjectsOf({ id, siteId }: NamedTag): readonly string[] {
+  const subject = subjectOf("tag", siteId, id);
+  return [subject, ...RESOLUTIONS.map((resolution) => `${subject}/history/${resolution}`)];
+}
+
+type TagEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
+
+/** What was read, and buckets of history for times of which nothing was read; of two words on one time the later. */
+function pointsOf(
+  newestFirst: readonly LoggedEvent[],
+  newest: readonly TimeSeriesPoint[],
+  { fromMs, toMs }: TimeRange,
+): readonly TimeSeriesPoint[] {
+  const known = new Map<number, TagValue>();
+  const add = (atMs: number, value: TagValue) => {
+    if (atMs >= fromMs && atMs <= toMs && !known.has(atMs)) known.set(atMs, value);
+  };
+  const events = newestFirst.map(({ event }) => event as TagEvent);
+  for (const { atMs, value } of newest) add(atMs, value);
+  for (const { data, type } of events) if (type === "tag-value") add(Date.parse(data.time), data.value);
+  for (const resolution of RESOLUTIONS) {
+    const finer = [...known.keys()];
+    for (const { data, type } of events) {
+      if (type !== "tag-history" || data.resolution !== resolution) continue;
+      for (const { time, value } of data.points) {
+        const atMs = Date.parse(time);
+        const isKnown = finer.some((each) => each >= atMs && each < atMs + BUCKET_MS[resolution]);
+        if (!isKnown) add(atMs, value);
+      }
+    }
+  }
+  return [...known].map(([atMs, value]) => ({ atMs, value })).sort((a, b) => a.atMs - b.atMs);
+}
