@@ -69,9 +69,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/kafka/cluster.ts",
     before:
-      "if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;",
+      "if (error instanceof ResponseError && error.response !== undefined) return error.response as QueryResult;",
     after:
-      "if (error instanceof ResponseError || error.response !== undefined) return error.response as Answer;",
+      "if (error instanceof ResponseError || error.response !== undefined) return error.response as QueryResult;",
     reason: "Every ResponseError has a response, and no other error has one.",
   },
   {
@@ -322,8 +322,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/shared/receiver/stored-incident.ts",
-    before: "const rank = (member: HeldIncident) => (isOver(member) ? 1 : 0);",
-    after: "const rank = (member: HeldIncident) => (isOver(member) ? (1 * 2) : 0);",
+    before: "const rank = (member: StoredIncident) => (isOver(member) ? 1 : 0);",
+    after: "const rank = (member: StoredIncident) => (isOver(member) ? (1 * 2) : 0);",
     reason: "The sort uses only the sign.",
   },
   {
@@ -416,8 +416,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/delta/statistics.ts",
-    before: "if (row % AT_ONCE === AT_ONCE - 1) await breath();",
-    after: "if (row % AT_ONCE === AT_ONCE - (1 * 2)) await breath();",
+    before: "if (row % AT_ONCE === AT_ONCE - 1) await yieldToEventLoop();",
+    after: "if (row % AT_ONCE === AT_ONCE - (1 * 2)) await yieldToEventLoop();",
     reason: "Other work runs one cell earlier.",
   },
   {
@@ -604,8 +604,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/delivery/snapshot.ts",
-    before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());",
-    after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isWhole());",
+    before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isIntact());",
+    after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isIntact());",
     reason: "A millisecond of ten minutes.",
   },
   {
@@ -1000,8 +1000,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/history/complete-days.ts",
-    before: "if (++counted % AT_ONCE === 0) await breath();",
-    after: "if (++counted % AT_ONCE === 1) await breath();",
+    before: "if (++counted % AT_ONCE === 0) await yieldToEventLoop();",
+    after: "if (++counted % AT_ONCE === 1) await yieldToEventLoop();",
     reason: "Others have their turn a series later.",
   },
   {

@@ -135,17 +135,17 @@ export interface DaySealedFact extends DayAccount {
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
   /** Series with buckets without a log, 200 at most. */
-  readonly seriesWithoutLog: readonly SeriesNoun[];
+  readonly seriesWithoutLog: readonly SeriesStatement[];
   /** How many there are without a log. */
   readonly seriesWithoutLogCount: number;
   /** Series with buckets that were refused, 200 at most. */
-  readonly seriesRefused: readonly SeriesNoun[];
+  readonly seriesRefused: readonly SeriesStatement[];
   /** How many were refused. */
   readonly seriesRefusedCount: number;
 }
 
 /** What the service said of a series, and when, UTC. */
-export interface SeriesNoun {
+export interface SeriesStatement {
   /** The tag's id. */
   readonly tagId: string;
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */

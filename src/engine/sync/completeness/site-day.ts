@@ -3,7 +3,7 @@ import type {
   DayAccount,
   DaySealedFact,
   SeriesAccount,
-  SeriesNoun,
+  SeriesStatement,
 } from "../../../core/model/history-facts.ts";
 import {
   type AccountedSeries,
@@ -27,8 +27,8 @@ export interface SiteDay {
   readonly account: DayAccount;
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
-  readonly withoutLog: readonly SeriesNoun[];
-  readonly refused: readonly SeriesNoun[];
+  readonly withoutLog: readonly SeriesStatement[];
+  readonly refused: readonly SeriesStatement[];
 }
 
 /** Series that are named at most, of each kind. */
@@ -44,8 +44,8 @@ export function createSiteDay(day: number): SiteDayLedger {
   let account = NOTHING;
   let all = 0;
   const groups = new Map<string, SeriesAccount>();
-  const withoutLog: SeriesNoun[] = [];
-  const refused: SeriesNoun[] = [];
+  const withoutLog: SeriesStatement[] = [];
+  const refused: SeriesStatement[] = [];
   return {
     add(series, count, nowMs) {
       const own = accountOf(series, day, count, nowMs);
@@ -57,7 +57,7 @@ export function createSiteDay(day: number): SiteDayLedger {
       const key = `${resolution} ${timeZone} ${total}`;
       const group = groups.get(key) ?? { ...NOTHING, resolution, timeZone, total, series: 0 };
       groups.set(key, { ...group, ...addAccounts(group, own), series: group.series + 1 });
-      const named = (buckets: number, word: Word | null): SeriesNoun => ({
+      const named = (buckets: number, word: Word | null): SeriesStatement => ({
         ...{ tagId: placed.tag.id, resolution, total, buckets },
         ...{ said: word?.said ?? null, at: word?.at ?? null },
       });
