@@ -1,5 +1,3 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { type Command, Help } from "commander";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/program.ts";
@@ -130,33 +128,6 @@ describe("the help", () => {
   test("no command takes a secret on the command line, where every user of the machine can read it", () => {
     for (const [name, { options }] of all) {
       for (const { long } of options) expect(long, name).not.toMatch(/(token|password|secret)(?!-file)/);
-    }
-  });
-});
-
-describe("README.md", () => {
-  const readme = readFileSync(join(import.meta.dirname, "../../README.md"), "utf8");
-  const table = /## Commands\n([\s\S]*?)\n## /.exec(readme)?.[1] ?? "";
-  const rows = [...table.matchAll(/^\| (`.*?) \|(.*)\|$/gm)].map(
-    ([, names = "", what = ""]) => [names, what] as const,
-  );
-
-  test("names every command, and only those", () => {
-    const leading = rows.flatMap(([names]) => [...names.matchAll(/`([^`]+)`/g)].map(([, text = ""]) => text));
-    const named = new Set(leading.map((text) => text.split(" ")[0]));
-    expect(named).toEqual(
-      new Set(program.commands.map((command) => command.name()).filter((name) => name !== "help")),
-    );
-    for (const text of leading) {
-      const words = text.replace(/ <.*/, "");
-      expect([...all.keys()], text).toContain(words);
-    }
-  });
-
-  test("names the commands of the outbox", () => {
-    const outbox = rows.find(([names]) => names.includes("`outbox`"))?.join(" ") ?? "";
-    for (const name of all.keys()) {
-      if (name.startsWith("outbox ")) expect(outbox).toContain(name.slice("outbox ".length));
     }
   });
 });

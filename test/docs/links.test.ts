@@ -26,7 +26,7 @@ test("every link between documents leads to a file, and to a heading that is the
 });
 
 test("a broken link would be noticed", () => {
-  const text = "[a](docs/nowhere.md) [b](README.md#no-such-heading) [c](README.md#commands) `[d](x.md)`";
+  const text = "[a](docs/nowhere.md) [b](README.md#no-such-heading) [c](README.md#try-it) `[d](x.md)`";
   expect(brokenLinks({ file: "README.md", text })).toEqual([
     "README.md: no file docs/nowhere.md",
     "README.md: no place README.md#no-such-heading",
