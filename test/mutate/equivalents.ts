@@ -69,9 +69,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/kafka/cluster.ts",
     before:
-      "if (error instanceof ResponseError && error.response !== undefined) return error.response as QueryResult;",
+      "if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;",
     after:
-      "if (error instanceof ResponseError || error.response !== undefined) return error.response as QueryResult;",
+      "if (error instanceof ResponseError || error.response !== undefined) return error.response as Answer;",
     reason: "Every ResponseError has a response, and no other error has one.",
   },
   {
@@ -141,14 +141,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: 'return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");',
     after: 'return text.length < PREFIX ? text : [...text].slice(0, PREFIX).join("");',
     reason: "A text of that length stays complete.",
-  },
-  {
-    file: "connectors/parquet/parquet-file.ts",
-    before:
-      "for (let n = 0; n < rows.length; n++) cells[n] = physical(type, columns.cell(place, rows[n] ?? 0));",
-    after:
-      "for (let n = 0; n < rows.length; n++) cells[n] = physical(type, columns.cell(place, rows[n] ?? 1));",
-    reason: "For the type checker: there are so many rows.",
   },
   {
     file: "connectors/parquet/book.ts",
@@ -514,8 +506,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/store/outbox.ts",
-    before: "if (report.told > 0) changes.ring();",
-    after: "if (report.told >= 0) changes.ring();",
+    before: "if (report.told > 0) changes.wakeUp();",
+    after: "if (report.told >= 0) changes.wakeUp();",
     reason: "Who is woken for nothing looks, and waits again.",
   },
   {
@@ -604,8 +596,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/delivery/snapshot.ts",
-    before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isIntact());",
-    after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isIntact());",
+    before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());",
+    after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isWhole());",
     reason: "A millisecond of ten minutes.",
   },
   {
@@ -1044,8 +1036,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/scale/postgres/outbox.ts",
-    before: "if (marked > 0) news.ring();",
-    after: "if (marked >= 0) news.ring();",
+    before: "if (marked > 0) news.wakeUp();",
+    after: "if (marked >= 0) news.wakeUp();",
     reason: "Sinks that are woken for nothing look, and wait again.",
   },
   {
