@@ -1,0 +1,105 @@
+import { linesOf } from "#connectors/influxdb/points.ts";
+import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { createTopics } from "#connectors/mqtt/topics.ts";
+import { tellRows } from "#connectors/shared/lake/rows.ts";
+import type { Event } from "#src/core/model/event.ts";
+import { parseLines } from "../line-protocol.ts";
+
+/** Where one field of an event's data arrives: names of InfluxDB tags and fields, lake columns and MQTT keys. */
+export interface Carried {
+  readonly influxdb: readonly string[];
+  readonly lake: readonly string[];
+  readonly mqtt: readonly string[];
+}
+
+/** Changes the field of a sample event and compares what each writer makes of both events. */
+export function carriedBy(event: Event, field: string): Carried {
+  const data = event.data as unknown as Readonly<Record<string, unknown>>;
+  const variants = changed(data[field], field).map(
+    (value) => ({ ...event, data: { ...data, [field]: value } }) as unknown as Event,
+  );
+  const differing = (write: (one: Event) => ReadonlyMap<string, string>) => {
+    const before = write(event);
+    const names = variants.flatMap((variant) => {
+      const after = attempt(() => write(variant));
+      if (after === null) return [];
+      return [...new Set([...before.keys(), ...after.keys()])].filter(
+        (name) => before.get(name) !== after.get(name),
+      );
+    });
+    return [...new Set(names)].toSorted();
+  };
+  return { influxdb: differing(influxNames), lake: differing(lakeColumns), mqtt: differing(mqttKeys) };
+}
+
+function influxNames(event: Event): ReadonlyMap<string, string> {
+  const lines = [...linesOf(event, { prefix: "", tags: {} })].map(({ text }) => text).join("\n");
+  return collect(
+    parseLines(lines).flatMap(({ tags, fields, timeMs }) => [
+      ...Object.entries({ ...tags, ...fields }),
+      ["time", timeMs] as const,
+    ]),
+  );
+}
+
+function lakeColumns(event: Event): ReadonlyMap<string, string> {
+  const cells: (readonly [string, unknown])[] = [];
+  tellRows({ event, position: 1, committedAt: event.time }, (table, row) => {
+    table.columns.forEach(({ name }, index) => void cells.push([`${table.name}.${name}`, row[index]]));
+  });
+  return collect(cells);
+}
+
+function mqttKeys(event: Event): ReadonlyMap<string, string> {
+  const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}");
+  const messages = messagesOf(event, topics, { values: true, alarms: true, inventory: true } as never);
+  return collect(
+    messages.flatMap(({ topic, payload }) => {
+      const body: unknown = typeof payload === "string" && payload !== "" ? JSON.parse(payload) : {};
+      return [["topic", topic] as const, ...keysOf(body)];
+    }),
+  );
+}
+
+function keysOf(body: unknown): readonly (readonly [string, unknown])[] {
+  if (typeof body !== "object" || body === null) return [];
+  const all = body as Readonly<Record<string, unknown>>;
+  // The envelope of a complete event carries its data as they are.
+  if ("specversion" in all)
+    return Object.entries((all.data ?? {}) as object).map(([k, v]) => [`data.${k}`, v]);
+  return Object.entries(all);
+}
+
+function collect(entries: readonly (readonly [string, unknown])[]): ReadonlyMap<string, string> {
+  const all = new Map<string, string>();
+  for (const [name, value] of entries) all.set(name, `${all.get(name) ?? ""}|${JSON.stringify(value)}`);
+  return all;
+}
+
+/** Other values of the same type, one for each leaf of the value. */
+function changed(value: unknown, name: string): readonly unknown[] {
+  if (typeof value === "number") return [value + 1];
+  if (typeof value === "boolean") return [!value];
+  if (typeof value === "string") {
+    if (/^\d{4}-\d\d-\d\dT/.test(value)) return [new Date(Date.parse(value) + 1_000).toISOString()];
+    if (/^\d{4}-\d\d-\d\d$/.test(value)) return ["2026-01-01"];
+    return [`${value}x`];
+  }
+  if (value === null || value === undefined) return ["2026-11-02T06:20:01.000Z", 1, true];
+  if (Array.isArray(value)) {
+    const items: readonly unknown[] = value;
+    return [[], ...items.flatMap((item, index) => changed(item, name).map((one) => items.with(index, one)))];
+  }
+  return Object.entries(value as object).flatMap(([key, inner]) =>
+    changed(inner, key).map((one) => ({ ...(value as object), [key]: one })),
+  );
+}
+
+/** Null for a variant that the writer rejects, such as a number in the place of a time. */
+function attempt<T>(write: () => T): T | null {
+  try {
+    return write();
+  } catch {
+    return null;
+  }
+}

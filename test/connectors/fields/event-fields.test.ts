@@ -1,0 +1,36 @@
+import { describe, expect, test } from "vitest";
+import type { Kind } from "#src/core/model/event.ts";
+import { sampleOfEveryForm } from "../../sample-events.ts";
+import { carriedBy } from "./carried.ts";
+import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
+
+/** Lists that are empty in the samples, so that no change of them can be followed. */
+const EMPTY = new Set([
+  "day-sealed.seriesWithoutLog",
+  "day-sealed.seriesRefused",
+  "configuration-changed.pending",
+]);
+
+describe("the table of event fields names where each field arrives", () => {
+  const cases = sampleOfEveryForm().flatMap((event) =>
+    Object.keys(event.data)
+      .filter((field) => !EMPTY.has(`${event.type}.${field}`))
+      .map((field) => ({ event, field, title: `${event.type} ${event.subject ?? ""} ${field}` })),
+  );
+
+  test.each(cases)("$title", ({ event, field }) => {
+    const places: Readonly<Record<string, Place>> = EVENT_FIELDS[event.type as Kind];
+    const place = places[field];
+    const carried = carriedBy(event, field);
+    expect(problems(place?.influxdb, carried.influxdb)).toEqual([]);
+    expect(problems(place?.lake, carried.lake)).toEqual([]);
+    expect(problems(place?.mqtt ?? `data.${field}`, carried.mqtt)).toEqual([]);
+  });
+});
+
+/** Names in the table that do not change with the field; or names that change although the table says that none does. */
+function problems(named: string | NotCarried | undefined, actual: readonly string[]): readonly string[] {
+  if (named === undefined) return ["The field has no line in event-fields.ts."];
+  if (typeof named !== "string") return actual;
+  return named.split(" ").filter((name) => !actual.includes(name));
+}

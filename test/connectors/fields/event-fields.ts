@@ -1,0 +1,316 @@
+import type { EventData, Kind } from "#src/core/model/event.ts";
+
+/** Where one field of an event's data arrives. Names are separated by spaces; `no` says why a writer leaves it out. */
+export interface Place {
+  /** Tags and fields of InfluxDB's points. */
+  readonly influxdb: string | NotCarried;
+  /** Columns of the lake, `<table>.<column>`: Parquet, Delta Lake and PostgreSQL. */
+  readonly lake: string | NotCarried;
+  /** Keys of the MQTT state message; absent where MQTT carries the complete event. */
+  readonly mqtt?: string | NotCarried;
+}
+
+export interface NotCarried {
+  readonly reason: string;
+}
+
+type FieldOf<T> = T extends unknown ? keyof T & string : never;
+
+const no = (reason: string): NotCarried => ({ reason });
+const at = (influxdb: Place["influxdb"], lake: Place["lake"], mqtt?: Place["mqtt"]): Place => ({
+  influxdb,
+  lake,
+  ...(mqtt === undefined ? {} : { mqtt }),
+});
+
+const WORKER_EVENT = "worker_event.data";
+const SITE = at("display_name object_id", "site.name site.site_id");
+const GATEWAY = at(
+  "display_name hardware ip_address location object_id online version",
+  "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version",
+);
+const HOST = at(
+  "behind_gateway description display_name gateway host_type ip_address mac_address model_name object_id",
+  "host.description host.gateway_id host.host_id host.ip host.mac_address host.model_name host.name host.type",
+);
+const SYSTEM = at(
+  "code datapoints_count description discipline display_name installed_year location maintenance_notes manufacturer object_id",
+  "system.code system.datapoints_count system.description system.discipline system.installed_year system.location system.maintenance_notes system.manufacturer system.name system.system_id",
+);
+const TAG = at(
+  "description display_name object_id unit",
+  "tag.description tag.name tag.tag_id tag.unit tag.unit_ucum",
+);
+const ALARM = at(
+  "acknowledged acknowledged_at acknowledged_by acknowledged_message alarm_id alarm_source description last_active_at priority recovering_until resolved_at site trigger trigger_description trigger_enabled trigger_id triggered_at triggered_on value value_text",
+  "alarm.acknowledged alarm.acknowledged_at alarm.acknowledged_by alarm.acknowledged_message alarm.alarm_id alarm.alarm_source alarm.description alarm.event_text alarm.event_value alarm.priority alarm.recovering_until alarm.resolved_at alarm.resolved_at_raw alarm.status alarm.trigger_description alarm.trigger_id alarm.trigger_name alarm.triggered_at alarm.triggered_at_offset alarm.triggered_at_raw",
+);
+const GATEWAY_STATE = at(
+  "display_name gateway_id hardware ip_address location version",
+  "gateway_state.gateway_id",
+);
+
+/** The fields of every alarm event. */
+const ALARM_FACT = {
+  alarm: ALARM,
+  episode: at("episode", "alarm.episode alarm_episode.episode"),
+  late: at("late", "alarm.late"),
+  behindGateway: at("behind_gateway", "alarm.behind_gateway"),
+  superseded: at(no("a later event of the alarm says so"), no("a later row says so")),
+  tickets: at("tickets", no("no column yet; the event and InfluxDB have them")),
+};
+
+/**
+ * Every field of every event. A new field does not compile before it has a line here, and the test next to this file
+ * changes the field and looks where the change arrives. Kafka, webhook, file and stdout carry the complete event.
+ */
+export const EVENT_FIELDS: {
+  readonly [K in Kind]: { readonly [F in FieldOf<EventData[K]>]-?: Place };
+} = {
+  "site-added": {
+    site: SITE,
+  },
+  "site-changed": {
+    site: SITE,
+    before: at("before", no("the row before it says so")),
+  },
+  "site-removed": {
+    site: SITE,
+  },
+  "gateway-added": {
+    gateway: at(
+      "display_name hardware ip_address location object_id online version",
+      "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version gateway_state.gateway_id gateway_state.online",
+    ),
+  },
+  "gateway-changed": {
+    gateway: GATEWAY,
+    before: at("before", no("the row before it says so")),
+  },
+  "gateway-removed": {
+    gateway: GATEWAY,
+  },
+  "gateway-online": {
+    gateway: GATEWAY_STATE,
+    hosts: at("hosts", "gateway_state.hosts"),
+    wholeSite: at("whole_site", "gateway_state.whole_site"),
+  },
+  "gateway-offline": {
+    gateway: GATEWAY_STATE,
+    hosts: at("hosts", "gateway_state.hosts"),
+    wholeSite: at("whole_site", "gateway_state.whole_site"),
+  },
+  "host-added": {
+    host: HOST,
+  },
+  "host-changed": {
+    host: HOST,
+    before: at("before", no("the row before it says so")),
+  },
+  "host-removed": {
+    host: HOST,
+  },
+  "system-added": {
+    system: SYSTEM,
+  },
+  "system-changed": {
+    system: SYSTEM,
+    before: at("before", no("the row before it says so")),
+  },
+  "system-removed": {
+    system: SYSTEM,
+  },
+  "tag-added": {
+    tag: TAG,
+  },
+  "tag-changed": {
+    tag: TAG,
+    before: at("before", no("the row before it says so")),
+  },
+  "tag-removed": {
+    tag: TAG,
+  },
+  "tag-systems-changed": {
+    tag: at("description display_name object_id unit", "tag_system.tag_id"),
+    systems: at("systems", "tag_system.system_id"),
+    before: at("systems_before", "tag_system.valid_to"),
+  },
+  "series-break": {
+    systems: at("systems", WORKER_EVENT),
+    tag: at("display_name tag_id unit", WORKER_EVENT),
+    what: at("what", WORKER_EVENT),
+    before: at("unit_before", WORKER_EVENT),
+    since: at("last_before", WORKER_EVENT),
+  },
+  "alarm-raised": { ...ALARM_FACT, initial: at("initial", "alarm.initial") },
+  "alarm-resolved": ALARM_FACT,
+  "alarm-acknowledged": ALARM_FACT,
+  "alarm-unacknowledged": ALARM_FACT,
+  "alarm-recovering": ALARM_FACT,
+  "alarm-retriggered": ALARM_FACT,
+  "alarm-changed": { ...ALARM_FACT, before: at("before", "alarm.before") },
+  "alarm-vanished": ALARM_FACT,
+  "alarm-out-of-scope": ALARM_FACT,
+  "tag-value": {
+    tag: at("tag_id unit", "value.tag_id value.unit value.unit_ucum", "description name tag unit"),
+    value: at("value", "value.value_number", "value"),
+    quality: at("good quality", "value.quality", "quality"),
+    time: at(no("the point has the time of the event"), "value.time", "ts"),
+    latencyMs: at("latency_ms", "value.latency_ms", "latencyMs"),
+    lastGood: at(no("earlier points and rows say so"), no("earlier points and rows say so"), "lastGood"),
+    type: at("type_before type_now", no("no column yet; the quality is `uncertain`"), "type"),
+    behindGateway: at("behind_gateway", "value.behind_gateway", "behindGateway"),
+  },
+  "tag-history": {
+    tag: at("tag_id unit", "history.tag_id history.unit history.unit_ucum", "name tag unit"),
+    resolution: at("resolution", "history.resolution", "resolution"),
+    timeZone: at("time_zone", "history.time_zone", "timeZone"),
+    points: at("value time good", "history.value_number history.time history.quality", "points"),
+    origin: at("origin", "history.origin", "origin"),
+    revised: at("revised", "history.revision", "revised"),
+  },
+  "tag-total": {
+    tag: at("tag_id unit", "total.tag_id total.unit total.unit_ucum", "name tag unit"),
+    resolution: at("resolution", "total.resolution", "resolution"),
+    timeZone: at("time_zone", "total.time_zone", "timeZone"),
+    from: at("time", "total.from_time", "from"),
+    to: at("to", "total.to_time", "to"),
+    total: at("value", "total.total", "total"),
+    reset: at("reset", "total.is_reset", "reset"),
+  },
+  "history-complete": {
+    tag: at("tag_id", WORKER_EVENT),
+    resolution: at("resolution", WORKER_EVENT),
+    timeZone: at("time_zone", WORKER_EVENT),
+    total: at("total", WORKER_EVENT),
+    firstDate: at("first_date", WORKER_EVENT),
+    lastDate: at("last_date", WORKER_EVENT),
+    expected: at("expected", WORKER_EVENT),
+    had: at("had", WORKER_EVENT),
+    null: at("null", WORKER_EVENT),
+    absent: at("absent", WORKER_EVENT),
+    withoutLog: at("without_log", WORKER_EVENT),
+    refused: at("refused", WORKER_EVENT),
+    pending: at("pending", WORKER_EVENT),
+    notWanted: at("not_wanted", WORKER_EVENT),
+    site: at(no("site_id says so"), WORKER_EVENT),
+    from: at("from", WORKER_EVENT),
+    until: at("until", WORKER_EVENT),
+    series: at("series", WORKER_EVENT),
+    waitingCount: at("waiting", WORKER_EVENT),
+    waiting: at(no("a list of objects"), WORKER_EVENT),
+  },
+  "day-sealed": {
+    site: at(no("site_id says so"), WORKER_EVENT),
+    date: at("time", WORKER_EVENT),
+    timeZones: at(no("a list"), WORKER_EVENT),
+    revision: at("revision", WORKER_EVENT),
+    revised: at("revised", WORKER_EVENT),
+    series: at("series", WORKER_EVENT),
+    expected: at("expected", WORKER_EVENT),
+    had: at("had", WORKER_EVENT),
+    null: at("null", WORKER_EVENT),
+    absent: at("absent", WORKER_EVENT),
+    withoutLog: at("without_log", WORKER_EVENT),
+    refused: at("refused", WORKER_EVENT),
+    pending: at("pending", WORKER_EVENT),
+    notWanted: at("not_wanted", WORKER_EVENT),
+    byResolution: at(no("a list of objects"), WORKER_EVENT),
+    seriesWithoutLog: at(no("a list of objects"), no("a list of objects"), no("a list of objects")),
+    seriesWithoutLogCount: at(no("without_log counts buckets"), WORKER_EVENT),
+    seriesRefused: at(no("a list of objects"), no("a list of objects"), no("a list of objects")),
+    seriesRefusedCount: at(no("refused counts buckets"), WORKER_EVENT),
+  },
+  "command-accepted": {
+    commandId: at("command_id", "command.command_id"),
+    tagId: at("tag_id", "command.tag_id"),
+    requested: at("requested", "command.requested_number"),
+    waitMs: at("wait_ms", no("an estimate")),
+    expiresAt: at("expires_at", "command.expires_at"),
+    forMs: at("for_ms", no("only the command's journal needs it")),
+    needsSecond: at("needs_second", no("only while it waits")),
+    correlation: at(no("only for the requester"), no("only for the requester")),
+    replyTo: at(no("only for the requester"), no("only for the requester")),
+  },
+  "command-result": {
+    commandId: at("command_id", "command.command_id"),
+    tagId: at("tag_id", "command.tag_id"),
+    outcome: at("outcome", "command.outcome"),
+    reason: at("reason", "command.reason"),
+    message: at("message", "command.message"),
+    requested: at("requested", "command.requested_number"),
+    before: at("before", "command.before_number"),
+    readBack: at("read_back", "command.read_back_number"),
+    rehearsal: at("rehearsal", "command.rehearsal"),
+    correlation: at(no("only for the requester"), no("only for the requester")),
+    replyTo: at(no("only for the requester"), no("only for the requester")),
+  },
+  "command-not-restored": {
+    commandId: at("command_id", "command.command_id"),
+    tagId: at("tag_id", "command.tag_id"),
+    inForce: at("in_force", "command.read_back_number"),
+    since: at("since", no("the result of the command says so")),
+    wanted: at("wanted", "command.requested_number"),
+    dueAt: at("due_at", no("the time of the event says so")),
+    reason: at("reason", "command.reason"),
+    message: at("message", "command.message"),
+  },
+  "audit-head": {
+    records: at("records", WORKER_EVENT),
+    head: at("head", WORKER_EVENT),
+  },
+  "silent-sensors": {
+    site: at(no("site_id says so"), WORKER_EVENT),
+    from: at("from", WORKER_EVENT),
+    to: at(no("from and watched_hours say so"), WORKER_EVENT),
+    watchedHours: at("watched_hours", WORKER_EVENT),
+    tags: at("tags", WORKER_EVENT),
+    judged: at("judged", WORKER_EVENT),
+    counts: at("always_null log_clock_off log_differs never_moved", WORKER_EVENT),
+    part: at("part", WORKER_EVENT),
+    parts: at("parts", WORKER_EVENT),
+    findings: at("finding tag_id readings", WORKER_EVENT),
+  },
+  "silence-started": {
+    silence: at(
+      "made_by reason silence silence_alarm silence_name silence_priorities silence_site silence_source since until",
+      WORKER_EVENT,
+    ),
+    by: at("by", WORKER_EVENT),
+  },
+  "silence-ended": {
+    silence: at(
+      "made_by reason silence silence_alarm silence_name silence_priorities silence_site silence_source since until",
+      WORKER_EVENT,
+    ),
+    by: at("by", WORKER_EVENT),
+  },
+  "token-expiring": {
+    expiresAt: at("expires_at", WORKER_EVENT),
+    daysLeft: at("days_left", WORKER_EVENT),
+  },
+  "source-unavailable": {
+    reason: at("reason", WORKER_EVENT),
+    since: at("since", WORKER_EVENT),
+  },
+  "source-available": {
+    unavailableSince: at("since", WORKER_EVENT),
+  },
+  "worker-alive": {
+    intervalSeconds: at("interval_s", WORKER_EVENT),
+    version: at("version", WORKER_EVENT),
+    alarmsPolledAt: at("alarms_polled_at", WORKER_EVENT),
+  },
+  "configuration-changed": {
+    by: at("by", WORKER_EVENT),
+    changes: at("changed count", WORKER_EVENT),
+    pending: at("pending", WORKER_EVENT),
+  },
+  "delivery-gap": {
+    sink: at("sink", "delivery_gap.sink"),
+    reason: at("reason", "delivery_gap.reason"),
+    firstTime: at("first_time", "delivery_gap.first_time"),
+    lastTime: at("last_time", "delivery_gap.last_time"),
+    count: at("count", "delivery_gap.count"),
+  },
+};
