@@ -83,7 +83,7 @@ export function littleIsRepeated({ end, mostTwice }: Deliveries): string[] {
 const factOf = (event: AnyEvent) => event.data as AlarmFact;
 /**
  * "Once per episode; resolved only when the service states it." Each alarm of this world has one episode, whatever times
- * the service prints; only where the stored alarm was damaged, a corrected start raises it again.
+ * the service states. Only a damaged stored alarm may get a second episode, when the service states another start.
  */
 export function alarmsAreTrue(
   events: readonly AnyEvent[],
@@ -92,10 +92,11 @@ export function alarmsAreTrue(
 ): readonly string[] {
   const problems: string[] = [];
   for (const type of ["alarm-raised", "alarm-resolved"]) {
-    const ids = events.filter((event) => event.type === type).map((event) => factOf(event).alarm.id);
-    for (const [id, all] of Map.groupBy(ids, (each) => each))
-      if (all.length > 1 && !(isAlarmDamaged && type === "alarm-raised"))
-        problems.push(`${type} emitted ${all.length} times: ${id}`);
+    const facts = events.filter((event) => event.type === type).map(factOf);
+    const ids = facts.map(({ alarm }) => alarm.id);
+    const keys = facts.map(({ alarm, episode }) => (isAlarmDamaged ? `${alarm.id} ${episode}` : alarm.id));
+    for (const [key, all] of Map.groupBy(keys, (each) => each))
+      if (all.length > 1) problems.push(`${type} emitted ${all.length} times: ${key}`);
     if (type === "alarm-resolved")
       for (const id of ids)
         if (!resolvedInTruth.has(id)) problems.push(`resolved without a statement of the service: ${id}`);
