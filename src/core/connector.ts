@@ -10,188 +10,158 @@ import type { Metrics } from "./runtime/metrics.ts";
 /**
  * The contract between the engine and a connector.
  *
- * A connector is a folder that knows one foreign system: README.md, config.ts, sink.ts and what they need.
- * The engine (src/engine/delivery) does the hard part once for all of them: order, retry, back-off, dead letters,
- * filters, metrics, shutdown. So a connector stays small, and these rules are all it has to keep.
+ * A connector is a folder for one foreign system: README.md, config.ts, sink.ts and what they need. The engine
+ * (src/engine/delivery) implements order, retries, back-off, dead letters, filters, metrics and shutdown for all connectors.
+ * A sink only translates events and reports one outcome for each:
+ *
+ * | Outcome  | How                               | What the engine does                                        |
+ * | -------- | --------------------------------- | ----------------------------------------------------------- |
+ * | accepted | not mentioned in the receipt      | settles it: the server acknowledged it (PUBACK, HTTP 2xx)   |
+ * | rejected | `rejected: [{ index, reason }]`   | stores a dead letter                                        |
+ * | kept     | `kept: { from, error }`, or throw | offers it again after the error's wait                      |
+ * | gathered | `gathered: true`                  | settles nothing yet and offers the events after the batch   |
+ *
+ * The error decides how the engine waits: `Retryable` and unknown errors use back-off; `Throttled` waits as long as the server
+ * demands; `ConfigError` stops the sink until a person changes something; `Rejected` is retried by the sink's `schedule`
+ * and then becomes a dead letter.
  */
+export interface Sink extends SinkBase, SinkDelivery, SinkDiagnostics {}
 
-/**
- * Where events go.
- *
- * `open` is called before the first write and again after a write failed because the connection was lost; it
- * may be called on an open sink and then has nothing to do. It throws as `write` does.
- *
- * `write` is called serially, never twice at a time, with 1 to `maxBatch` events in commit order. When it
- * returns, every event has an outcome, and the sink holds on to none of them:
- * - accepted: not mentioned in the receipt. The far end has acknowledged it (an MQTT PUBACK, an HTTP 2xx), not
- *   merely a client library or a socket buffer.
- * - rejected: listed with its index and a reason. It will never be accepted; it becomes a dead letter.
- * - kept: everything from `kept.from` on. Not acknowledged, so the engine offers it again after `kept.error`
- *   has been waited out. Throwing means that the whole batch is kept.
- * A sink that makes one thing of many batches, such as a file that is worth writing, answers `gathered: true`: it has
- * taken the batch into its hands and none of it is durable. Nothing is settled then, and what follows in the log is
- * offered next; the first receipt without it, or a `tick` that answers `settled`, says that all of it is durable and
- * settles it. After anything else (a throw, `kept`, a crash) all of it is offered again from the first event on, perhaps
- * in other batches, so whoever throws forgets what it has gathered. What comes `again` or stands nowhere in the log
- * (position 0) is never gathered.
- * A far end that takes events one by one tells of each with `accepted(count)`: so many events at the beginning of the
- * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
- * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly, or keep what is not
- * accepted then where something was.
- *
- * A sink that has to know later what it did (the ticket that it opened for an alarm) says so in its receipt, or with
- * `accepted`: what is to be remembered is written in the transaction that settles those events, and read by
- * `context.memory`. With a batch of which nothing is settled it is written all the same.
- *
- * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
- * tried again with back-off; `Throttled` waits for the time it was told, which is not an attempt; `ConfigError`
- * stops this sink, visibly, and is tried again slowly (or never, with the reason `gone`). `Rejected` says that the
- * far end answered to the first kept event itself and did not take it, though it may one day: it is tried again by
- * the sink's `schedule`, and after that it is a dead letter, so that one event cannot hold up all others for ever.
- * An outage never uses up that schedule.
- *
- * `close` frees everything; it is called once, after the last write returned, also when `open` never succeeded.
- *
- * `probe` checks that the far end can be reached and would accept us, without writing an event.
- *
- * `farEnd` tells one far end from another, such as a hash of its address, and is never shown: a sink that has ended
- * because its far end is gone goes on by itself where it leads to another.
- *
- * `look` notices that the far end was restarted, by which some lose what they had acknowledged. It answers a text that
- * names the far end's present life (its start time, say), and whether that is another life than `before`, its last
- * answer, which is null at the first time and outlives our own restarts; null when the far end does not say. Asked after
- * each `open` and every 30 s, never while a write is under way. What may be lost is then offered again.
- *
- * `lastStepMs` says when, on the monotonic clock, a call last got a step further: a request began that has a time limit
- * of its own, or the far end answered to a part of the batch. The sink's deadline counts from there, so that one that is
- * slow, but within its limits, is never cut off in the middle of a request, to which nobody would know the answer; one
- * that hangs is. Without it the deadline counts from where the call began.
- *
- * `tick` is for a sink that has to do something although nothing happens, such as repeat what the far end forgets. It
- * is called after `open`, never while a write is under way, and again after the time that it answers; what it throws
- * means what it means of `write`.
- *
- * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
- * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
- *
- * `oneOrder` is for a sink whose readers rely on the order of commit across alarms and values, such as a file that is read
- * line by line, and for one that gathers. Any other sink is offered urgent events (alarms, gateways, results of commands)
- * before the values that wait for it, in the order of commit among themselves.
- *
- * `mayRepeat` says that what comes twice after a crash does no harm there, because it takes the place of what came
- * first: a retained message, a point of the same time. Then what was accepted need not be on the disk at once, but goes
- * along with the next transaction: up to 100 events may come twice after a crash, also of batches that were settled.
- *
- * `waiting` is for a sink that settles events before the far end has what follows from them: the number of things that it
- * has still to send. It is part of the sink's lag.
- *
- * `test` opens, changes and closes a marked test alarm where people look, and says of each step what came of it.
- */
-export interface Sink {
+/** Members that every sink implements. */
+export interface SinkBase {
+  /** Events per batch; 100 when absent. Example: 1 for a webhook that takes one event per request. */
   readonly maxBatch?: number;
-  readonly farEnd?: string;
-  readonly mayRepeat?: true;
-  readonly oneOrder?: true;
+  /** Connects. Called before the first write and again after a lost connection; does nothing when already open. */
   open(signal: AbortSignal): Promise<void>;
+  /**
+   * Sends a batch in commit order and returns what became of it. Called serially with 1 to `maxBatch` events. It neither
+   * retries nor buffers, and rejects soon after `signal` aborts. `accepted(3)` settles the first three events at once, so
+   * that a crash does not repeat them.
+   */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
+  /** Frees everything. Called once after the last write, also when `open` never succeeded. */
   close(): Promise<void>;
-  lastStepMs?(): number;
-  waiting?(): number;
-  tick?(signal: AbortSignal): Promise<Ticked>;
-  look?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
-  probe?(signal: AbortSignal): Promise<void>;
-  keepsMs?(signal: AbortSignal): Promise<number | null>;
-  test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
 }
 
-/**
- * So many events at the beginning of the batch are accepted; with them something may be remembered, which belongs into
- * the receipt as well: it covers what could not be settled early.
- */
+/** Optional: how events reach the server. */
+export interface SinkDelivery {
+  /**
+   * A repeated event replaces the first one, e.g. a retained message or a point of the same time. The engine then records
+   * the sink's position with the next transaction, and a crash repeats up to 100 events.
+   */
+  readonly mayRepeat?: true;
+  /**
+   * All events stay in commit order, e.g. for a file that is read line by line. Other sinks get alarms, gateway states and
+   * results of commands before values that wait.
+   */
+  readonly oneOrder?: true;
+  /**
+   * Work without new events, e.g. repeating alarms to Alertmanager or writing a file that was gathered. Called after `open`
+   * and again after the returned time, never during a write. Its errors mean what those of `write` mean.
+   */
+  tick?(signal: AbortSignal): Promise<Ticked>;
+  /** Requests that settled events still cause, e.g. 12 tickets to open. Part of the sink's lag. */
+  waiting?(): number;
+}
+
+/** Optional: what the engine and people can learn about the server. */
+export interface SinkDiagnostics {
+  /** Identifies the server, e.g. a hash of its address. A sink that ended continues when this changes. */
+  readonly farEnd?: string;
+  /** Connects without writing an event, for `plenum check`. Rejects with what is wrong. */
+  probe?(signal: AbortSignal): Promise<void>;
+  /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
+  test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
+  /**
+   * Detects a restart of a server that may have lost what it acknowledged, e.g. by its start time. `before` is the last
+   * result, also of an earlier run. Null when the server does not tell. Called after `open` and every 30 s.
+   */
+  look?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
+  /**
+   * Retention of the server in milliseconds, e.g. 30 days for an InfluxDB bucket; infinite when it deletes nothing, null
+   * when it does not tell. `plenum check` compares it with what will be sent.
+   */
+  keepsMs?(signal: AbortSignal): Promise<number | null>;
+  /**
+   * Monotonic time of the last progress, e.g. the start of the latest request. The write's time limit counts from there, so
+   * that a slow but healthy server is not cut off within a request.
+   */
+  lastStepMs?(): number;
+}
+
+/** Settles the first `count` events of the batch. `remember` is written in the same transaction. */
 export type Accepted = (count: number, remember?: SinkStateChange) => void;
 
-/** Where the events of a batch stand in the log. */
+/** Positions and times of the events of a batch. */
 export interface Offered {
-  /**
-   * One for each event, ascending; of one that comes again the same as before. 0 for an event that is marked `snapshot`:
-   * it stands nowhere in the log, and what stands there may still follow.
-   */
+  /** Positions in the log, ascending; an event keeps its position when offered again. 0 for an event marked `snapshot`. */
   readonly positions: readonly number[];
-  /** When the worker committed each, UTC; empty where it stands nowhere in the log. */
+  /** Commit times, UTC; empty for an event marked `snapshot`. */
   readonly committedAt: readonly string[];
-  /** They were delivered before, and somebody wants them once more. */
+  /** True when a person requested events again that were already settled. */
   readonly again: boolean;
-  /**
-   * One for each event, where the sink's `sequence` is on: its number in the unbroken count of what this sink was offered,
-   * the same however often it is offered until it is settled. Null for what is not counted: an event that is marked
-   * `snapshot`, and one that comes again after it was settled, but for a dead letter, which has the number it had.
-   */
+  /** Sequence numbers, where the sink's `sequence` is on; null for snapshots and for settled events that are sent again. */
   readonly sequences?: readonly (Sequence | null)[];
 }
 
 export interface Ticked {
   readonly remember?: SinkStateChange;
-  /** Events that were accepted before, and that the far end turned out to refuse for good: dead letters. */
+  /** Accepted events that the server later rejected for good; they become dead letters. */
   readonly refused?: readonly { readonly position: number; readonly reason: string }[];
   /** See `Receipt`. */
   readonly failing?: Failing;
-  /** All that was gathered is durable. */
+  /** Everything gathered is durable now. */
   readonly settled?: true;
-  /** After so many milliseconds it is wanted again. */
+  /** Milliseconds until the next tick. */
   readonly inMs: number;
 }
 
-/** What is to be remembered, by key; null forgets. Anything that JSON can say. */
+/** Changes of a sink's state by key; null deletes. Values are JSON. */
 export type SinkStateChange = ReadonlyMap<string, unknown>;
 
-/** What one sink remembers, over restarts. It outlives everything but the state and the sink's name. */
+/** State of one sink, kept over restarts. Example: the ticket id of each open alarm. */
 export interface SinkState {
   get<T>(key: string): Promise<T | undefined>;
   all<T>(): Promise<ReadonlyMap<string, T>>;
-  /** On the disk when it resolves: what is about to be done is written down first, so that a crash does not hide it. */
+  /** Resolves when the change is on disk. Write here before an action that must not happen twice. */
   put(remembered: SinkStateChange): Promise<void>;
 }
 
-/** What is believed now about the buildings; read only, and read anew at each call. */
+/** Read-only view of the stored building; each call reads the current state. */
 export interface BuildingView {
-  /** The alarms that are active by the service's last word, of all sources. */
+  /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
-  /** The last that is known of an alarm; undefined when it is not known, or not any more. */
+  /** Latest state of an alarm; undefined when it is unknown. */
   alarm(source: string, id: string): Promise<AlarmView | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly ListedObject<Inventory[N]>[]>;
-  /** One thing by its id, as it was last listed; undefined when it is not known. Costs the same however many there are. */
+  /** One object by its id, as last listed; undefined when it is unknown. Constant cost. */
   one<N extends keyof Inventory>(noun: N, source: string, id: string): Promise<Inventory[N] | undefined>;
-  /** When a thing was first listed, UTC; undefined when it is not known. */
+  /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
   firstListed(noun: keyof Inventory, source: string, id: string): Promise<string | undefined>;
-  /** Whether the tags of a site's systems have been listed once: before, a tag without systems may have some. */
+  /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
-  /** The systems whose listings show a tag; empty when none does, or their tags are not listed. */
+  /** Systems that list the tag; empty when none does or when tags of systems are not read. */
   systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly ValueView[]>;
-  /**
-   * Which systems each tag has that lists show and that has one; empty where nobody learns it
-   * (`inventory.tags_of_systems`).
-   */
+  /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /**
-   * How the tag that an alarm is about went, and up to 19 others of its systems: its own first, and each only where a
-   * value is known. From the state alone: the service is not asked, and of the log the newest 75,000 events are looked
-   * through; names and systems of tags are read at most once a minute. Empty where no tag of the site has the name that
-   * the alarm gives, or several have.
+   * Recent values of the alarm's tag, first, and of up to 19 other tags of its systems. Reads the newest 75,000 events of
+   * the log and sends no request. Empty when no tag, or more than one, has the alarm's source name.
    */
   curves(source: string, alarm: Alarm, span: TimeRange): Promise<readonly TimeSeries[]>;
-  /** Agreed times in which people are not told of alarms, those to come included. */
+  /** Active and future silences. */
   silences(): Promise<readonly SilenceView[]>;
-  /** Whether the alarms and tags of every source have been read once: before, what is not there says nothing. */
+  /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
   isWhole(): Promise<boolean>;
-  /** IANA zone of a source's buildings; UTC where the source is not known. */
+  /** IANA time zone of a source's buildings; UTC for an unknown source. */
   timeZone(source: string): string;
 }
 
-/** How a tag went. */
+/** Values of one tag over time. */
 export interface TimeSeries {
   readonly tag: Tag;
-  /** Ascending by time; null where it could not be read. */
+  /** Ascending by time; null where the tag could not be read. */
   readonly points: readonly TimeSeriesPoint[];
 }
 
@@ -220,7 +190,7 @@ export interface ListedObject<T> {
   readonly source: string;
   readonly siteId: number | null;
   readonly value: T;
-  /** False while complete listings do not show it. */
+  /** False while complete lists do not contain it. */
   readonly isThere: boolean;
 }
 
@@ -228,7 +198,7 @@ export interface AlarmView {
   readonly source: string;
   readonly alarm: Alarm;
   readonly episode: string;
-  /** As in the snapshot: `resolved` and `vanished` are ends. */
+  /** `resolved` and `vanished` are ends. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
 }
 
@@ -253,9 +223,9 @@ export interface ValueView {
   readonly tag: Tag;
   readonly value: TagValue;
   readonly quality: Quality;
-  /** When it was read, UTC. */
+  /** Time of the reading, UTC. */
   readonly time: string;
-  /** The last value that was not null, and its time; null when there never was one. */
+  /** The last value that was not null, with its time; null before the first. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
 }
 
@@ -268,15 +238,18 @@ export interface Receipt {
   readonly rejected: readonly Rejection[];
   readonly kept?: { readonly from: number; readonly error: unknown };
   readonly remember?: SinkStateChange;
-  /** The whole batch was taken, and nothing of it is durable yet. Never together with `kept`. */
+  /**
+   * The sink buffers the batch, e.g. until a file is worth writing. The first receipt without this, or a tick with
+   * `settled`, settles all of it; after a throw, `kept` or a crash the engine offers all of it again.
+   */
   readonly gathered?: true;
-  /** The sink accepted the batch, and has still to send what follows from it: its failure is shown in its status. */
+  /** The sink accepted the batch and still sends its consequences; their failure appears in its status. */
   readonly failing?: Failing;
-  /** `tick` is wanted after so many milliseconds, if that is earlier than the last tick said. */
+  /** Requests a tick in so many milliseconds, when that is earlier than planned. */
   readonly tickInMs?: number;
 }
 
-/** A failure that a sink retries by itself, because other events are not to wait for it. */
+/** A failure that a sink retries by itself, so that other events do not wait. */
 export interface Failing {
   readonly error: unknown;
   /** Calls that failed since the last one that succeeded. */
@@ -290,15 +263,15 @@ export interface Rejection {
   readonly reason: string;
 }
 
-/** The receipt of a batch that was accepted whole. */
+/** Receipt of a batch of which every event was accepted. */
 export const ACCEPTED: Receipt = { rejected: [] };
 
 /**
- * Where commands come from.
+ * Receives commands from a broker.
  *
- * `open` starts listening and returns; arrivals are handed to `accept` one at a time. `accept` resolves when the
- * command is durable (journaled or refused with a published result); only then may the connector acknowledge it
- * to its broker. When `accept` rejects, the connector must not acknowledge.
+ * `open` starts listening and returns; the connector passes arrivals to `accept` one at a time. `accept` resolves when the
+ * command is durable: written to the journal, or rejected with a published result. Only then may the connector acknowledge
+ * it to its broker; when `accept` rejects, it must not.
  */
 export interface CommandSource {
   open(accept: Accept, signal: AbortSignal): Promise<void>;
@@ -307,24 +280,24 @@ export interface CommandSource {
 
 export type Accept = (arrival: Arrival) => Promise<void>;
 
-/** A command as it arrived, before anybody believed a word of it. */
+/** A command as it arrived, before any check. */
 export interface Arrival {
   /** The connector instance, e.g. the sink's name in the configuration. */
   readonly via: string;
-  /** The topic it came on, or what corresponds to it. */
+  /** Topic, or its equivalent. */
   readonly topic: string;
-  /** The tag that the topic names; null when the payload has to say it. */
+  /** Tag in the topic; null when the payload names it. */
   readonly tagId: string | null;
-  /** Present where the topic is for a second person's word on a command, and for nothing else. */
+  /** Present on the topic for approvals by a second person. */
   readonly purpose?: "second";
-  /** The source that the topic names; null when there is only one, or the payload has to say it. */
+  /** Source in the topic; null when there is only one or the payload names it. */
   readonly source: string | null;
   readonly payload: Uint8Array;
-  /** True when the broker replayed it from its memory instead of passing it on fresh. */
+  /** True for a retained message that the broker delivered again. */
   readonly retained: boolean;
-  /** True when the broker says it may have sent this before. */
+  /** True when the broker marks it as a possible duplicate. */
   readonly duplicate: boolean;
-  /** Remaining life in seconds as the broker states it (MQTT 5 message expiry); null when it does not. */
+  /** Remaining lifetime in seconds (MQTT 5 message expiry); null when the broker states none. */
   readonly expirySeconds: number | null;
   /** MQTT 5 response topic; null when there is none. */
   readonly replyTo: string | null;
@@ -337,72 +310,65 @@ export interface Arrival {
 }
 
 /**
- * In a fleet each source has sinks of its own, wherever it is held: the same one source at another machine later, and
- * other sources at the same time elsewhere. So a name at the far end has to name the source, and not the machine.
+ * The source that a sink of a fleet works for. The source may move to another machine, so names at a server contain the
+ * source and not the machine.
  */
 export interface FleetAssignment {
-  /** Tells this fleet from others: 8 hexadecimal digits, the same in all members. */
+  /** Id of the fleet: 8 hexadecimal digits, the same in all members. */
   readonly fleet: string;
   readonly source: string;
-  /** A wall clock that all members have in common, milliseconds since 1970: for what one remembers and another compares. */
+  /** Common wall clock of all members, milliseconds since 1970. */
   now(): number;
 }
 
-/** What the engine hands to a connector; there are no globals. */
+/** Dependencies of a connector; there are no globals. */
 export interface ConnectorContext {
   /** The instance's name in the configuration. */
   readonly name: string;
-  /** Tells this worker from the one whose state it was copied from; absent where it was not. */
+  /** Distinguishes this worker from the one whose state folder was copied; absent without a copy. */
   readonly identity?: string;
-  /** A source follows history, so days are accounted for and `day-sealed` comes; absent where none does. */
+  /** Present when a source reads history, so that `day-sealed` events follow. */
   readonly followsHistory?: true;
-  /** Which part of its work this is; absent where one worker does all of it. */
+  /** Present in a fleet. */
   readonly share?: FleetAssignment;
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly memory: SinkState;
   readonly picture: BuildingView;
-  /** Numbers from 0 up to 1, for tests; `Math.random` without this. */
+  /** Random numbers from 0 up to 1, for tests; `Math.random` when absent. */
   readonly random?: () => number;
 }
 
 export interface SharedStore {
-  /** The option that leads both there, below the connector's name. */
+  /** Path of the option that both sinks share, below the connector's name. */
   readonly path: readonly string[];
-  /** For the sentence "The sinks a and b would …": `write the same files: give one of them another folder`. */
+  /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
   readonly would: string;
-  /** It bears two that are offered different events, by their filters. */
+  /** Two sinks may share it when their filters select different events. */
   readonly bearsOthers?: true;
 }
 
-/** A connector as the catalogue lists it. A capability is the presence of its function. */
+/** Entry of the catalogue. A connector has a capability when the function is present. */
 export interface ConnectorDefinition<C = unknown> {
   readonly name: string;
   /** One line for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
   /**
-   * Waits between the attempts for one event that the far end answers but does not take (`Rejected`), in
-   * milliseconds, where a convention names them; after the last it becomes a dead letter. A sink's `schedule`
-   * overrides it. Absent: tried as long as it is kept.
+   * Default waits in milliseconds between attempts for one event that the server rejects; after the last it becomes a dead
+   * letter. The option `schedule` overrides them. Absent: retried until the log deletes the event.
    */
   readonly scheduleMs?: readonly number[];
-  /** The far end gets `Offered.sequences`; without this a sink of it that asks for `sequence` is refused. */
+  /** The sink sends `Offered.sequences`. Without this, the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
-  /**
-   * Where a person finds there what is told with an event: a topic, or a question that the far end understands, ready to be
-   * copied; null where it keeps no such event.
-   */
+  /** Where a person finds the event at the server: a topic or a query to copy; null when the server does not store it. */
   whereIs?(config: C, event: Event): string | null;
-  /**
-   * What two sinks of it have in common that each needs for itself, such as a folder; null where nothing. Two that do are
-   * refused by the configuration.
-   */
+  /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
   shared?(one: C, other: C): SharedStore | null;
-  /** A promise where more than a few files belong to it: they are loaded only where such a sink is configured. */
+  /** A promise lets large connectors load only when they are configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
-  /** The kinds of events that its sinks use, as patterns; they are offered no others. Absent or undefined: all of them. */
+  /** Patterns of the event kinds that the sink uses; it gets no others. Undefined: all kinds. */
   kinds?(config: C): readonly string[] | undefined;
   commands?(config: C, context: ConnectorContext): CommandSource | Promise<CommandSource>;
 }
