@@ -29,7 +29,7 @@ export interface Sink extends SinkBase, SinkDelivery, SinkDiagnostics {}
 
 /** Members that every sink implements. */
 export interface SinkBase {
-  /** Events per batch; 100 when absent. Example: 1 for a webhook that takes one event per request. */
+  /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
   readonly maxBatch?: number;
   /** Connects. Called before the first write and again after a lost connection; does nothing when already open. */
   open(signal: AbortSignal): Promise<void>;
