@@ -1,9 +1,9 @@
 import { z } from "zod";
-import { RESOLUTIONS } from "./buckets.ts";
-import { INVENTORY_KINDS } from "./inventory.ts";
+import { RESOLUTIONS } from "./history.ts";
+import { INVENTORY_KINDS } from "./records.ts";
 import type { Simulator } from "./simulator.ts";
 
-// The control interface under /_simulator/, documented in README.md. It speaks the names of the control methods.
+// The control interface under /_simulator/, documented in README.md: validates a request and calls the method.
 
 export interface ControlReply {
   readonly status: number;
@@ -42,7 +42,7 @@ const ChangeInventory = z.strictObject({
 });
 const Faults = z.strictObject({ rules: z.array(z.unknown()) });
 const Health = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
-const HistoryQuestion = z.strictObject({
+const HistoryParameters = z.strictObject({
   tag: z.string(),
   from: z.coerce.date(),
   to: z.coerce.date(),
@@ -81,7 +81,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
   "health/set": action(Health, ({ control }, { health }) => control.setHealth(health)),
 };
 
-const QUESTIONS: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
+const QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
   now: (simulator) => ({ now_ms: simulator.now(), epoch_ms: simulator.world.epochMs }),
   "truth/requests": ({ truth }, query) =>
     truth.requests().filter(({ number }) => number > Number(query.get("after") ?? 0)),
@@ -95,44 +95,37 @@ const QUESTIONS: Readonly<Record<string, (simulator: Simulator, query: URLSearch
     ),
   "truth/gateways": ({ truth }) => truth.gatewayChanges(),
   "truth/history"({ truth }, query) {
-    const { tag, from, to, resolution, tz } = HistoryQuestion.parse(Object.fromEntries(query));
+    const { tag, from, to, resolution, tz } = HistoryParameters.parse(Object.fromEntries(query));
     return truth.history({ tagId: tag, fromMs: from.getTime(), toMs: to.getTime(), resolution, tz });
   },
   state: (simulator) => simulator.exportState(),
 };
 
-/** Answers one control request; `path` is what follows `/_simulator/`. */
-export function answerControl(
+/** `path`: the path after `/_simulator/`. */
+export function handleControl(
   simulator: Simulator,
   method: string,
   path: string,
   query: URLSearchParams,
   body: string,
 ): ControlReply {
+  const read = method === "GET" ? QUERIES[path] : undefined;
+  const change = method === "GET" ? undefined : ACTIONS[path];
+  if (read === undefined && change === undefined) {
+    const error = `The simulator has no control named ${path}; see src/simulator/README.md.`;
+    return { status: 404, body: { error } };
+  }
   try {
-    if (method === "GET") {
-      const question = QUESTIONS[path];
-      return question === undefined
-        ? unknown(path)
-        : { status: 200, body: { data: question(simulator, query) } };
-    }
-    const run = ACTIONS[path];
-    if (run === undefined) return unknown(path);
-    return { status: 200, body: { data: run(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null } };
+    const data =
+      read?.(simulator, query) ?? change?.(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null;
+    return { status: 200, body: { data } };
   } catch (error) {
     if (error instanceof z.ZodError) return { status: 400, body: { error: z.prettifyError(error) } };
     return { status: 400, body: { error: error instanceof Error ? error.message : String(error) } };
   }
 }
 
-function unknown(path: string): ControlReply {
-  return {
-    status: 404,
-    body: { error: `The simulator has no control named ${path}; see src/simulator/README.md.` },
-  };
-}
-
-/** The given keys only: undefined would overwrite. */
+/** Removes undefined properties, which would overwrite known values. */
 function defined<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
 }

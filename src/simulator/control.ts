@@ -1,14 +1,13 @@
-import type { AlarmBook, AlarmChange, Transition } from "./alarm-book.ts";
-import { asRaw, type Devices, type Value } from "./devices.ts";
-import { FaultRule } from "./fault-options.ts";
-import type { FaultPlan } from "./faults.ts";
-import type { Inventory, InventoryChange, InventoryKind } from "./inventory.ts";
+import type { AlarmChange, AlarmStore, AlarmTransition } from "./alarms.ts";
+import { type Devices, toRaw, type Value } from "./devices.ts";
+import { type FaultPlan, FaultRule } from "./faults.ts";
 import type { SimulatorOptions } from "./options.ts";
-import type { TokenChange, Tokens } from "./tokens.ts";
-import type { Tag, Trigger, World } from "./world.ts";
+import type { Inventory } from "./records.ts";
+import type { Tokens } from "./tokens.ts";
+import type { Tag, World } from "./world.ts";
 
 export interface NewAlarm {
-  /** Needed when neither a trigger nor a tag is named. */
+  /** Required when the alarm names neither a trigger nor a tag. */
   readonly siteId?: number | undefined;
   readonly triggerId?: number | undefined;
   readonly tagId?: string | undefined;
@@ -16,131 +15,84 @@ export interface NewAlarm {
   readonly description?: string | undefined;
 }
 
-/** The hand that moves the world; every change happens at the simulator's present time. Throws on unknown ids. */
-export interface Control {
-  /** Returns the id of the new alarm. */
-  raiseAlarm(alarm: NewAlarm): string;
-  acknowledgeAlarm(id: string, by: string, message?: string | null): void;
-  unacknowledgeAlarm(id: string): void;
-  /** Shows recovering_until; null ends the recovery. */
-  recoverAlarm(id: string, untilMs: number | null): void;
-  resolveAlarm(id: string): void;
-  /** The same id becomes active again, with a new time. */
-  retriggerAlarm(id: string): void;
-  /** The alarm vanishes without being resolved. */
-  deleteAlarm(id: string): void;
-  setGateway(id: number, online: boolean): void;
-  /** The device holds the value from now on; null: it cannot be read. */
-  setTag(id: string, value: Value): void;
-  /** The tag follows the recording again. */
-  releaseTag(id: string): void;
-  changeToken(text: string, change: TokenChange): void;
-  changeInventory(kind: InventoryKind, id: string | number, change: InventoryChange): void;
-  /** Replaces the fault plan; an empty list ends all faults. */
-  setFaults(rules: readonly unknown[]): void;
-  setHealth(health: SimulatorOptions["health"]): void;
-}
-
-export interface ControlParts {
+interface ControlParts {
   readonly world: World;
   readonly devices: Devices;
-  readonly alarms: AlarmBook;
+  readonly alarms: AlarmStore;
   readonly tokens: Tokens;
   readonly inventory: Inventory;
   readonly faults: FaultPlan;
   readonly now: () => number;
-  /** A number that no alarm by hand has had. */
+  readonly tagOf: (id: string) => Tag;
+  /** Returns a number that no raised alarm has. */
   readonly nextAlarm: () => number;
   readonly setHealth: (health: SimulatorOptions["health"]) => void;
 }
 
-/** Ids of alarms raised by hand lie above all recorded ones. */
-const FIRST_MANUAL_ID = 900_000_000_000;
+/** Ids of raised alarms are larger than all recorded ones. */
+const FIRST_RAISED_ID = 900_000_000_000;
 
-export function createControl({
-  world,
-  devices,
-  alarms,
-  tokens,
-  inventory,
-  faults,
-  now,
-  nextAlarm,
-  setHealth,
-}: ControlParts): Control {
-  function tagOf(id: string): Tag {
-    const tag = world.tags.get(id);
-    if (tag === undefined) throw new Error(`There is no tag ${id}.`);
-    return tag;
-  }
+/** Changes the simulated world at its present time. Throws on unknown ids. */
+export function createControl(parts: ControlParts) {
+  const { world, devices, alarms, tokens, inventory, faults, now, tagOf, nextAlarm, setHealth } = parts;
 
-  function place(alarm: NewAlarm): {
-    readonly siteId: number;
-    readonly trigger: Trigger | undefined;
-    readonly tagId: string;
-  } {
-    const named = alarm.triggerId === undefined ? undefined : world.triggers.get(alarm.triggerId);
-    if (alarm.triggerId !== undefined && named === undefined)
-      throw new Error(`There is no trigger ${alarm.triggerId}.`);
-    const tag = alarm.tagId === undefined ? undefined : tagOf(alarm.tagId);
-    const siteId = tag?.site.id ?? named?.site_id ?? alarm.siteId;
-    if (siteId === undefined || !world.sites.has(siteId))
+  function subjectOf({ siteId, tagId, triggerId }: NewAlarm) {
+    const named = triggerId === undefined ? undefined : world.triggers.get(triggerId);
+    if (triggerId !== undefined && named === undefined) throw new Error(`There is no trigger ${triggerId}.`);
+    const tag = tagId === undefined ? undefined : tagOf(tagId);
+    const site = tag?.site.id ?? named?.site_id ?? siteId;
+    if (site === undefined || !world.sites.has(site))
       throw new Error("Name a site, a trigger or a tag that exists.");
-    const fits = (trigger: Trigger) =>
-      tag === undefined ? trigger.site_id === siteId : trigger.tag_id === tag.id;
-    const trigger = named ?? [...world.triggers.values()].find(fits);
-    const firstTag = [...world.tags.values()].find((candidate) => candidate.site.id === siteId)?.id;
-    return { siteId, trigger, tagId: tag?.id ?? trigger?.tag_id ?? firstTag ?? "" };
+    const trigger =
+      named ??
+      world.triggers.values().find(({ site_id, tag_id }) => (tag ? tag_id === tag.id : site_id === site));
+    const firstTag = world.tags.values().find((candidate) => candidate.site.id === site);
+    return {
+      siteId: site,
+      triggerId: trigger?.id ?? 0,
+      tagId: tag?.id ?? trigger?.tag_id ?? firstTag?.id ?? "",
+    };
   }
 
-  function alter(id: string, kind: Transition["kind"], change: (atMs: number) => AlarmChange) {
+  function changeAlarm(id: string, kind: AlarmTransition["kind"], changeAt: (atMs: number) => AlarmChange) {
     const atMs = now();
     const alarm = alarms.find(id, atMs);
     if (alarm === undefined) throw new Error(`There is no alarm ${id}.`);
-    const changed = change(atMs);
-    alarms.change(id, atMs, changed);
-    const triggeredAtMs = changed.triggeredAtMs ?? alarm.triggeredAtMs;
-    alarms.note({ atMs, alarmId: id, siteId: alarm.siteId, kind, triggeredAtMs });
-    return alarm;
+    const change = changeAt(atMs);
+    alarms.change(id, atMs, change);
+    const triggeredAtMs = change.triggeredAtMs ?? alarm.triggeredAtMs;
+    alarms.addTransition({ atMs, alarmId: id, siteId: alarm.siteId, kind, triggeredAtMs });
   }
 
   return {
-    raiseAlarm(wanted) {
+    /** Returns the id of the new alarm. */
+    raiseAlarm(alarm: NewAlarm): string {
       const atMs = now();
-      const { siteId, trigger, tagId } = place(wanted);
-      const id = String(FIRST_MANUAL_ID + nextAlarm());
+      const { siteId, triggerId, tagId } = subjectOf(alarm);
+      const id = String(FIRST_RAISED_ID + nextAlarm());
       const tag = world.tags.get(tagId);
-      const value = wanted.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
-      const description = wanted.description ?? null;
-      const triggerId = trigger?.id ?? 0;
-      alarms.manual.set(id, {
-        id,
-        siteId,
-        triggerId,
-        tagId,
+      const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
+      const description = alarm.description ?? null;
+      alarms.stored.set(id, {
+        ...{ id, siteId, triggerId, tagId, value, description },
         triggeredAtMs: atMs,
         resolvesAtMs: null,
-        value,
-        description,
       });
-      alarms.note({ atMs, alarmId: id, siteId, kind: "raised", triggeredAtMs: atMs });
+      alarms.addTransition({ atMs, alarmId: id, siteId, kind: "raised", triggeredAtMs: atMs });
       return id;
     },
-    acknowledgeAlarm(id, by, message = null) {
-      alter(id, "acknowledged", (atMs) => ({ acknowledged: { by, message, atMs } }));
-    },
-    unacknowledgeAlarm(id) {
-      alter(id, "unacknowledged", () => ({ acknowledged: null }));
-    },
-    recoverAlarm(id, untilMs) {
-      alter(id, "recovering", () => ({ recoveringUntilMs: untilMs }));
-    },
-    resolveAlarm(id) {
-      alter(id, "resolved", (atMs) => ({ resolvedAtMs: atMs, recoveringUntilMs: null }));
-    },
-    retriggerAlarm(id) {
+    acknowledgeAlarm: (id: string, by: string, message: string | null = null) =>
+      changeAlarm(id, "acknowledged", (atMs) => ({ acknowledged: { by, message, atMs } })),
+    unacknowledgeAlarm: (id: string) => changeAlarm(id, "unacknowledged", () => ({ acknowledged: null })),
+    /** Sets recovering_until; null ends the recovery. */
+    recoverAlarm: (id: string, untilMs: number | null) =>
+      changeAlarm(id, "recovering", () => ({ recoveringUntilMs: untilMs })),
+    resolveAlarm: (id: string) =>
+      changeAlarm(id, "resolved", (atMs) => ({ resolvedAtMs: atMs, recoveringUntilMs: null })),
+    /** Makes the alarm active again with the same id and a new time. */
+    retriggerAlarm(id: string): void {
       const episodes = (alarms.find(id, now())?.episodes ?? 0) + 1;
-      alter(id, "retriggered", (atMs) => ({
+      changeAlarm(id, "retriggered", (atMs) => ({
         triggeredAtMs: atMs,
         resolvedAtMs: null,
         recoveringUntilMs: null,
@@ -148,28 +100,24 @@ export function createControl({
         episodes,
       }));
     },
-    deleteAlarm(id) {
-      alter(id, "deleted", () => ({ deleted: true }));
-    },
-    setGateway(id, online) {
+    /** Removes the alarm without resolving it. */
+    deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
+    setGateway(id: number, online: boolean): void {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
       devices.setOnline(id, now(), online);
     },
-    setTag(id, value) {
-      const tag = tagOf(id);
-      devices.hold(tag, now(), asRaw(tag, value));
-    },
-    releaseTag(id) {
-      devices.release(tagOf(id), now());
-    },
-    changeToken: (text, change) => tokens.change(text, change),
-    changeInventory: (kind, id, change) => inventory.change(kind, id, change),
-    setFaults(rules) {
+    /** Sets the value of the device until it is released; null: the device cannot be read. */
+    setTag: (id: string, value: Value) => devices.override(tagOf(id), now(), toRaw(tagOf(id), value)),
+    /** Lets the tag follow the recording again. */
+    releaseTag: (id: string) => devices.release(tagOf(id), now()),
+    changeToken: tokens.change,
+    changeInventory: inventory.change,
+    /** Replaces the fault plan; an empty list ends all faults. */
+    setFaults: (rules: readonly unknown[]) =>
       faults.set(
         rules.map((rule) => FaultRule.parse(rule)),
         now(),
-      );
-    },
+      ),
     setHealth,
   };
 }

@@ -1,15 +1,17 @@
 import type { SimulatorOptions } from "./options.ts";
-import { lastAtOrBefore } from "./series.ts";
+import { lastAtOrBefore } from "./recording.ts";
 import type { Tag, World } from "./world.ts";
 
-/** What a tag can hold: booleans as 0 and 1 inside, null for a device that could not be read. */
-export type Raw = number | null;
+// The devices of the buildings: the value of each tag at any time, and which gateways are online.
+
+/** Internal form of a tag value: booleans are 0 and 1, null is a device that could not be read. */
+export type RawValue = number | null;
 export type Value = number | boolean | null;
 
-/** From `atMs` on the tag holds the value, or follows the recording again. */
-export interface Hold {
+/** From `atMs` on the tag has this value; `held` null: it follows the recording again. Stored in the exported state. */
+export interface ValueOverride {
   readonly atMs: number;
-  readonly held: { readonly value: Raw } | null;
+  readonly held: { readonly value: RawValue } | null;
 }
 
 export interface GatewayChange {
@@ -17,72 +19,55 @@ export interface GatewayChange {
   readonly online: boolean;
 }
 
-/** The building itself: what its devices hold at any time, and which gateways can be reached. */
-export interface Devices {
-  valueAt(tag: Tag, atMs: number): Raw;
-  /** Visits the samples with fromMs <= time < toMs in order of time. */
-  visitSamples(tag: Tag, fromMs: number, toMs: number, visit: (atMs: number, value: Raw) => void): void;
-  hold(tag: Tag, atMs: number, value: Raw): void;
-  release(tag: Tag, atMs: number): void;
-  online(gatewayId: number, atMs: number): boolean;
-  setOnline(gatewayId: number, atMs: number, online: boolean): void;
-  readonly holds: Map<string, Hold[]>;
-  readonly gatewayChanges: Map<number, GatewayChange[]>;
-}
+export type Devices = ReturnType<typeof createDevices>;
 
-export function asValue(tag: Tag, raw: Raw): Value {
+type VisitSample = (atMs: number, value: RawValue) => void;
+
+export function fromRaw(tag: Tag, raw: RawValue): Value {
   return tag.kind === "boolean" && raw !== null ? raw !== 0 : raw;
 }
 
-export function asRaw(tag: Tag, value: Value): Raw {
+export function toRaw(tag: Tag, value: Value): RawValue {
   if (value === null) return null;
   if (tag.kind === "boolean") return value === true || (typeof value === "number" && value !== 0) ? 1 : 0;
   return Number(value);
 }
 
-export function createDevices(world: World, options: SimulatorOptions): Devices {
-  const holds = new Map<string, Hold[]>();
+export function createDevices(world: World, options: SimulatorOptions) {
+  const overrides = new Map<string, ValueOverride[]>();
   const gatewayChanges = new Map<number, GatewayChange[]>();
-  const offlineAtFirst = new Set(options.offline_gateways.map(Number));
+  const offlineAtStart = new Set(options.offline_gateways.map(Number));
   const meterAtEnd = new Map<Float64Array, number>();
+  const logEveryMs = (options.history.log_every_s ?? 0) * 1000;
 
-  function column(tag: Tag) {
-    const table = world.series(tag.file);
-    return {
-      times: table.timesMs,
-      values: table.columns.get(tag.column) ?? new Float64Array(table.timesMs.length),
-    };
+  function recorded(tag: Tag) {
+    const { timesMs, columns } = world.series(tag.file);
+    return { times: timesMs, values: columns.get(tag.column) ?? new Float64Array(timesMs.length) };
   }
 
-  function cell(tag: Tag, values: Float64Array, index: number, pass: number): Raw {
+  function recordedValue(tag: Tag, values: Float64Array, index: number, pass: number): RawValue {
     const value = values[index] ?? Number.NaN;
     if (Number.isNaN(value)) return null;
     if (!tag.cumulative || pass === 0 || options.history.meters_on_loop === "restart") return value;
-    return value + pass * lastReading(values);
-  }
-
-  function lastReading(values: Float64Array): number {
-    const known = meterAtEnd.get(values);
-    if (known !== undefined) return known;
-    const last = values.findLast((value) => !Number.isNaN(value)) ?? 0;
+    const last = meterAtEnd.get(values) ?? values.findLast((other) => !Number.isNaN(other)) ?? 0;
     meterAtEnd.set(values, last);
-    return last;
+    return value + pass * last;
   }
 
-  function recordedAt(tag: Tag, atMs: number): Raw {
+  function recordedAt(tag: Tag, atMs: number): RawValue {
     const { timeline, firstMs } = tag.site;
     const position = timeline.positionAt(atMs + 0.5);
     const pass = Math.floor(position / timeline.lengthMs);
     if (pass < 0) return null;
-    const { times, values } = column(tag);
+    const { times, values } = recorded(tag);
     const index = lastAtOrBefore(times, position - pass * timeline.lengthMs + firstMs);
-    if (index >= 0) return cell(tag, values, index, pass);
-    return pass === 0 ? null : cell(tag, values, times.length - 1, pass - 1);
+    if (index >= 0) return recordedValue(tag, values, index, pass);
+    return pass === 0 ? null : recordedValue(tag, values, times.length - 1, pass - 1);
   }
 
-  function visitRecorded(tag: Tag, fromMs: number, toMs: number, visit: (atMs: number, value: Raw) => void) {
+  function visitRecorded(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
     const { timeline, firstMs } = tag.site;
-    const { times, values } = column(tag);
+    const { times, values } = recorded(tag);
     const from = Math.max(0, timeline.positionAt(fromMs - 1));
     const to = timeline.positionAt(toMs);
     for (let pass = Math.floor(from / timeline.lengthMs); pass * timeline.lengthMs <= to; pass += 1) {
@@ -90,42 +75,35 @@ export function createDevices(world: World, options: SimulatorOptions): Devices 
       for (let index = lastAtOrBefore(times, from - passStart - 1) + 1; index < times.length; index += 1) {
         const atMs = timeline.wallAt(passStart + (times[index] ?? 0));
         if (atMs >= toMs) return;
-        if (atMs >= fromMs) visit(atMs, cell(tag, values, index, pass));
+        if (atMs >= fromMs) visit(atMs, recordedValue(tag, values, index, pass));
       }
     }
   }
 
-  function visitLogged(
-    tag: Tag,
-    everyMs: number,
-    fromMs: number,
-    toMs: number,
-    visit: (atMs: number, value: Raw) => void,
-  ) {
-    const startMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
-    for (let atMs = Math.ceil(startMs / everyMs) * everyMs; atMs < toMs; atMs += everyMs) {
-      visit(atMs, valueAt(tag, atMs));
-    }
-  }
-
-  function valueAt(tag: Tag, atMs: number): Raw {
+  function valueAt(tag: Tag, atMs: number): RawValue {
     if (!online(tag.gatewayId, atMs)) return null;
-    const hold = holdAt(holds.get(tag.id), atMs);
-    return hold === null ? recordedAt(tag, atMs) : hold.value;
+    const override = overrides.get(tag.id)?.findLast((candidate) => candidate.atMs <= atMs)?.held;
+    return override ? override.value : recordedAt(tag, atMs);
   }
 
-  function visitSamples(tag: Tag, fromMs: number, toMs: number, visit: (atMs: number, value: Raw) => void) {
-    const everyMs = (options.history.log_every_s ?? 0) * 1000;
-    if (everyMs > 0) return visitLogged(tag, everyMs, fromMs, toMs, visit);
-    const tagHolds = holds.get(tag.id);
-    const untouched =
-      tagHolds === undefined && !gatewayChanges.has(tag.gatewayId) && !offlineAtFirst.has(tag.gatewayId);
-    if (untouched) return visitRecorded(tag, fromMs, toMs, visit);
+  /** Visits the samples with fromMs <= time < toMs in order of time. */
+  function visitSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
+    if (logEveryMs > 0) {
+      const startMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
+      for (let atMs = Math.ceil(startMs / logEveryMs) * logEveryMs; atMs < toMs; atMs += logEveryMs)
+        visit(atMs, valueAt(tag, atMs));
+      return;
+    }
+    const ofTag = overrides.get(tag.id);
+    const isUnchanged =
+      ofTag === undefined && !gatewayChanges.has(tag.gatewayId) && !offlineAtStart.has(tag.gatewayId);
+    if (isUnchanged) {
+      visitRecorded(tag, fromMs, toMs, visit);
+      return;
+    }
 
     // A written value is a sample of its own, at the time of the write.
-    const written = (tagHolds ?? []).filter(
-      (hold) => hold.held !== null && hold.atMs >= fromMs && hold.atMs < toMs,
-    );
+    const written = (ofTag ?? []).filter(({ atMs, held }) => held !== null && atMs >= fromMs && atMs < toMs);
     let next = 0;
     visitRecorded(tag, fromMs, toMs, (atMs) => {
       for (; next < written.length && (written[next]?.atMs ?? atMs) <= atMs; next += 1) {
@@ -137,33 +115,30 @@ export function createDevices(world: World, options: SimulatorOptions): Devices 
     for (const { atMs } of written.slice(next)) visit(atMs, valueAt(tag, atMs));
   }
 
-  function addHold(tag: Tag, hold: Hold) {
-    const list = holds.get(tag.id) ?? [];
-    list.push(hold);
-    list.sort((a, b) => a.atMs - b.atMs);
-    holds.set(tag.id, list);
+  function addOverride(tag: Tag, override: ValueOverride): void {
+    const list = [...(overrides.get(tag.id) ?? []), override];
+    overrides.set(
+      tag.id,
+      list.sort((a, b) => a.atMs - b.atMs),
+    );
   }
 
   function online(gatewayId: number, atMs: number): boolean {
     const change = gatewayChanges.get(gatewayId)?.findLast((candidate) => candidate.atMs <= atMs);
-    return change?.online ?? !offlineAtFirst.has(gatewayId);
+    return change?.online ?? !offlineAtStart.has(gatewayId);
   }
 
   return {
-    holds,
+    overrides,
     gatewayChanges,
     valueAt,
     visitSamples,
     online,
-    hold: (tag, atMs, value) => addHold(tag, { atMs, held: { value } }),
-    release: (tag, atMs) => addHold(tag, { atMs, held: null }),
-    setOnline(gatewayId, atMs, isOnline) {
+    override: (tag: Tag, atMs: number, value: RawValue) => addOverride(tag, { atMs, held: { value } }),
+    release: (tag: Tag, atMs: number) => addOverride(tag, { atMs, held: null }),
+    setOnline(gatewayId: number, atMs: number, isOnline: boolean): void {
       if (online(gatewayId, atMs) === isOnline) return;
       gatewayChanges.set(gatewayId, [...(gatewayChanges.get(gatewayId) ?? []), { atMs, online: isOnline }]);
     },
   };
-}
-
-function holdAt(list: readonly Hold[] | undefined, atMs: number): { readonly value: Raw } | null {
-  return list?.findLast((hold) => hold.atMs <= atMs)?.held ?? null;
 }

@@ -1,8 +1,161 @@
-import type { EndpointName, Fault, FaultRule } from "./fault-options.ts";
+import { z } from "zod";
 import type { Random } from "./random.ts";
 
-/** What a rule is matched against. */
-export interface Subject {
+// The fault plan: its options, and which of its rules apply to a request. fault-replies.ts makes the replies.
+
+const EndpointName = z.enum([
+  "sites",
+  "alarms",
+  "tags",
+  "read",
+  "write",
+  "history",
+  "healthcheck",
+  "me",
+  "gateways",
+  "hosts",
+  "systems",
+]);
+export type EndpointName = z.infer<typeof EndpointName>;
+
+const Match = z
+  .strictObject({
+    endpoints: z.array(EndpointName).optional().describe("Only these endpoints. Default: all."),
+    method: z.enum(["GET", "POST"]).optional().describe("Only this method."),
+    site_id: z.int().optional().describe("Only requests for this site."),
+    tag_id: z.string().optional().describe("Only requests that name this tag."),
+    page: z.int().optional().describe("Only this page of a list."),
+  })
+  .describe("Requests that the rule applies to.");
+
+const When = z
+  .strictObject({
+    after_s: z.number().min(0).optional().describe("Begins this many seconds after the plan was set."),
+    for_s: z.number().positive().optional().describe("Lasts this many seconds."),
+    skip: z.int().min(0).optional().describe("Does not apply to the first n matching requests."),
+    count: z.int().min(1).optional().describe("Applies to at most n matching requests."),
+    every: z.int().min(1).optional().describe("Applies to every n-th matching request."),
+    probability: z.number().min(0).max(1).optional().describe("Applies with this seeded probability."),
+  })
+  .describe("When the rule is active. All given conditions must hold.");
+
+const effect = z
+  .enum(["none", "applied"])
+  .default("none")
+  .describe("Whether a write reached the device before the fault: the case that tempts clients to retry.");
+
+const httpStatus = z.int().min(200).max(599).default(200).describe("HTTP status.");
+const errorStatus = z.int().min(400).max(599).default(500).describe("The status in errors[0].");
+
+function kind<Name extends string>(name: Name, description: string) {
+  return z.literal(name).describe(description);
+}
+
+export const Fault = z.discriminatedUnion("kind", [
+  z.strictObject({
+    kind: kind("throttled", "429."),
+    retry_after_s: z.number().default(60).describe("The waiting time that the response states, in seconds."),
+  }),
+  z.strictObject({
+    kind: kind("maintenance", "503, before the service checks the token."),
+    body: z.enum(["json", "html", "empty"]).default("json").describe("Body of the response."),
+    status: z
+      .union([z.literal(503), z.literal(200)])
+      .default(503)
+      .describe("200: a maintenance page sent as a success."),
+    retry_after: z
+      .union([z.string(), z.number()])
+      .optional()
+      .describe("Retry-After: seconds, an HTTP date, or an invalid text."),
+  }),
+  z.strictObject({
+    kind: kind("error", "An error of the service."),
+    status: errorStatus,
+    real_status: z.boolean().default(false).describe("Also send the status as the HTTP status."),
+    message: z.string().optional().describe("Replaces the usual message."),
+    effect,
+  }),
+  z.strictObject({
+    kind: kind("html", "An HTML page, such as a log-in page or the page of a proxy."),
+    status: httpStatus,
+    title: z.string().default("Log in").describe("Title of the page."),
+    effect,
+  }),
+  z.strictObject({
+    kind: kind("redirect", "A redirect."),
+    status: z
+      .union([z.literal(301), z.literal(302), z.literal(303), z.literal(307), z.literal(308)])
+      .default(302)
+      .describe("HTTP status; 307 and 308 request the same body again."),
+    location: z.string().describe("Target address."),
+  }),
+  z.strictObject({
+    kind: kind("slow", "The response begins late."),
+    delay_ms: z.number().min(0).describe("Time before the first byte."),
+  }),
+  z.strictObject({
+    kind: kind("drip", "The body arrives in small pieces."),
+    bytes: z.int().min(1).default(1).describe("Size of a piece."),
+    every_ms: z.number().min(0).default(1000).describe("Time between two pieces."),
+  }),
+  z.strictObject({
+    kind: kind("cut", "The connection breaks in the middle of the body."),
+    after_bytes: z.int().min(0).describe("Number of bytes of the body that arrive."),
+  }),
+  z.strictObject({ kind: kind("reset", "The connection is reset."), effect }),
+  z.strictObject({
+    kind: kind("null_values", "Devices that cannot be read."),
+    tags: z.array(z.string()).optional().describe("Only these tags. Default: all."),
+  }),
+  z.strictObject({
+    kind: kind("gateway_offline", "Gateways that appear offline in the responses."),
+    gateways: z.array(z.string()).describe("Ids of the gateways."),
+  }),
+  z.strictObject({
+    kind: kind("errors_and_data", "A complete response that also contains errors."),
+    status: errorStatus,
+  }),
+  z.strictObject({
+    kind: kind("malformed", "A body that is no JSON."),
+    body: z.string().default('{"data":[{"type":"tags","id":').describe("The body."),
+  }),
+  z.strictObject({
+    kind: kind("missing_route", "An endpoint that does not exist (any more): 404."),
+    body: z
+      .enum(["json", "html", "inside"])
+      .default("json")
+      .describe("The framework's own message, the page of a proxy, or an error inside HTTP 200."),
+  }),
+  z.strictObject({
+    kind: kind("shrunken_list", "A complete, plausible list that lacks most records."),
+    keep: z.number().min(0).max(1).default(0.3).describe("Fraction of the records that is still listed."),
+  }),
+  z.strictObject({
+    kind: kind("hostile_links", "links.next leads to another address."),
+    next: z.string().describe("The address."),
+  }),
+  z.strictObject({
+    kind: kind("raw", "Any response."),
+    status: httpStatus,
+    headers: z
+      .record(z.string(), z.string())
+      .default({ "content-type": "application/json" })
+      .describe("Headers."),
+    body: z.string().describe("Body."),
+  }),
+]);
+export type Fault = z.infer<typeof Fault>;
+
+export const FaultRule = z.strictObject({
+  name: z.string().optional().describe("A note for the reader of the plan."),
+  match: Match.prefault({}),
+  when: When.prefault({}),
+  fault: Fault.describe("The fault; the README describes the kinds."),
+});
+export type FaultRule = z.infer<typeof FaultRule>;
+
+/** The properties of a request that rules match. */
+export interface MatchedRequest {
   readonly endpoint: EndpointName | null;
   readonly method: string;
   readonly siteIds: ReadonlySet<number>;
@@ -10,59 +163,50 @@ export interface Subject {
   readonly page: number;
 }
 
-export interface FaultPlan {
-  readonly rules: readonly FaultRule[];
-  /** Replaces the plan; counting and windows begin anew. */
-  set(rules: readonly FaultRule[], nowMs: number): void;
-  /** The faults that hit this request, in the order of the rules. */
-  hits(subject: () => Subject, nowMs: number): Fault[];
-}
-
-interface Running {
+interface ActiveRule {
   readonly rule: FaultRule;
   readonly setMs: number;
   matched: number;
-  hit: number;
+  applied: number;
 }
 
-export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random): FaultPlan {
-  const start = (rules: readonly FaultRule[], setMs: number): Running[] =>
-    rules.map((rule) => ({ rule, setMs, matched: 0, hit: 0 }));
-  let running = start(initial, nowMs);
+export type FaultPlan = ReturnType<typeof createFaultPlan>;
+
+export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, random: Random) {
+  const activate = (rules: readonly FaultRule[], setMs: number): ActiveRule[] =>
+    rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
+  let active = activate(initial, nowMs);
   return {
-    get rules() {
-      return running.map(({ rule }) => rule);
+    /** Replaces the plan and restarts its counters and time windows. */
+    set(rules: readonly FaultRule[], atMs: number) {
+      active = activate(rules, atMs);
     },
-    set(rules, atMs) {
-      running = start(rules, atMs);
-    },
-    hits(subject, atMs) {
-      if (running.length === 0) return [];
-      const asked = subject();
-      return running.filter((one) => strikes(one, asked, atMs, random)).map(({ rule }) => rule.fault);
+    /** Returns the faults that apply to this request, in the order of the rules. */
+    faultsFor(describeRequest: () => MatchedRequest, atMs: number): Fault[] {
+      if (active.length === 0) return [];
+      const request = describeRequest();
+      return active.filter((one) => applies(one, request, atMs, random)).map(({ rule }) => rule.fault);
     },
   };
 }
 
-function strikes(running: Running, subject: Subject, nowMs: number, random: Random): boolean {
-  const { match, when } = running.rule;
-  if (
-    match.endpoints !== undefined &&
-    (subject.endpoint === null || !match.endpoints.includes(subject.endpoint))
-  )
+function applies(active: ActiveRule, request: MatchedRequest, nowMs: number, random: Random): boolean {
+  const { match, when } = active.rule;
+  const { endpoint } = request;
+  if (match.endpoints !== undefined && (endpoint === null || !match.endpoints.includes(endpoint)))
     return false;
-  if (match.method !== undefined && match.method !== subject.method) return false;
-  if (match.site_id !== undefined && !subject.siteIds.has(match.site_id)) return false;
-  if (match.tag_id !== undefined && !subject.tagIds.has(match.tag_id)) return false;
-  if (match.page !== undefined && match.page !== subject.page) return false;
+  if (match.method !== undefined && match.method !== request.method) return false;
+  if (match.site_id !== undefined && !request.siteIds.has(match.site_id)) return false;
+  if (match.tag_id !== undefined && !request.tagIds.has(match.tag_id)) return false;
+  if (match.page !== undefined && match.page !== request.page) return false;
 
-  const startMs = running.setMs + (when.after_s ?? 0) * 1000;
+  const startMs = active.setMs + (when.after_s ?? 0) * 1000;
   if (nowMs < startMs || (when.for_s !== undefined && nowMs >= startMs + when.for_s * 1000)) return false;
-  running.matched += 1;
-  const turn = running.matched - (when.skip ?? 0);
-  if (turn < 1 || (when.every !== undefined && turn % when.every !== 0)) return false;
-  if (when.count !== undefined && running.hit >= when.count) return false;
+  active.matched += 1;
+  const number = active.matched - (when.skip ?? 0);
+  if (number < 1 || (when.every !== undefined && number % when.every !== 0)) return false;
+  if (when.count !== undefined && active.applied >= when.count) return false;
   if (when.probability !== undefined && random.next() >= when.probability) return false;
-  running.hit += 1;
+  active.applied += 1;
   return true;
 }

@@ -1,14 +1,71 @@
-import type { Bucket, Buckets, Resolution } from "./buckets.ts";
-import { asValue, type Devices, type Raw, type Value } from "./devices.ts";
+import { DateTime, IANAZone } from "luxon";
+import { type Devices, fromRaw, type RawValue, type Value } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { chanceOf } from "./random.ts";
-import { DAY_MS } from "./timeline.ts";
 import type { Tag } from "./world.ts";
+
+// The log of the service: samples of the devices, grouped into buckets of local time.
+
+export const RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
+export type Resolution = (typeof RESOLUTIONS)[number];
+
+export interface Bucket {
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
+export type Buckets = ReturnType<typeof createBuckets>;
+
+const DAY_MS = 86_400_000;
+const SHORT_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
+const UNIT = { "1d": "day", "1w": "week", "1mo": "month" } as const;
+
+/** Calculates buckets and zone offsets. Caches them per zone and day, since luxon needs microseconds for each. */
+export function createBuckets() {
+  const zones = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
+  const longBuckets = new Map<string, Bucket>();
+
+  /** Returns the local time of the zone minus UTC. */
+  function offsetMs(name: string, atMs: number): number {
+    const known = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
+    zones.set(name, known);
+    const day = Math.floor(atMs / DAY_MS);
+    let minutes = known.offsetsOfDays.get(day);
+    if (minutes === undefined) {
+      const atStart = known.zone.offset(day * DAY_MS);
+      // NaN marks a day within which the clocks change.
+      minutes = known.zone.offset((day + 1) * DAY_MS) === atStart ? atStart : Number.NaN;
+      known.offsetsOfDays.set(day, minutes);
+    }
+    return (Number.isNaN(minutes) ? known.zone.offset(atMs) : minutes) * 60_000;
+  }
+
+  /** Returns the bucket of a time, aligned to the local time of the zone. Weeks begin on Monday. */
+  function bucketAt(resolution: Resolution, zone: string, atMs: number): Bucket {
+    const shift = offsetMs(zone, atMs);
+    if (resolution === "5m" || resolution === "1h") {
+      const lengthMs = SHORT_MS[resolution];
+      const startMs = Math.floor((atMs + shift) / lengthMs) * lengthMs - shift;
+      return { startMs, endMs: startMs + lengthMs };
+    }
+    const key = `${resolution} ${zone} ${Math.floor((atMs + shift) / DAY_MS)}`;
+    const known = longBuckets.get(key);
+    if (known !== undefined) return known;
+    const unit = UNIT[resolution];
+    const start = DateTime.fromMillis(atMs, { zone }).startOf(unit);
+    const end = start.plus({ [unit]: 1 }).startOf(unit);
+    const bucket = { startMs: start.toMillis(), endMs: end.toMillis() };
+    longBuckets.set(key, bucket);
+    return bucket;
+  }
+
+  return { offsetMs, at: bucketAt };
+}
 
 export interface Range {
   readonly fromMs: number;
   readonly toMs: number;
-  /** What has not happened, or not arrived, by now is not in the log. */
+  /** Later samples, and samples that arrive later, are not in the log. */
   readonly nowMs: number;
 }
 
@@ -17,122 +74,91 @@ export interface Point {
   readonly value: Value;
 }
 
-/** The log of the service: what was sampled, grouped into buckets. */
-export interface History {
-  hasLog(tag: Tag): boolean;
-  points(tag: Tag, range: Range, resolution: Resolution, zone: string): Point[];
-  /** Last minus first of the samples that are numbers; null without one. */
-  scalar(tag: Tag, range: Range): number | null;
-}
+export type History = ReturnType<typeof createHistory>;
 
-export function createHistory(devices: Devices, buckets: Buckets, options: SimulatorOptions): History {
-  const { no_log: noLog, late_data: late, log_start_spread_days: spreadDays } = options.history;
-  const unlogged = new Set(noLog.tags);
+export function createHistory(devices: Devices, buckets: Buckets, { history, seed }: SimulatorOptions) {
+  const { no_log: noLog, late_data: late, log_start_spread_days: spreadDays } = history;
+  const lateMs = late.minutes * 60_000;
+  const withoutLog = new Set(noLog.tags);
 
   function hasLog(tag: Tag): boolean {
-    if (unlogged.has(tag.id)) return false;
-    const what = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
-    return chanceOf(options.seed, what) >= noLog.share;
+    if (withoutLog.has(tag.id)) return false;
+    const subject = noLog.cluster_by_host ? `log of host ${tag.hostId}` : `log of tag ${tag.id}`;
+    return chanceOf(seed, subject) >= noLog.share;
   }
 
   function logStartMs(tag: Tag): number {
     if (spreadDays === 0) return Number.NEGATIVE_INFINITY;
-    const start = tag.site.timeline.wallAt(0);
-    return start + chanceOf(options.seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
+    return tag.site.timeline.wallAt(0) + chanceOf(seed, `log start of ${tag.id}`) * spreadDays * DAY_MS;
   }
 
-  function arrived(tag: Tag, atMs: number, nowMs: number): boolean {
+  function hasArrived(tag: Tag, atMs: number, nowMs: number): boolean {
     if (atMs > nowMs) return false;
-    const lateMs = late.minutes * 60_000;
     if (lateMs === 0 || atMs + lateMs <= nowMs) return true;
-    return chanceOf(options.seed, `late ${tag.id} ${atMs}`) >= late.share;
+    return chanceOf(seed, `late ${tag.id} ${atMs}`) >= late.share;
   }
 
-  function visit(
+  function visitLogged(
     tag: Tag,
-    fromMs: number,
-    toMs: number,
-    nowMs: number,
-    seen: (atMs: number, value: Raw) => void,
-  ) {
-    const startMs = Math.max(fromMs, logStartMs(tag));
-    devices.visitSamples(tag, startMs, Math.min(toMs, nowMs + 1), (atMs, value) => {
-      if (arrived(tag, atMs, nowMs)) seen(atMs, value);
+    { fromMs, toMs, nowMs }: Range,
+    visit: (atMs: number, value: RawValue) => void,
+  ): void {
+    devices.visitSamples(tag, Math.max(fromMs, logStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
+      if (hasArrived(tag, atMs, nowMs)) visit(atMs, value);
     });
   }
 
-  function endOf(range: Range): number {
-    return options.history.range_end === "inclusive" ? range.toMs + 1 : range.toMs;
+  function withEnd(range: Range): Range {
+    return history.range_end === "inclusive" ? { ...range, toMs: range.toMs + 1 } : range;
   }
 
-  function points(tag: Tag, range: Range, resolution: Resolution, zone: string): Point[] {
-    let fromMs = range.fromMs;
-    let toMs = endOf(range);
-    if (options.history.unaligned_range === "whole" && toMs > fromMs) {
-      const first = buckets.at(resolution, zone, fromMs);
-      fromMs = first.startMs < fromMs ? first.endMs : fromMs;
-      toMs = buckets.at(resolution, zone, toMs - 1).endMs;
+  function points(tag: Tag, requested: Range, resolution: Resolution, zone: string): Point[] {
+    let range = withEnd(requested);
+    if (history.unaligned_range === "whole" && range.toMs > range.fromMs) {
+      const first = buckets.at(resolution, zone, range.fromMs);
+      range = {
+        ...range,
+        fromMs: first.startMs < range.fromMs ? first.endMs : range.fromMs,
+        toMs: buckets.at(resolution, zone, range.toMs - 1).endMs,
+      };
     }
+    const lastOnly = tag.cumulative || tag.kind === "boolean";
     const found: Point[] = [];
-    let open: { readonly bucket: Bucket; readonly fold: Fold } | undefined;
+    let bucket: Bucket | undefined;
+    let values: number[] = [];
     const close = () => {
-      if (open !== undefined)
-        found.push({ startMs: open.bucket.startMs, value: asValue(tag, open.fold.result()) });
+      if (bucket === undefined) return;
+      const raw = lastOnly ? (values.at(-1) ?? null) : meanOf(values);
+      found.push({ startMs: bucket.startMs, value: fromRaw(tag, raw) });
+      values = [];
     };
-    visit(tag, fromMs, toMs, range.nowMs, (atMs, value) => {
-      if (open === undefined || atMs >= open.bucket.endMs) {
+    visitLogged(tag, range, (atMs, value) => {
+      if (bucket === undefined || atMs >= bucket.endMs) {
         close();
-        open = {
-          bucket: buckets.at(resolution, zone, atMs),
-          fold: tag.cumulative || tag.kind === "boolean" ? last() : mean(),
-        };
+        bucket = buckets.at(resolution, zone, atMs);
       }
-      open.fold.add(value);
+      if (value !== null) values.push(value);
     });
     close();
     return found;
   }
 
-  function scalar(tag: Tag, range: Range): number | null {
-    let first: Raw = null;
-    let final: Raw = null;
-    visit(tag, range.fromMs, endOf(range), range.nowMs, (_, value) => {
-      if (value === null) return;
-      first ??= value;
-      final = value;
+  /** Returns the last minus the first number of the range; null without a number. */
+  function scalar(tag: Tag, requested: Range): number | null {
+    const values: number[] = [];
+    visitLogged(tag, withEnd(requested), (_, value) => {
+      if (value !== null) values.push(value);
     });
-    return first === null || final === null ? null : rounded(final - first);
+    const [first] = values;
+    const last = values.at(-1);
+    return first === undefined || last === undefined ? null : rounded(last - first);
   }
 
   return { hasLog, points, scalar };
 }
 
-interface Fold {
-  add(value: Raw): void;
-  result(): Raw;
-}
-
-function mean(): Fold {
-  let sum = 0;
-  let count = 0;
-  return {
-    add(value) {
-      if (value === null) return;
-      sum += value;
-      count += 1;
-    },
-    result: () => (count === 0 ? null : rounded(sum / count)),
-  };
-}
-
-function last(): Fold {
-  let latest: Raw = null;
-  return {
-    add(value) {
-      latest = value ?? latest;
-    },
-    result: () => latest,
-  };
+function meanOf(values: readonly number[]): number | null {
+  return values.length === 0 ? null : rounded(values.reduce((sum, value) => sum + value, 0) / values.length);
 }
 
 function rounded(value: number): number {

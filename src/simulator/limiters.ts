@@ -1,22 +1,17 @@
-import type { LimitModel, RateLimit } from "./limit-options.ts";
+import type { RateLimit } from "./options.ts";
 
 export interface Verdict {
   readonly allowed: boolean;
   readonly remaining: number;
-  /** Whole seconds, as the service would say them; only of meaning when refused. */
+  /** Waiting time of a refused request in whole seconds, as the service would state it. */
   readonly retryAfterS: number;
 }
 
-/** One counter per key. */
-export interface Limiter {
-  readonly hit: (key: string, nowMs: number) => Verdict;
-}
-
-/** The counter of one key. */
+/** Counts one request of a user, or token. */
 type Counter = (nowMs: number) => Verdict;
 type Model = (limit: number, windowMs: number, burst: number) => Counter;
 
-const MODELS: Record<LimitModel, Model> = {
+const MODELS: Record<RateLimit["model"], Model> = {
   first_hit_window: firstHitWindow,
   calendar_window: calendarWindow,
   sliding_log: (limit, windowMs) => slidingLog(limit, windowMs, false),
@@ -26,17 +21,13 @@ const MODELS: Record<LimitModel, Model> = {
   weighted_counter: weightedCounter,
 };
 
-export function createLimiter({ model, limit, window_s, burst }: RateLimit): Limiter {
+/** Returns a function that counts a request by its key, such as the user id. */
+export function createLimiter({ model, limit, window_s, burst }: RateLimit) {
   const counters = new Map<string, Counter>();
-  return {
-    hit(key, nowMs) {
-      let counter = counters.get(key);
-      if (counter === undefined) {
-        counter = MODELS[model](limit, window_s * 1000, burst);
-        counters.set(key, counter);
-      }
-      return counter(nowMs);
-    },
+  return (key: string, nowMs: number): Verdict => {
+    const counter = counters.get(key) ?? MODELS[model](limit, window_s * 1000, burst);
+    counters.set(key, counter);
+    return counter(nowMs);
   };
 }
 
@@ -52,7 +43,7 @@ function wholeSeconds(ms: number): number {
   return Math.max(1, Math.ceil(ms / 1000));
 }
 
-/** The window opens at the first hit. The waiting time is counted in whole seconds and may be 1 s short, even 0. */
+/** The first request opens the window. The stated waiting time may be 1 s short, even 0. */
 function firstHitWindow(limit: number, windowMs: number): Counter {
   let openedMs = Number.NEGATIVE_INFINITY;
   let hits = 0;
@@ -92,8 +83,8 @@ function slidingLog(limit: number, windowMs: number, countRefusals: boolean): Co
       return allowed(limit - log.length);
     }
     if (countRefusals) log.push(nowMs);
-    const frees = log[log.length - limit] ?? nowMs;
-    return refused(wholeSeconds(frees + windowMs - nowMs));
+    const oldestMs = log[log.length - limit] ?? nowMs;
+    return refused(wholeSeconds(oldestMs + windowMs - nowMs));
   };
 }
 
@@ -109,7 +100,7 @@ function tokenBucket(limit: number, windowMs: number): Counter {
   };
 }
 
-/** As nginx `limit_req` with `nodelay`: one request per windowMs / limit, `burst` of them may come early. */
+/** As nginx `limit_req` with `nodelay`: one request per windowMs / limit, and `burst` requests ahead of that rate. */
 function leakyBucket(limit: number, windowMs: number, burst: number): Counter {
   let excess = Number.NaN;
   let seenMs = 0;
@@ -122,7 +113,7 @@ function leakyBucket(limit: number, windowMs: number, burst: number): Counter {
   };
 }
 
-/** Two calendar windows, the earlier one weighted by what of it still lies in the sliding window. */
+/** Two calendar windows. The previous one counts by the fraction of it that is inside the sliding window. */
 function weightedCounter(limit: number, windowMs: number): Counter {
   let window = Number.NaN;
   let current = 0;
@@ -134,13 +125,13 @@ function weightedCounter(limit: number, windowMs: number): Counter {
       current = 0;
       window = now;
     }
-    const shareLeft = 1 - (nowMs - now * windowMs) / windowMs;
-    const weight = previous * shareLeft + current;
+    const fractionLeft = 1 - (nowMs - now * windowMs) / windowMs;
+    const weight = previous * fractionLeft + current;
     if (weight + 1 > limit) {
-      const leftMs = windowMs * shareLeft;
+      const leftMs = windowMs * fractionLeft;
       const fadesMs =
         previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
-      // Otherwise this window has to end, and then to weigh less itself.
+      // Otherwise this window must end, and then its own weight must fall.
       const afterwardsMs = Math.max(0, 1 - (limit - 1) / current) * windowMs;
       return refused(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
     }

@@ -1,7 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { FaultRule } from "./fault-options.ts";
-import { LimitOptions } from "./limit-options.ts";
+import { FaultRule } from "./faults.ts";
 
 export const ABILITIES = [
   "read:alarms",
@@ -12,261 +11,221 @@ export const ABILITIES = [
   "read:systems",
 ] as const;
 
-/** The token that is accepted when the options name none. */
+/** The accepted token when the options list none. */
 export const DEFAULT_TOKEN = "simulator-token";
 
+/** An option with the first value as its default. */
+function choice<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
+  return z
+    .enum(values)
+    .default(() => values[0] as Values[number])
+    .describe(description);
+}
+
+const nonNegative = z.number().min(0).default(0);
+const noTags = z.array(z.string()).default([]);
+
+const PERMISSIONS = ["gateways", "hosts", "documents"] as const;
+
 export const TokenOptions = z.strictObject({
-  token: z.string().min(1).meta({ description: "The text after `Bearer`." }),
-  name: z.string().default("Simulator").meta({ description: "The name of the token." }),
-  user_id: z.int().default(1).meta({ description: "Tokens of one user share a rate limit." }),
-  user_name: z.string().default("Test user").meta({ description: "The name of the user." }),
-  user_email: z.string().default("test.user@example.com").meta({ description: "The address of the user." }),
+  token: z.string().min(1).describe("The text after `Bearer`."),
+  name: z.string().default("Simulator").describe("The name of the token."),
+  user_id: z.int().default(1).describe("Tokens of one user share a rate limit."),
+  user_name: z.string().default("Test user").describe("The name of the user."),
+  user_email: z.string().default("test.user@example.com").describe("The e-mail address of the user."),
   abilities: z
     .array(z.string())
     .default([...ABILITIES])
-    .meta({ description: "What the token may do; `*` is everything." }),
+    .describe("Abilities of the token; `*` grants all."),
   permissions: z
-    .array(z.enum(["gateways", "hosts", "documents"]))
-    .default(["gateways", "hosts", "documents"])
-    .meta({ description: "What the user may read besides the abilities of the token." }),
+    .array(z.enum(PERMISSIONS))
+    .default([...PERMISSIONS])
+    .describe("The user's own permissions."),
   sites: z
     .union([z.literal("all"), z.array(z.int())])
     .default("all")
-    .meta({ description: "The site ids the token is scoped to." }),
-  visible_tags: z.array(z.string()).optional().meta({
-    description: "A user with component permissions only: the tag ids reachable through the views.",
-  }),
-  expires_at: z.iso
-    .datetime({ offset: true })
+    .describe("Site ids in the scope."),
+  visible_tags: z
+    .array(z.string())
     .optional()
-    .meta({ description: "End of the token. Default: one year after the epoch." }),
-  revoked: z.boolean().default(false).meta({
-    description: "Taken back before its end: 401, until the same text is accepted again.",
-  }),
+    .describe("For a user with component permissions only: ids of the tags in the user's views."),
+  expires_at: z.iso.datetime({ offset: true }).optional().describe("Default: one year after the epoch."),
+  revoked: z.boolean().default(false).describe("The service rejects the token with 401 while this is true."),
 });
 export type TokenOptions = z.infer<typeof TokenOptions>;
 
+const RateLimit = z.strictObject({
+  model: choice(
+    [
+      "first_hit_window",
+      "calendar_window",
+      "sliding_log",
+      "sliding_log_counting_refusals",
+      "token_bucket",
+      "leaky_bucket",
+      "weighted_counter",
+    ],
+    "How requests are counted. first_hit_window works as in the Laravel framework: the first request opens the window, refusals are not counted, retry_after is in whole seconds and may be one second short.",
+  ),
+  limit: z.int().min(1).default(20).describe("Requests per window. 20: interface, Limits."),
+  window_s: z.number().positive().default(60).describe("Length of the window in seconds."),
+  burst: z.int().min(0).default(1).describe("leaky_bucket only: requests allowed ahead of the steady rate."),
+});
+export type RateLimit = z.infer<typeof RateLimit>;
+
+const RetryAfter = z.strictObject({
+  places: z
+    .array(z.enum(["errors_meta", "top_meta", "header"]))
+    .default(["errors_meta"])
+    .describe("Where a 429 states the waiting time: errors[0].meta, meta of the body, header."),
+  form: choice(["number", "string", "float", "negative", "zero", "absent"], "Format of the waiting time."),
+});
+export type RetryAfter = z.infer<typeof RetryAfter>;
+
+const Limits = z.strictObject({
+  tag_endpoints: RateLimit.prefault({}).describe("Limit of the endpoints read, write and history."),
+  scope: choice(["shared", "per_endpoint"], "Whether the tag endpoints share one counter; not stated."),
+  key: choice(["user", "token"], "Requests are counted per user or per token."),
+  list_endpoints: RateLimit.optional().describe(
+    "Limit of all other authenticated endpoints together. Default: none; the interface states none.",
+  ),
+  headers: z.boolean().default(true).describe("Send x-ratelimit-limit and x-ratelimit-remaining."),
+  retry_after: RetryAfter.prefault({}).describe("Format of a 429."),
+});
+
+// "not stated": the interface specification does not define it.
 const Lists = z.strictObject({
-  max_per_page: z
-    .int()
-    .min(1)
-    .default(500)
-    .meta({ description: "Largest page of the lists other than alarms; the interface does not state it." }),
+  max_per_page: z.int().min(1).default(500).describe("Largest page of all lists except alarms; not stated."),
   over_max: z
     .enum(["refuse", "clamp"])
     .default("clamp")
-    .meta({ description: "A larger per_page is refused with 422 or silently clamped." }),
-  links: z
-    .enum(["drop", "keep"])
-    .default("drop")
-    .meta({ description: "Whether page links drop the filters (the framework's default) or keep them." }),
-  empty_meta: z
-    .enum(["null", "zero"])
-    .default("null")
-    .meta({ description: "meta.from and meta.to of an empty page." }),
+    .describe("Whether a larger per_page is rejected with 422 or silently clamped."),
+  links: choice(["drop", "keep"], "Page links drop or keep the filters; drop: as frameworks do."),
+  empty_meta: choice(["null", "zero"], "meta.from and meta.to of an empty page."),
 });
 
 const Alarms = z.strictObject({
-  recorded: z
-    .boolean()
-    .default(true)
-    .meta({ description: "Replay the recorded alarms. false: only alarms by hand." }),
-  order: z
-    .enum(["id", "triggered_desc", "shuffled"])
-    .default("id")
-    .meta({ description: "Sort order of the list; the interface does not state it." }),
-  resolved_retention_h: z
-    .number()
-    .min(0)
-    .default(720)
-    .meta({ description: "How long a resolved alarm stays in the list, in hours." }),
-  recovering_s: z
-    .number()
-    .min(0)
-    .default(0)
-    .meta({ description: "How long before its resolution a recorded alarm shows recovering_until." }),
-  out_of_scope_site: z
-    .enum(["empty", "403"])
-    .default("empty")
-    .meta({ description: "Answer to a site_id that exists but lies outside the token's scope." }),
+  recorded: z.boolean().default(true).describe("Replay the recorded alarms. false: only alarms by control."),
+  order: choice(["id", "triggered_desc", "shuffled"], "Sort order of the list; not stated."),
+  resolved_retention_h: z.number().min(0).default(720).describe("Hours that a resolved alarm stays listed."),
+  recovering_s: nonNegative.describe("Seconds of recovering_until before the resolution."),
+  out_of_scope_site: choice(["empty", "403"], "Response to a site_id outside the token's scope."),
 });
 
+const TagRefusal = z.enum(["404", "422", "403", "omit"]);
+
 const Reads = z.strictObject({
-  unknown_tag: z
-    .enum(["404", "422", "403", "omit"])
-    .default("404")
-    .meta({ description: "Answer to a tag id that does not exist, on read, write and history." }),
-  out_of_scope_tag: z
-    .enum(["404", "422", "403", "omit"])
-    .default("403")
-    .meta({ description: "Answer to a tag outside the token's sites or views." }),
-  order: z
-    .enum(["id", "asked"])
-    .default("id")
-    .meta({ description: "Order of the records in an answer: by id or as asked." }),
-  latency_ms: z.number().min(0).default(0).meta({ description: "Time a read takes at least." }),
-  jitter_ms: z.number().min(0).default(0).meta({ description: "Random time on top, up to this." }),
-  offline_delay_ms: z
-    .number()
-    .min(0)
-    .default(0)
-    .meta({ description: "Time a read takes when it contains a tag behind an offline gateway." }),
+  unknown_tag: TagRefusal.default("404").describe(
+    "Response to an unknown tag id on read, write and history.",
+  ),
+  out_of_scope_tag: TagRefusal.default("403").describe("Response to a tag outside the sites or views."),
+  order: choice(["id", "asked"], "Order of the records: by id or as requested."),
+  latency_ms: nonNegative.describe("Minimum duration of a read."),
+  jitter_ms: nonNegative.describe("Random additional duration, at most this."),
+  offline_delay_ms: nonNegative.describe("Duration of a read through an offline gateway."),
   gateway_delay_ms: z
     .record(z.string(), z.number().min(0))
     .default({})
-    .meta({ description: "Slow gateways: id to the time that a read through it takes." }),
+    .describe("Slow gateways: gateway id to the duration of a read through it."),
 });
 
 const Writes = z.strictObject({
-  when_offline: z.enum(["refuse", "drop", "apply_later"]).default("refuse").meta({
-    description: "A write through an offline gateway: error 500, lost in silence, or applied on return.",
-  }),
-  partial: z
-    .enum(["none", "apply_good"])
-    .default("none")
-    .meta({ description: "When one tag of a write is refused: nothing is written, or the others are." }),
-  rejected_tags: z
-    .array(z.string())
-    .default([])
-    .meta({ description: "Devices that refuse: the request gets a 500." }),
-  ignored_tags: z
-    .array(z.string())
-    .default([])
-    .meta({ description: "Devices that say yes and keep their value." }),
+  when_offline: choice(
+    ["refuse", "drop", "apply_later"],
+    "A write to an offline gateway fails, is lost, or applied later.",
+  ),
+  partial: choice(["none", "apply_good"], "If a device rejects one tag: write no tag, or the others."),
+  rejected_tags: noTags.describe("Tags whose device rejects writes with a 500."),
+  ignored_tags: noTags.describe("Tags whose device accepts but ignores writes."),
   clamp: z
     .record(z.string(), z.tuple([z.number(), z.number()]))
     .default({})
-    .meta({ description: "Devices that hold the value inside [minimum, maximum]." }),
-  settle_ms: z.number().min(0).default(0).meta({ description: "Time until a written value can be read." }),
-  answer: z.enum(["echo", "held", "accepted_only"]).default("echo").meta({
-    description: "The values in the answer: as sent, as the device holds them, or only accepted tags.",
-  }),
+    .describe("Tags whose device clamps values to [minimum, maximum]."),
+  settle_ms: nonNegative.describe("Time until a written value can be read."),
+  answer: choice(
+    ["echo", "held", "accepted_only"],
+    "Values in the response: as sent, as stored by the device, or of accepted tags only.",
+  ),
+});
+
+const NoLog = z.strictObject({
+  share: z.number().min(0).max(1).default(0).describe("Fraction of tags without a log."),
+  cluster_by_host: z.boolean().default(false).describe("Select complete hosts instead of single tags."),
+  tags: noTags.describe("Tags without a log, in addition to the fraction."),
+});
+
+const LateData = z.strictObject({
+  minutes: nonNegative.describe("Delay of a late sample."),
+  share: z.number().min(0).max(1).default(1).describe("Fraction of samples that are late."),
 });
 
 const History = z.strictObject({
-  scalar_form: z
-    .enum(["measurements", "value", "number", "object", "point", "both"])
-    .default("measurements")
-    .meta({
-      description:
-        "Where a scalar stands: measurements: [n], value: n, measurements: n, measurements: {value}, measurements: [{timestamp, value}], or both of the stated forms.",
-    }),
-  range_end: z
-    .enum(["exclusive", "inclusive"])
-    .default("exclusive")
-    .meta({ description: "Whether `to` belongs to the range." }),
-  unaligned_range: z.enum(["partial", "whole"]).default("partial").meta({
-    description: "A bucket cut by the range is computed from the samples inside, or from all of its samples.",
-  }),
-  no_log: z
-    .strictObject({
-      share: z.number().min(0).max(1).default(0).meta({ description: "Share of tags without a log." }),
-      cluster_by_host: z.boolean().default(false).meta({ description: "Whole hosts lack their logs." }),
-      tags: z
-        .array(z.string())
-        .default([])
-        .meta({ description: "Tags that have no log, besides the share." }),
-    })
-    .prefault({})
-    .meta({ description: "Tags that answer 404 on history, and with them all others of the request." }),
-  log_every_s: z.number().min(1).optional().meta({
-    description: "The log holds a value each n seconds (last sample held). Default: the recorded samples.",
-  }),
-  log_start_spread_days: z
-    .number()
-    .min(0)
-    .default(0)
-    .meta({ description: "Logs begin at seeded times within this many days after the start of the world." }),
-  late_data: z
-    .strictObject({
-      minutes: z.number().min(0).default(0).meta({ description: "How late a sample reaches the history." }),
-      share: z.number().min(0).max(1).default(1).meta({ description: "Share of samples that are late." }),
-    })
-    .prefault({})
-    .meta({ description: "Samples that appear after their bucket has closed." }),
-  meters_on_loop: z
-    .enum(["continue", "restart"])
-    .default("continue")
-    .meta({ description: "What a cumulative meter does when the recording begins again." }),
-  max_values: z
-    .int()
-    .min(1)
-    .optional()
-    .meta({ description: "Most values one answer can hold before it fails." }),
+  scalar_form: choice(
+    ["measurements", "value", "number", "object", "point", "both"],
+    "Format of a scalar: measurements: [n], value: n, measurements: n, measurements: {value}, measurements: [{timestamp, value}], or both of the stated forms.",
+  ),
+  range_end: choice(["exclusive", "inclusive"], "Whether the range contains `to`."),
+  unaligned_range: choice(
+    ["partial", "whole"],
+    "A bucket that the range cuts uses the samples inside the range, or all.",
+  ),
+  no_log: NoLog.prefault({}).describe("Tags that make every history request that names them fail with 404."),
+  log_every_s: z.number().min(1).optional().describe("Seconds between log values. Default: as recorded."),
+  log_start_spread_days: nonNegative.describe("Logs begin at seeded times within this many days."),
+  late_data: LateData.prefault({}).describe("Samples that appear after their bucket has closed."),
+  meters_on_loop: choice(["continue", "restart"], "Cumulative meters continue or restart with each pass."),
+  max_values: z.int().min(1).optional().describe("A response with more values fails."),
   over_max_values: z
     .union([z.literal(500), z.literal(504), z.literal(422)])
     .default(504)
-    .meta({ description: "The error of a request for more values than that." }),
+    .describe("Error status of a response with too many values."),
 });
 
 export const SimulatorOptions = z.strictObject({
   data_folder: z
     .string()
     .default(fileURLToPath(new URL("./data", import.meta.url)))
-    .meta({ description: "Folder with metadata.json, alarm_events.csv and series/." }),
-  seed: z.int().default(1).meta({ description: "Seed of everything left to chance." }),
+    .describe("Folder with metadata.json, alarm_events.csv and series/."),
+  seed: z.int().default(1).describe("Seed of all random choices."),
   epoch: z
     .union([z.iso.datetime({ offset: true }), z.int()])
     .optional()
-    .meta({
-      description:
-        "When the world began (ISO 8601 or ms). The same epoch continues the same world. Default: now.",
-    }),
-  speed: z.number().positive().default(1).meta({ description: "Recorded seconds per second." }),
-  anchor: z.enum(["weeks", "start", "next-alarm"]).default("weeks").meta({
-    description:
-      "Where in the recording the epoch lies: weeks: beyond the middle, shifted by whole weeks; start: at its beginning; next-alarm: 12 s before an alarm that lasts about half a minute.",
-  }),
-  loops_before: z
-    .int()
-    .min(0)
-    .default(0)
-    .meta({ description: "Passes of the recording that lie before the epoch." }),
+    .describe("Start of the world (ISO 8601 or ms). The same epoch continues the same world. Default: now."),
+  speed: z.number().positive().default(1).describe("Recorded seconds per second."),
+  anchor: choice(
+    ["weeks", "start", "next-alarm"],
+    "Position of the epoch in the recording: weeks: after the middle, shifted by complete weeks; start: at its beginning; next-alarm: 12 s before an alarm that lasts about half a minute.",
+  ),
+  loops_before: z.int().min(0).default(0).describe("Passes of the recording before the epoch."),
   sites: z
     .array(z.union([z.int(), z.string()]))
     .optional()
-    .meta({ description: "Ids or keys of the sites to include. Default: all." }),
-  replicate: z
-    .int()
-    .min(1)
-    .default(1)
-    .meta({ description: "Copies of the sites; ids of copy n grow by n · 1,000,000." }),
-  max_tags: z.int().min(1).optional().meta({ description: "Stop at this many tags." }),
-  public_url: z
-    .url()
-    .optional()
-    .meta({ description: "Origin in page links. Default: the Host of the request." }),
+    .describe("Ids or keys of sites. Default: all."),
+  replicate: z.int().min(1).default(1).describe("Copies of the sites; ids of copy n grow by n · 1,000,000."),
+  max_tags: z.int().min(1).optional().describe("Maximum number of tags."),
+  public_url: z.url().optional().describe("Origin in page links. Default: the Host of the request."),
   tokens: z
     .array(TokenOptions)
     .min(1)
     .default([TokenOptions.parse({ token: DEFAULT_TOKEN })])
-    .meta({ description: "Accepted tokens." }),
-  forbidden: z.enum(["inside", "real"]).default("inside").meta({
-    description: "Whether a 403 comes inside HTTP 200 or as the real status. The interface shows neither.",
-  }),
-  without_accept: z.enum(["json", "redirect"]).default("json").meta({
-    description: "Answer to a request that does not accept JSON: as usual, or a redirect to the log-in page.",
-  }),
-  health: z
-    .enum(["healthy", "failing_500", "failing_503", "unhealthy_200"])
-    .default("healthy")
-    .meta({ description: "What the health check says." }),
-  clock_skew_s: z.number().default(0).meta({
-    description: "How far the Date header of the answers is ahead of the world's clock, in seconds.",
-  }),
-  request_log: z.int().min(0).default(20_000).meta({ description: "How many requests the truth remembers." }),
-  lists: Lists.prefault({}).meta({ description: "Pages of lists." }),
-  alarms: Alarms.prefault({}).meta({ description: "Alarms." }),
-  reads: Reads.prefault({}).meta({ description: "Reading tags." }),
-  writes: Writes.prefault({}).meta({ description: "Writing tags." }),
-  history: History.prefault({}).meta({ description: "Logged history." }),
-  limits: LimitOptions.prefault({}).meta({ description: "Rate limits." }),
-  offline_gateways: z
-    .array(z.string())
-    .default([])
-    .meta({ description: "Gateways that are offline at first." }),
-  faults: z.array(FaultRule).default([]).meta({ description: "The fault plan." }),
+    .describe("Accepted tokens."),
+  forbidden: choice(["inside", "real"], "A 403 is inside HTTP 200, or the HTTP status; not stated."),
+  without_accept: choice(
+    ["json", "redirect"],
+    "Response if the request does not accept JSON: as usual, or a redirect to the log-in page.",
+  ),
+  health: choice(["healthy", "failing_500", "failing_503", "unhealthy_200"], "Response of the health check."),
+  clock_skew_s: z.number().default(0).describe("Seconds that the Date header is ahead of the world's clock."),
+  request_log: z.int().min(0).default(20_000).describe("Number of requests that the request log retains."),
+  lists: Lists.prefault({}).describe("Pages of lists."),
+  alarms: Alarms.prefault({}).describe("Alarms."),
+  reads: Reads.prefault({}).describe("Reading tags."),
+  writes: Writes.prefault({}).describe("Writing tags."),
+  history: History.prefault({}).describe("Logged history."),
+  limits: Limits.prefault({}).describe("Rate limits."),
+  offline_gateways: z.array(z.string()).default([]).describe("Gateways that are offline at the start."),
+  faults: z.array(FaultRule).default([]).describe("The fault plan."),
 });
 export type SimulatorOptions = z.infer<typeof SimulatorOptions>;
-/** What a caller writes: everything may be left out. */
+/** Options as a configuration file states them: every option may be absent. */
 export type SimulatorOptionsInput = z.input<typeof SimulatorOptions>;

@@ -1,15 +1,11 @@
-// Seeded chance: the same seed and the same requests give the same world, on every machine.
+// Seeded random numbers: the same seed and the same requests give the same world on every machine.
 
-export interface Random {
-  /** The next number in [0, 1). */
-  next(): number;
-  /** A new array with the same members in another order. */
-  shuffled<T>(items: readonly T[]): T[];
-}
+export type Random = ReturnType<typeof createRandom>;
 
-/** mulberry32: 32 bits of state, good enough to spread faults and orders. */
-export function createRandom(seed: number): Random {
+/** mulberry32: 32 bits of state, enough for faults and orders. */
+export function createRandom(seed: number) {
   let state = seed >>> 0;
+  /** Returns the next number in [0, 1). */
   function next(): number {
     state = (state + 0x6d2b79f5) >>> 0;
     let mixed = state;
@@ -17,6 +13,7 @@ export function createRandom(seed: number): Random {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   }
+  /** Returns a new array with the same members in another order. */
   function shuffled<T>(items: readonly T[]): T[] {
     return items
       .map((item) => ({ item, rank: next() }))
@@ -26,7 +23,7 @@ export function createRandom(seed: number): Random {
   return { next, shuffled };
 }
 
-/** A number in [0, 1) that depends on nothing but the seed and the text: FNV-1a with a final mix. */
+/** Returns a number in [0, 1) that depends only on the seed and the text: FNV-1a with a final mix. */
 export function chanceOf(seed: number, text: string): number {
   let hash = (2_166_136_261 ^ seed) >>> 0;
   for (let index = 0; index < text.length; index += 1) {

@@ -1,7 +1,13 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-// The shape of metadata.json and alarm_events.csv, as described in data/README.md.
+// Reads a data folder: metadata.json, alarm_events.csv and series/, as data/README.md describes them.
+
+interface RecordedRow {
+  readonly id: number;
+  readonly site_id: number;
+  readonly display_name: string;
+}
 
 export interface RecordedSite {
   readonly id: number;
@@ -10,28 +16,19 @@ export interface RecordedSite {
   readonly timezone: string;
 }
 
-export interface RecordedGateway {
-  readonly id: number;
-  readonly site_id: number;
-  readonly display_name: string;
+export interface RecordedGateway extends RecordedRow {
   readonly location: string | null;
 }
 
-export interface RecordedHost {
-  readonly id: number;
-  readonly site_id: number;
+export interface RecordedHost extends RecordedRow {
   readonly gateway_id: number;
-  readonly display_name: string;
   readonly description: string | null;
   readonly type: string;
   readonly model_name: string | null;
 }
 
-export interface RecordedSystem {
-  readonly id: number;
-  readonly site_id: number;
+export interface RecordedSystem extends RecordedRow {
   readonly code: string;
-  readonly display_name: string;
   readonly discipline: string;
   readonly description: string | null;
   readonly location: string | null;
@@ -39,22 +36,17 @@ export interface RecordedSystem {
   readonly installed_year: number | null;
 }
 
-export interface RecordedTrigger {
-  readonly id: number;
-  readonly site_id: number;
+export interface RecordedTrigger extends RecordedRow {
   readonly tag_id: string;
-  readonly display_name: string;
   readonly description: string | null;
   readonly priority: string;
   readonly event_type: string;
 }
 
-export interface RecordedTag {
+export interface RecordedTag extends Omit<RecordedRow, "id"> {
   readonly id: string;
-  readonly site_id: number;
   readonly host_id: number;
   readonly system_id: number;
-  readonly display_name: string;
   readonly description: string | null;
   readonly unit: string | null;
   readonly kind: "analog" | "boolean";
@@ -76,32 +68,30 @@ export interface RecordedAlarm {
   readonly value: number | null;
 }
 
-export interface Recording {
-  readonly folder: string;
+interface Metadata {
   readonly sites: readonly RecordedSite[];
   readonly gateways: readonly RecordedGateway[];
   readonly hosts: readonly RecordedHost[];
   readonly systems: readonly RecordedSystem[];
   readonly triggers: readonly RecordedTrigger[];
   readonly tags: readonly RecordedTag[];
+}
+
+export interface Recording extends Metadata {
+  readonly folder: string;
   readonly alarms: readonly RecordedAlarm[];
 }
 
-type Metadata = Pick<Recording, "sites" | "gateways" | "hosts" | "systems" | "triggers" | "tags">;
-
-/** Reads everything but the series, which are read per site when first needed. */
+/** Reads all except the series: the world reads a series when it needs it first. */
 export function loadRecording(folder: string): Recording {
   const metadata: Metadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
-  const { sites, gateways, hosts, systems, triggers, tags } = metadata;
-  const alarms = parseAlarms(readFileSync(join(folder, "alarm_events.csv"), "utf8"));
-  return { folder, sites, gateways, hosts, systems, triggers, tags, alarms };
+  return { ...metadata, folder, alarms: loadAlarms(join(folder, "alarm_events.csv")) };
 }
 
-function parseAlarms(text: string): RecordedAlarm[] {
-  const [header = "", ...lines] = text.trim().split(/\r?\n/);
-  const names = header.split(",");
-  return lines.map((line) => {
-    const cells = line.split(",");
+function loadAlarms(path: string): RecordedAlarm[] {
+  const { names, rows } = loadCsv(path);
+  return rows.map((row) => {
+    const cells = row.split(",");
     const cell = (name: string) => cells[names.indexOf(name)] ?? "";
     return {
       id: Number(cell("alarm_id")),
@@ -113,4 +103,43 @@ function parseAlarms(text: string): RecordedAlarm[] {
       value: cell("value_at_trigger") === "" ? null : Number(cell("value_at_trigger")),
     };
   });
+}
+
+/** The readings of one file: one column per tag, NaN for an empty cell (null). */
+export interface SeriesTable {
+  /** Sample times in milliseconds since 1970, strictly increasing. */
+  readonly timesMs: Float64Array;
+  readonly columns: ReadonlyMap<string, Float64Array>;
+}
+
+export function loadSeries(path: string): SeriesTable {
+  const { names, rows } = loadCsv(path);
+  const timesMs = new Float64Array(rows.length);
+  const columns = names.map(() => new Float64Array(rows.length));
+  rows.forEach((row, index) => {
+    const cells = row.split(",");
+    timesMs[index] = Date.parse(cells[0] ?? "");
+    for (let n = 1; n < columns.length; n += 1) {
+      const column = columns[n];
+      if (column !== undefined) column[index] = cells[n] ? Number(cells[n]) : Number.NaN;
+    }
+  });
+  return { timesMs, columns: new Map(columns.map((column, n) => [names[n] ?? "", column])) };
+}
+
+/** Returns the index of the last time at or before `timeMs`, or -1. */
+export function lastAtOrBefore(timesMs: Float64Array, timeMs: number): number {
+  let low = 0;
+  let high = timesMs.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((timesMs[middle] ?? 0) <= timeMs) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+function loadCsv(path: string) {
+  const [header = "", ...rows] = readFileSync(path, "utf8").trim().split(/\r?\n/);
+  return { names: header.split(","), rows };
 }

@@ -1,59 +1,93 @@
-import type { Alarm } from "./alarm-book.ts";
-import type { Scene } from "./endpoints/endpoint.ts";
+import type { Alarm } from "./alarms.ts";
+import type { Devices } from "./devices.ts";
+import type { Buckets } from "./history.ts";
 import { chanceOf } from "./random.ts";
-import type { Gateway, Host, Site, System, Tag } from "./world.ts";
+import type { Gateway, Host, Site, System, Tag, World } from "./world.ts";
 
-// The records of the interface. Fields that no source has are made up from the id, always the same way.
+// The records of the interface: the recording with the changes of the control interface. Attributes that the
+// recording lacks are derived from the id, so they are always the same.
 
-export function siteRecord({ inventory }: Scene, site: Site) {
-  return inventory.altered("sites", site.id, { id: site.id, display_name: site.displayName });
+export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
+export type InventoryKind = (typeof INVENTORY_KINDS)[number];
+
+export interface InventoryChange {
+  readonly removed?: boolean | undefined;
+  /** Attributes by their names in the interface; they replace the recorded ones. */
+  readonly attributes?: Readonly<Record<string, unknown>> | undefined;
 }
 
-export function tagRecord({ inventory }: Scene, tag: Tag) {
+export type Inventory = ReturnType<typeof createInventory>;
+
+/** Stores which objects the control interface renamed, changed or removed. */
+export function createInventory() {
+  const changes = new Map<string, InventoryChange>();
+  return {
+    changes,
+    exists: (kind: InventoryKind, id: string | number) => changes.get(`${kind}/${id}`)?.removed !== true,
+    withChanges<T extends object>(kind: InventoryKind, id: string | number, attributes: T): T {
+      const changed = changes.get(`${kind}/${id}`)?.attributes;
+      return changed === undefined ? attributes : { ...attributes, ...changed };
+    },
+    change(kind: InventoryKind, id: string | number, { removed, attributes }: InventoryChange): void {
+      const known = changes.get(`${kind}/${id}`);
+      changes.set(`${kind}/${id}`, {
+        removed: removed ?? known?.removed,
+        attributes: { ...known?.attributes, ...attributes },
+      });
+    },
+  };
+}
+
+interface RecordContext {
+  readonly world: World;
+  readonly devices: Devices;
+  readonly buckets: Buckets;
+  readonly inventory: Inventory;
+}
+
+export function siteRecord({ inventory }: RecordContext, site: Site) {
+  return inventory.withChanges("sites", site.id, { id: site.id, display_name: site.displayName });
+}
+
+export function tagRecord({ inventory }: RecordContext, tag: Tag) {
   const attributes = { display_name: tag.displayName, description: tag.description, unit: tag.unit };
-  return { type: "tags", id: tag.id, attributes: inventory.altered("tags", tag.id, attributes) };
+  return { type: "tags", id: tag.id, attributes: inventory.withChanges("tags", tag.id, attributes) };
 }
 
 const GATEWAY_VERSIONS = ["4.2.1", "4.2.3", "4.3.0"];
 const GATEWAY_HARDWARE = ["GW-200", "GW-200", "GW-310"];
 
-export function gatewayRecord({ inventory, devices }: Scene, gateway: Gateway, nowMs: number) {
-  const attributes = {
+export function gatewayRecord({ inventory, devices }: RecordContext, gateway: Gateway, nowMs: number) {
+  const attributes = inventory.withChanges("gateways", gateway.id, {
     display_name: gateway.display_name,
     online: devices.online(gateway.id, nowMs),
     version: pick(GATEWAY_VERSIONS, `version ${gateway.id}`),
     hardware: pick(GATEWAY_HARDWARE, `hardware ${gateway.id}`),
     ip_address: addressOf(gateway.id, "10.20"),
     location: gateway.location ?? "",
-  };
-  return {
-    type: "gateways",
-    id: String(gateway.id),
-    attributes: inventory.altered("gateways", gateway.id, attributes),
-  };
+  });
+  return { type: "gateways", id: String(gateway.id), attributes };
 }
 
-export function hostRecord({ inventory, world }: Scene, host: Host) {
-  const gateway = world.gateways.get(host.gateway_id);
-  const attributes = {
+export function hostRecord({ inventory, world }: RecordContext, host: Host) {
+  const gateway = inventory.withChanges("gateways", host.gateway_id, {
+    id: host.gateway_id,
+    display_name: world.gateways.get(host.gateway_id)?.display_name ?? "",
+  });
+  const attributes = inventory.withChanges("hosts", host.id, {
     display_name: host.display_name,
     description: host.description,
     type: host.type,
     model_name: host.model_name ?? "unknown",
     ip: addressOf(host.id, "10.30"),
     mac_address: chanceOf(0, `mac ${host.id}`) < 0.5 ? null : macOf(host.id),
-    gateway: inventory.altered("gateways", host.gateway_id, {
-      id: host.gateway_id,
-      display_name: gateway?.display_name ?? "",
-    }),
-  };
-  const { id, display_name } = attributes.gateway;
-  const named = { ...attributes, gateway: { id, display_name } };
-  return { type: "hosts", id: String(host.id), attributes: inventory.altered("hosts", host.id, named) };
+    gateway: { id: gateway.id, display_name: gateway.display_name },
+  });
+  return { type: "hosts", id: String(host.id), attributes };
 }
 
-export function systemRecord({ inventory }: Scene, system: System) {
-  const attributes = {
+export function systemRecord({ inventory }: RecordContext, system: System) {
+  const attributes = inventory.withChanges("systems", system.id, {
     code: system.code,
     display_name: system.display_name,
     discipline: system.discipline,
@@ -63,45 +97,40 @@ export function systemRecord({ inventory }: Scene, system: System) {
     installed_year: system.installed_year ?? 1990 + Math.floor(chanceOf(0, `year ${system.id}`) * 25),
     maintenance_notes: null,
     datapoints_count: system.datapoints_count,
-  };
-  return {
-    type: "systems",
-    id: String(system.id),
-    attributes: inventory.altered("systems", system.id, attributes),
-  };
+  });
+  return { type: "systems", id: String(system.id), attributes };
 }
 
-export function alarmRecord(scene: Scene, alarm: Alarm) {
-  const { world, inventory } = scene;
-  const site = world.sites.get(alarm.siteId);
-  const trigger = triggerOf(scene, alarm);
+export function alarmRecord(context: RecordContext, alarm: Alarm) {
+  const { world, inventory, buckets } = context;
+  const { acknowledged, siteId } = alarm;
+  const site = world.sites.get(siteId);
+  const trigger = triggerRecord(context, alarm.triggerId);
   const tag = world.tags.get(alarm.tagId);
-  const host = tag === undefined ? undefined : world.hosts.get(tag.hostId);
+  const source = (tag && world.hosts.get(tag.hostId)?.display_name) ?? "service";
+  const tagName = tag === undefined ? alarm.tagId : tagRecord(context, tag).attributes.display_name;
   const zone = site?.timezone ?? "UTC";
-  const local = (atMs: number) => withOffset(atMs, scene.buckets.offsetMs(zone, atMs));
-  const tagName = tag === undefined ? alarm.tagId : tagRecord(scene, tag).attributes.display_name;
+  const local = (atMs: number) => withOffset(atMs, buckets.offsetMs(zone, atMs));
+  const localOrNull = (atMs: number | null) => (atMs === null ? null : local(atMs));
   return {
     type: "alarms",
     id: alarm.id,
     attributes: {
-      site: inventory.altered("sites", alarm.siteId, {
-        id: alarm.siteId,
-        display_name: site?.displayName ?? "",
-      }),
+      site: inventory.withChanges("sites", siteId, { id: siteId, display_name: site?.displayName ?? "" }),
       trigger,
       status: alarm.resolvedAtMs === null ? "active" : "resolved",
-      source: host?.display_name ?? "service",
+      source,
       description: alarm.description ?? `${trigger.display_name}: ${trigger.description ?? tagName}`,
       triggered_at: local(alarm.triggeredAtMs),
-      resolved_at: alarm.resolvedAtMs === null ? null : local(alarm.resolvedAtMs),
-      recovering_until: alarm.recoveringUntilMs === null ? null : local(alarm.recoveringUntilMs),
-      acknowledged: alarm.acknowledged !== null,
-      acknowledged_by: alarm.acknowledged?.by ?? null,
-      acknowledged_message: alarm.acknowledged?.message ?? null,
-      acknowledged_at: alarm.acknowledged === null ? null : local(alarm.acknowledged.atMs),
+      resolved_at: localOrNull(alarm.resolvedAtMs),
+      recovering_until: localOrNull(alarm.recoveringUntilMs),
+      acknowledged: acknowledged !== null,
+      acknowledged_by: acknowledged?.by ?? null,
+      acknowledged_message: acknowledged?.message ?? null,
+      acknowledged_at: localOrNull(acknowledged?.atMs ?? null),
       last_active_event: {
         id: Number(alarm.id) * 10 + alarm.episodes,
-        source: host?.display_name ?? "service",
+        source,
         type: world.triggers.get(alarm.triggerId)?.event_type ?? "manual",
         triggered_on: tagName,
         value: alarm.value,
@@ -112,10 +141,10 @@ export function alarmRecord(scene: Scene, alarm: Alarm) {
   };
 }
 
-export function triggerOf({ world, inventory }: Scene, alarm: Pick<Alarm, "triggerId">) {
-  const trigger = world.triggers.get(alarm.triggerId);
-  return inventory.altered("triggers", alarm.triggerId, {
-    id: alarm.triggerId,
+export function triggerRecord({ world, inventory }: RecordContext, triggerId: number) {
+  const trigger = world.triggers.get(triggerId);
+  return inventory.withChanges("triggers", triggerId, {
+    id: triggerId,
     display_name: trigger?.display_name ?? "Raised by hand",
     description: trigger?.description ?? null,
     priority: trigger?.priority ?? "B",
@@ -123,18 +152,17 @@ export function triggerOf({ world, inventory }: Scene, alarm: Pick<Alarm, "trigg
   });
 }
 
-/** ISO 8601 in UTC with a trailing Z, whole seconds. */
+/** Returns ISO 8601 in UTC with a trailing Z, in whole seconds. */
 export function utc(atMs: number): string {
   return `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 }
 
-/** ISO 8601 with a numeric offset, whole seconds. */
+/** Returns ISO 8601 with a numeric offset, in whole seconds. */
 function withOffset(atMs: number, offsetMs: number): string {
   const minutes = Math.abs(Math.round(offsetMs / 60_000));
   const twoDigits = (value: number) => String(value).padStart(2, "0");
-  const sign = offsetMs < 0 ? "-" : "+";
-  const wall = new Date(atMs + offsetMs).toISOString().slice(0, 19);
-  return `${wall}${sign}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
+  const local = new Date(atMs + offsetMs).toISOString().slice(0, 19);
+  return `${local}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
 }
 
 function pick(choices: readonly string[], text: string): string {
@@ -145,7 +173,7 @@ function addressOf(id: number, network: string): string {
   return `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
 }
 
-/** 02: locally administered, so it is nobody's. */
+/** Returns a locally administered address (prefix 02), which no manufacturer assigns. */
 function macOf(id: number): string {
   const hex = (id % 0xffffff).toString(16).padStart(6, "0");
   return `02:00:5e:${hex.slice(0, 2)}:${hex.slice(2, 4)}:${hex.slice(4, 6)}`;

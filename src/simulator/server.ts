@@ -1,37 +1,24 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import { answerControl } from "./control-requests.ts";
-import type { SimReply } from "./exchange.ts";
+import { handleControl } from "./control-requests.ts";
+import type { SimReply } from "./replies.ts";
 import type { Simulator } from "./simulator.ts";
 
-export interface SimulatorServer {
-  /** Base address without a trailing slash. */
-  readonly url: string;
-  readonly port: number;
-  /** Breaks open connections and frees the port; a second call is fine. */
-  close(): Promise<void>;
-}
-
-export interface SimulatorAddress {
-  readonly host?: string;
-  /** 0, the default, takes a free port. */
-  readonly port?: number;
-}
+export type SimulatorServer = Awaited<ReturnType<typeof startSimulatorServer>>;
 
 const CONTROL_PREFIX = "/_simulator/";
 const MAX_BODY_BYTES = 1_048_576;
 
-/** Puts the simulator behind node:http and does to the replies what their transport says. */
+/** Serves the simulator with node:http and carries out the connection faults that replies state. Port 0: any free one. */
 export async function startSimulatorServer(
   simulator: Simulator,
-  address: SimulatorAddress = {},
-): Promise<SimulatorServer> {
-  const host = address.host ?? "127.0.0.1";
+  { host = "127.0.0.1", port: requestedPort = 0 }: { readonly host?: string; readonly port?: number } = {},
+) {
   const closing = new AbortController();
   const server = createServer((request, response) => {
-    exchange(simulator, request, response, closing.signal).catch((error: unknown) => {
-      // A broken connection is the client's matter, or a fault that was asked for; anything else must be seen.
+    handleRequest(simulator, request, response, closing.signal).catch((error: unknown) => {
+      // Ignore broken connections: the client closed it, or a fault did. Report every other error.
       if (closing.signal.aborted || response.destroyed) return;
       response.statusCode = 500;
       response.end(`The simulator failed: ${error instanceof Error ? error.stack : String(error)}\n`);
@@ -39,13 +26,14 @@ export async function startSimulatorServer(
   });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
-    server.listen(address.port ?? 0, host, resolve);
+    server.listen(requestedPort, host, resolve);
   });
   const { port } = server.address() as AddressInfo;
   return {
     port,
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
-    async close() {
+    /** Breaks open connections and frees the port. Can be called twice. */
+    async close(): Promise<void> {
       closing.abort();
       if (!server.listening) return;
       await new Promise<void>((resolve) => {
@@ -56,7 +44,7 @@ export async function startSimulatorServer(
   };
 }
 
-async function exchange(
+async function handleRequest(
   simulator: Simulator,
   request: IncomingMessage,
   response: ServerResponse,
@@ -69,30 +57,18 @@ async function exchange(
   if (body === undefined) return void response.writeHead(413, { connection: "close" }).end();
 
   if (url.pathname.startsWith(CONTROL_PREFIX)) {
-    const { status, body: answer } = mayControl(request)
-      ? answerControl(simulator, method, url.pathname.slice(CONTROL_PREFIX.length), url.searchParams, body)
-      : {
-          status: 403,
-          body: { error: "The control interface answers only this machine, and JSON requests." },
-        };
-    return void response
-      .writeHead(status, { "content-type": "application/json" })
-      .end(JSON.stringify(answer));
+    const path = url.pathname.slice(CONTROL_PREFIX.length);
+    const error = "The control interface accepts only JSON requests from this machine.";
+    const { status, body: data } = mayControl(request)
+      ? handleControl(simulator, method, path, url.searchParams, body)
+      : { status: 403, body: { error } };
+    return void response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(data));
   }
   const headers = Object.fromEntries(
-    Object.entries(request.headers).map(([name, value]) => [
-      name,
-      Array.isArray(value) ? value.join(", ") : value,
-    ]),
+    Object.entries(request.headers).map(([name, value]) => [name, value?.toString()]),
   );
-  const reply = simulator.handle({
-    method,
-    path: url.pathname,
-    query: url.searchParams,
-    headers,
-    body,
-    receivedAtMs,
-  });
+  const { pathname: path, searchParams: query } = url;
+  const reply = simulator.handle({ method, path, query, headers, body, receivedAtMs });
   await send(reply, request, response, signal);
 }
 
@@ -112,7 +88,7 @@ async function send(
   const step = dripBytes ?? Math.max(1, end);
   response.flushHeaders();
   for (let start = 0; start < end; start += step) {
-    await written(response, bytes.subarray(start, Math.min(end, start + step)));
+    await writePiece(response, bytes.subarray(start, Math.min(end, start + step)));
     if (dripBytes !== undefined && start + step < end) await pause(dripEveryMs, undefined, { signal });
     if (response.destroyed) return;
   }
@@ -120,13 +96,13 @@ async function send(
   response.end();
 }
 
-function written(response: ServerResponse, piece: Buffer): Promise<void> {
+function writePiece(response: ServerResponse, piece: Buffer): Promise<void> {
   return new Promise((resolve) => {
     response.write(piece, () => resolve());
   });
 }
 
-/** undefined: larger than the simulator takes. */
+/** Returns undefined for a body above the limit. */
 async function bodyOf(request: IncomingMessage): Promise<string | undefined> {
   const pieces: Buffer[] = [];
   let size = 0;
@@ -138,7 +114,7 @@ async function bodyOf(request: IncomingMessage): Promise<string | undefined> {
   return Buffer.concat(pieces).toString("utf8");
 }
 
-/** Only from this machine; a page in a browser cannot send JSON elsewhere without being asked first. */
+/** Allows this machine only. The JSON type keeps out web pages: a browser needs permission to send it cross-origin. */
 function mayControl(request: IncomingMessage): boolean {
   const from = request.socket.remoteAddress ?? "";
   const isLocal = from === "::1" || from.startsWith("127.") || from.startsWith("::ffff:127.");

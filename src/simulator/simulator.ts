@@ -1,22 +1,21 @@
-import { type AlarmBook, createAlarmBook } from "./alarm-book.ts";
-import { createService } from "./answering.ts";
-import { createBuckets, type Resolution } from "./buckets.ts";
-import { type Control, createControl } from "./control.ts";
-import { asValue, createDevices, type GatewayChange, type Value } from "./devices.ts";
-import type { Scene } from "./endpoints/endpoint.ts";
-import type { SimReply, SimRequest } from "./exchange.ts";
+import { createAlarmStore } from "./alarms.ts";
+import { createControl } from "./control.ts";
+import { createDevices, fromRaw, type Value } from "./devices.ts";
 import { createFaultPlan } from "./faults.ts";
-import { createHistory, type Point } from "./history.ts";
-import { createInventory } from "./inventory.ts";
+import { createBuckets, createHistory, type Point, type Resolution } from "./history.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
 import { createRandom } from "./random.ts";
 import { loadRecording } from "./recording.ts";
-import { putState, type SimulatorState, takeState } from "./state.ts";
+import { createInventory } from "./records.ts";
+import { createRequestHandler } from "./request-handler.ts";
+import { createRequestLog } from "./request-log.ts";
 import { createTokens } from "./tokens.ts";
-import { createRequestLog, type SeenRequest, type WrittenValue } from "./truth.ts";
-import { buildWorld, type World } from "./world.ts";
+import { buildWorld, type Tag } from "./world.ts";
 
-export interface HistoryQuestion {
+// The simulated monitoring service without a socket: `handle` responds to requests, `control` changes the world,
+// `truth` returns the facts, whatever the service responded.
+
+export interface HistoryQuery {
   readonly tagId: string;
   readonly fromMs: number;
   readonly toMs: number;
@@ -24,41 +23,11 @@ export interface HistoryQuestion {
   readonly tz: string;
 }
 
-/** What really happened, whatever was answered. Times are milliseconds since 1970. */
-export interface Truth {
-  readonly alarms: Pick<AlarmBook, "list" | "find" | "transitions">;
-  gatewayChanges(): readonly (GatewayChange & { readonly gatewayId: number })[];
-  writes(): readonly WrittenValue[];
-  requests(): readonly SeenRequest[];
-  /** Requests since the start by `endpoint status`; the status of the first error, or the HTTP status. */
-  totals(): Readonly<Record<string, number>>;
-  /** The most requests to the three tag endpoints that arrived within any 60 s, refused ones included. */
-  busiestMinute(): number;
-  value(tagId: string, atMs: number): Value;
-  /** The points that an unhurt history request would return now. */
-  history(question: HistoryQuestion): Point[];
-  /** Whether the service keeps a log of the tag at all. */
-  hasLog(tagId: string): boolean;
-}
+export type SimulatorState = ReturnType<Simulator["exportState"]>;
+export type Simulator = ReturnType<typeof createSimulator>;
 
-export interface Simulator {
-  readonly handle: (request: SimRequest) => SimReply;
-  readonly now: () => number;
-  readonly options: SimulatorOptions;
-  readonly world: World;
-  readonly control: Control;
-  readonly truth: Truth;
-  exportState(): SimulatorState;
-  importState(state: SimulatorState): void;
-}
-
-export interface SimulatorParts {
-  /** Milliseconds since 1970; the only clock of the simulated world. */
-  readonly now: () => number;
-}
-
-/** Builds the monitoring service without a socket. Throws a zod error when an option is wrong. */
-export function createSimulator(input: SimulatorOptionsInput, { now }: SimulatorParts): Simulator {
+/** `now`: milliseconds since 1970, the only clock of the simulated world. Throws a zod error for an invalid option. */
+export function createSimulator(input: SimulatorOptionsInput, { now }: { readonly now: () => number }) {
   const options = SimulatorOptions.parse(input);
   const epochMs = epochOf(options, now);
   const world = buildWorld(loadRecording(options.data_folder), options, epochMs);
@@ -66,47 +35,52 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: Simulator
   const devices = createDevices(world, options);
   const buckets = createBuckets();
   const history = createHistory(devices, buckets, options);
-  const alarms = createAlarmBook(world, devices, options);
+  const alarms = createAlarmStore(world, devices, options);
   const inventory = createInventory();
   const tokens = createTokens(options.tokens, epochMs);
   const faults = createFaultPlan(options.faults, now(), random);
   const log = createRequestLog(options.request_log);
-  const scene: Scene = {
-    options,
-    world,
-    devices,
-    buckets,
-    history,
-    alarms,
-    inventory,
-    random,
-    wrote: log.wrote,
-  };
-  const service = createService(scene, tokens, faults, log);
-  const parts = { world, devices, alarms, tokens, inventory, faults, now };
-  let alarmsByHand = 0;
+  const context = { options, world, devices, buckets, history, alarms, inventory, random, log };
+  const { handle, setHealth } = createRequestHandler(context, tokens, faults);
+  let raisedAlarms = 0;
 
-  function tagOf(id: string) {
+  function tagOf(id: string): Tag {
     const tag = world.tags.get(id);
     if (tag === undefined) throw new Error(`There is no tag ${id}.`);
     return tag;
   }
 
+  /** Returns everything that the replay cannot compute again, as JSON: changes by clients and the control interface. */
+  function exportState() {
+    return {
+      version: 1,
+      epochMs,
+      nextAlarm: raisedAlarms,
+      holds: [...devices.overrides],
+      gatewayChanges: [...devices.gatewayChanges],
+      manualAlarms: [...alarms.stored.values()],
+      alarmChanges: [...alarms.changes],
+      transitions: alarms.controlTransitions,
+      tokenChanges: [...tokens.changes],
+      inventoryChanges: [...inventory.changes],
+    };
+  }
+
   return {
-    handle: service.handle,
+    handle,
     now,
     options,
     world,
     control: createControl({
-      ...parts,
-      setHealth: service.setHealth,
+      ...{ world, devices, alarms, tokens, inventory, faults, now, tagOf, setHealth },
       nextAlarm() {
-        alarmsByHand += 1;
-        return alarmsByHand;
+        raisedAlarms += 1;
+        return raisedAlarms;
       },
     }),
+    /** Times are milliseconds since 1970. */
     truth: {
-      alarms,
+      alarms: { list: alarms.list, find: alarms.find, transitions: alarms.transitions },
       gatewayChanges: () =>
         [...devices.gatewayChanges].flatMap(([gatewayId, changes]) =>
           changes.map((change) => ({ gatewayId, ...change })),
@@ -114,35 +88,36 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: Simulator
       writes: () => log.writes,
       requests: () => log.requests,
       totals: () => log.totals,
-      busiestMinute: () => busiestMinute(log.requests),
-      value: (tagId, atMs) => asValue(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
-      history: ({ tagId, fromMs, toMs, resolution, tz }) =>
+      busiestMinute: log.busiestMinute,
+      value: (tagId: string, atMs: number): Value =>
+        fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
+      /** Returns the points of a history request without faults. */
+      history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): Point[] =>
         history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
-      hasLog: (tagId) => history.hasLog(tagOf(tagId)),
+      hasLog: (tagId: string) => history.hasLog(tagOf(tagId)),
     },
-    exportState: () => takeState(parts, epochMs, alarmsByHand),
-    importState(state) {
-      putState(parts, state, epochMs);
-      alarmsByHand = state.nextAlarm;
+    exportState,
+    importState(state: ReturnType<typeof exportState>): void {
+      if (state.version !== 1)
+        throw new Error("Another version of the simulator wrote the state; start without it.");
+      if (state.epochMs !== epochMs)
+        throw new Error(
+          "The state belongs to a world with another epoch; start the simulator with the epoch of the state.",
+        );
+      raisedAlarms = state.nextAlarm;
+      for (const [id, overrides] of state.holds) devices.overrides.set(id, [...overrides]);
+      for (const [id, changes] of state.gatewayChanges) devices.gatewayChanges.set(id, [...changes]);
+      for (const alarm of state.manualAlarms) alarms.stored.set(alarm.id, alarm);
+      for (const [id, change] of state.alarmChanges) alarms.changes.set(id, change);
+      for (const transition of state.transitions) alarms.addTransition(transition);
+      for (const [text, change] of state.tokenChanges) if (tokens.has(text)) tokens.change(text, change);
+      for (const [key, change] of state.inventoryChanges) inventory.changes.set(key, change);
     },
   };
 }
 
-/** Whole seconds, so that alarm times and sample times read the same after a restart with the same epoch. */
+/** Whole seconds, so that alarm and sample times are the same after a restart with the same epoch. */
 function epochOf({ epoch }: SimulatorOptions, now: () => number): number {
   const epochMs = typeof epoch === "string" ? Date.parse(epoch) : (epoch ?? now());
   return Math.floor(epochMs / 1000) * 1000;
-}
-
-const MINUTE_MS = 60_000;
-
-function busiestMinute(requests: readonly SeenRequest[]): number {
-  const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
-  let most = 0;
-  let start = 0;
-  times.forEach((atMs, index) => {
-    while ((times[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
-    most = Math.max(most, index - start + 1);
-  });
-  return most;
 }

@@ -1,5 +1,4 @@
 import type { TokenOptions } from "./options.ts";
-import { DAY_MS } from "./timeline.ts";
 
 export interface Token {
   readonly text: string;
@@ -8,51 +7,44 @@ export interface Token {
   readonly abilities: readonly string[];
   readonly permissions: readonly string[];
   readonly sites: "all" | readonly number[];
-  /** Tags reachable through the views of a user with component permissions only; null: all. */
+  /** Tags in the views of a user with component permissions only; null: all. */
   readonly visibleTags: ReadonlySet<string> | null;
   readonly expiresAtMs: number;
   readonly revoked: boolean;
 }
 
-/** What the control may change about a token while the simulator runs. */
+/** Properties of a token that the control interface can change. */
 export type TokenChange = Partial<
   Pick<TokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
     visible_tags: readonly string[] | null;
   }
 >;
 
-export interface Tokens {
-  /** The token of an Authorization header that is known, not revoked and has not expired. */
-  authenticate(authorization: string | undefined, nowMs: number): Token | undefined;
-  get(text: string): Token | undefined;
-  change(text: string, change: TokenChange): void;
-  readonly changes: Map<string, TokenChange>;
-}
+const TOKEN_LIFETIME_MS = 365 * 86_400_000;
 
-const TOKEN_LIFE_DAYS = 365;
+export type Tokens = ReturnType<typeof createTokens>;
 
-export function createTokens(settings: readonly TokenOptions[], epochMs: number): Tokens {
+export function createTokens(settings: readonly TokenOptions[], epochMs: number) {
   const tokens = new Map(settings.map((setting) => [setting.token, tokenOf(setting, epochMs)]));
   const changes = new Map<string, TokenChange>();
   return {
     changes,
-    get: (text) => tokens.get(text),
-    authenticate(authorization, nowMs) {
+    has: (text: string) => tokens.has(text),
+    /** Returns the token of an Authorization header if it is known, not revoked and not expired. */
+    authenticate(authorization: string | undefined, nowMs: number): Token | undefined {
       const text = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
       const token = text === undefined ? undefined : tokens.get(text);
       return token !== undefined && !token.revoked && nowMs < token.expiresAtMs ? token : undefined;
     },
-    change(text, change) {
+    change(text: string, change: TokenChange): void {
       const token = tokens.get(text);
       if (token === undefined) throw new Error("No such token.");
       changes.set(text, { ...changes.get(text), ...change });
-      const { visible_tags, expires_at, ...rest } = change;
+      const { visible_tags: tags, expires_at, ...others } = change;
       tokens.set(text, {
         ...token,
-        ...rest,
-        ...(visible_tags === undefined
-          ? {}
-          : { visibleTags: visible_tags === null ? null : new Set(visible_tags) }),
+        ...others,
+        ...(tags === undefined ? {} : { visibleTags: tags === null ? null : new Set(tags) }),
         ...(expires_at === undefined ? {} : { expiresAtMs: Date.parse(expires_at) }),
       });
     },
@@ -60,17 +52,17 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
 }
 
 function tokenOf(setting: TokenOptions, epochMs: number): Token {
+  const { token: text, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
   return {
-    text: setting.token,
-    name: setting.name,
+    text,
+    name,
     user: { id: setting.user_id, name: setting.user_name, email: setting.user_email },
-    abilities: setting.abilities,
-    permissions: setting.permissions,
-    sites: setting.sites,
-    revoked: setting.revoked,
-    visibleTags: setting.visible_tags === undefined ? null : new Set(setting.visible_tags),
-    expiresAtMs:
-      setting.expires_at === undefined ? epochMs + TOKEN_LIFE_DAYS * DAY_MS : Date.parse(setting.expires_at),
+    abilities,
+    permissions,
+    sites,
+    revoked,
+    visibleTags: visible_tags === undefined ? null : new Set(visible_tags),
+    expiresAtMs: expires_at === undefined ? epochMs + TOKEN_LIFETIME_MS : Date.parse(expires_at),
   };
 }
 

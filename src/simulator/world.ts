@@ -1,35 +1,40 @@
 import { join } from "node:path";
-import { type AnchorSite, chooseAnchors } from "./anchors.ts";
 import type { SimulatorOptions } from "./options.ts";
-import type {
-  RecordedGateway,
-  RecordedHost,
-  RecordedSystem,
-  RecordedTrigger,
-  Recording,
+import {
+  loadSeries,
+  type RecordedGateway,
+  type RecordedHost,
+  type RecordedSystem,
+  type RecordedTrigger,
+  type Recording,
+  type SeriesTable,
 } from "./recording.ts";
-import { loadSeries, type SeriesTable } from "./series.ts";
-import { createTimeline, passLength, type Timeline, WEEK_MS } from "./timeline.ts";
+
+// The sites, devices and tags of the simulated world: the recording, its copies and their timelines.
 
 export interface Site {
   readonly id: number;
   readonly displayName: string;
   readonly timezone: string;
-  /** 0 for the recorded site, 1 and up for its replicas. */
+  /** 0 for the recorded site, 1 and up for its copies. */
   readonly copy: number;
-  /** The recorded time of position 0, milliseconds since 1970. */
+  /** Recorded time of position 0, milliseconds since 1970. */
   readonly firstMs: number;
   readonly timeline: Timeline;
   readonly alarms: readonly Episode[];
 }
 
-/** One recorded alarm, in positions on the tape of its site. */
-export interface Episode {
+/** Positions on the timeline of the site. */
+interface AlarmTimes {
+  readonly raised: number;
+  readonly resolved: number;
+}
+
+/** One recorded alarm. */
+export interface Episode extends AlarmTimes {
   readonly id: number;
   readonly triggerId: number;
   readonly tagId: string;
-  readonly raised: number;
-  readonly resolved: number;
   readonly value: number | null;
 }
 
@@ -43,7 +48,7 @@ export interface Tag {
   readonly description: string | null;
   readonly unit: string | null;
   readonly kind: "analog" | "boolean";
-  /** A meter reading that only grows: `_Teller` in its name. */
+  /** A meter reading that only grows: its name ends with `_Teller`. */
   readonly cumulative: boolean;
   readonly file: string;
   readonly column: string;
@@ -52,7 +57,6 @@ export interface Tag {
 export type Gateway = RecordedGateway;
 export type Host = RecordedHost;
 export type System = RecordedSystem & { readonly datapoints_count: number };
-export type Trigger = RecordedTrigger;
 
 export interface World {
   readonly epochMs: number;
@@ -60,58 +64,60 @@ export interface World {
   readonly gateways: ReadonlyMap<number, Gateway>;
   readonly hosts: ReadonlyMap<number, Host>;
   readonly systems: ReadonlyMap<number, System>;
-  readonly triggers: ReadonlyMap<number, Trigger>;
+  readonly triggers: ReadonlyMap<number, RecordedTrigger>;
   readonly tags: ReadonlyMap<string, Tag>;
-  /** Loads the file at the first call. */
+  /** Returns the readings of a file and loads the file at the first call. */
   series(file: string): SeriesTable;
 }
 
+/** Ids of copy n are raised by n times this. */
 const COPY_STEP = 1_000_000;
-/** Alarm ids grow by 1,000,000 with each pass; the copies stay clear of a thousand passes. */
-const ALARM_COPY_STEP = 1_000_000_000;
+/** Alarm ids grow by 1,000,000 with each pass; this leaves room for a thousand passes. */
+export const ALARM_COPY_STEP = 1_000_000_000;
 
 export function buildWorld(recording: Recording, options: SimulatorOptions, epochMs: number): World {
-  const chosen = recording.sites.filter(
-    (site) =>
-      options.sites === undefined || options.sites.includes(site.id) || options.sites.includes(site.key),
-  );
+  const { speed, anchor, loops_before, max_tags = Number.POSITIVE_INFINITY } = options;
+  const isChosen = ({ id, key }: { readonly id: number; readonly key: string }) =>
+    options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
+  const chosen = recording.sites
+    .filter(isChosen)
+    .map((site) => ({ ...site, shape: shapeOf(recording, site.id, speed) }));
   if (chosen.length === 0) throw new Error("The option sites names no site of the data folder.");
-
-  const outlines = chosen.map((site) => outline(recording, site.id, options.speed));
-  const anchors = chooseAnchors(outlines, { epochMs, speed: options.speed, anchor: options.anchor });
+  const shapes = chosen.map(({ shape }) => shape);
+  const anchors = chooseAnchors(shapes, { epochMs, speed, anchor });
   const gatewayOfHost = new Map(recording.hosts.map((host) => [host.id, host.gateway_id]));
 
   const sites = new Map<number, Site>();
   const tags = new Map<string, Tag>();
-  const chosenTags = recording.tags.filter((tag) => chosen.some((site) => site.id === tag.site_id));
+  const tagsOfSystem = new Map<number, number>();
   for (let copy = 0; copy < options.replicate; copy += 1) {
-    for (const recorded of chosen) {
-      const shape = outlines.find((candidate) => candidate.id === recorded.id);
-      if (shape === undefined) continue;
-      // Copies stand whole weeks apart, so that they do not all do the same at the same time.
-      const phase = ((anchors.get(recorded.id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
-      const anchor = phase + options.loops_before * shape.lengthMs;
-      const id = recorded.id + copy * COPY_STEP;
-      sites.set(id, {
-        id,
-        displayName: copy === 0 ? recorded.display_name : `${recorded.display_name} (${copy + 1})`,
-        timezone: recorded.timezone,
+    const step = copy * COPY_STEP;
+    for (const { id, display_name, timezone, shape } of chosen) {
+      // Copies are whole weeks apart, so that they differ at any time.
+      const phase = ((anchors.get(id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
+      const position = phase + loops_before * shape.lengthMs;
+      sites.set(id + step, {
+        id: id + step,
+        displayName: copy === 0 ? display_name : `${display_name} (${copy + 1})`,
+        timezone,
         copy,
         firstMs: shape.firstMs,
-        timeline: createTimeline({ epochMs, speed: options.speed, anchor, lengthMs: shape.lengthMs }),
-        alarms: episodes(recording, recorded.id, shape, copy),
+        timeline: createTimeline(epochMs, speed, position, shape.lengthMs),
+        alarms: episodesOf(recording, shape, copy),
       });
     }
-    for (const tag of chosenTags) {
-      const site = sites.get(tag.site_id + copy * COPY_STEP);
-      if (site === undefined || tags.size >= (options.max_tags ?? Number.POSITIVE_INFINITY)) continue;
+    for (const tag of recording.tags) {
+      const site = sites.get(tag.site_id + step);
+      if (site === undefined || tags.size >= max_tags) continue;
       const id = copiedTagId(tag.id, copy);
+      const systemId = tag.system_id + step;
+      tagsOfSystem.set(systemId, (tagsOfSystem.get(systemId) ?? 0) + 1);
       tags.set(id, {
         id,
         site,
-        hostId: tag.host_id + copy * COPY_STEP,
-        gatewayId: (gatewayOfHost.get(tag.host_id) ?? 0) + copy * COPY_STEP,
-        systemId: tag.system_id + copy * COPY_STEP,
+        hostId: tag.host_id + step,
+        gatewayId: (gatewayOfHost.get(tag.host_id) ?? 0) + step,
+        systemId,
         displayName: tag.display_name,
         description: tag.description,
         unit: tag.unit,
@@ -123,55 +129,41 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     }
   }
 
-  const pointsOfSystem = new Map<number, number>();
-  for (const tag of tags.values())
-    pointsOfSystem.set(tag.systemId, (pointsOfSystem.get(tag.systemId) ?? 0) + 1);
   const loaded = new Map<string, SeriesTable>();
   return {
     epochMs,
     sites,
     tags,
-    gateways: copies(recording.gateways, sites, (row, step) => ({ ...row, id: row.id + step })),
-    hosts: copies(recording.hosts, sites, (row, step) => ({
+    gateways: copyRows(recording.gateways, sites, (row) => row),
+    hosts: copyRows(recording.hosts, sites, (row, copy) => ({
       ...row,
-      id: row.id + step,
-      gateway_id: row.gateway_id + step,
+      gateway_id: row.gateway_id + copy * COPY_STEP,
     })),
-    systems: copies(recording.systems, sites, (row, step) => ({
+    systems: copyRows(recording.systems, sites, (row, copy) => ({
       ...row,
-      id: row.id + step,
-      datapoints_count: pointsOfSystem.get(row.id + step) ?? 0,
+      datapoints_count: tagsOfSystem.get(row.id + copy * COPY_STEP) ?? 0,
     })),
-    triggers: copies(recording.triggers, sites, (row, step) => ({
+    triggers: copyRows(recording.triggers, sites, (row, copy) => ({
       ...row,
-      id: row.id + step,
-      tag_id: copiedTagId(row.tag_id, step / COPY_STEP),
+      tag_id: copiedTagId(row.tag_id, copy),
     })),
     series(file) {
-      const known = loaded.get(file);
-      if (known !== undefined) return known;
-      const table = loadSeries(join(recording.folder, file));
+      const table = loaded.get(file) ?? loadSeries(join(recording.folder, file));
       loaded.set(file, table);
       return table;
     },
   };
 }
 
-/** Tag ids are text, though they look like numbers. */
+/** Tag ids are strings of digits. */
 function copiedTagId(id: string, copy: number): string {
   return copy === 0 ? id : String(Number(id) + copy * COPY_STEP);
 }
 
-type Outline = AnchorSite;
-
-function outline(recording: Recording, siteId: number, speed: number): Outline {
-  let firstMs = Number.POSITIVE_INFINITY;
-  let endMs = Number.NEGATIVE_INFINITY;
-  for (const tag of recording.tags) {
-    if (tag.site_id !== siteId) continue;
-    firstMs = Math.min(firstMs, Date.parse(tag.first));
-    endMs = Math.max(endMs, Date.parse(tag.last) + tag.resolution_seconds * 1000);
-  }
+function shapeOf(recording: Recording, siteId: number, speed: number): AnchoredSite {
+  const tags = recording.tags.filter((tag) => tag.site_id === siteId);
+  const firstMs = Math.min(...tags.map((tag) => Date.parse(tag.first)));
+  const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
   const resolved = recording.alarms.flatMap((alarm) =>
     alarm.siteId === siteId && alarm.resolvedAtMs !== null
       ? [{ raised: alarm.triggeredAtMs - firstMs, resolved: alarm.resolvedAtMs - firstMs }]
@@ -181,9 +173,9 @@ function outline(recording: Recording, siteId: number, speed: number): Outline {
 }
 
 /** An alarm that is still active when the recording ends is resolved at the end of the pass. */
-function episodes(recording: Recording, siteId: number, shape: Outline, copy: number): Episode[] {
+function episodesOf(recording: Recording, shape: AnchoredSite, copy: number): Episode[] {
   return recording.alarms
-    .filter((alarm) => alarm.siteId === siteId)
+    .filter((alarm) => alarm.siteId === shape.id)
     .map((alarm) => ({
       id: alarm.id + copy * ALARM_COPY_STEP,
       triggerId: alarm.triggerId + copy * COPY_STEP,
@@ -194,20 +186,104 @@ function episodes(recording: Recording, siteId: number, shape: Outline, copy: nu
     }));
 }
 
-/** The rows of every included site and of its copies, by their new ids. */
-function copies<Row extends { readonly site_id: number }, Out extends { readonly id: number }>(
+/** Returns the rows of all chosen sites and their copies by their new ids; `copyRow` changes the other properties. */
+function copyRows<Row extends { readonly id: number; readonly site_id: number }, Copy extends Row>(
   rows: readonly Row[],
   sites: ReadonlyMap<number, Site>,
-  moved: (row: Row, step: number) => Out,
-): Map<number, Out> {
-  const all = new Map<number, Out>();
-  for (const site of sites.values()) {
+  copyRow: (row: Row, copy: number) => Copy,
+): Map<number, Copy> {
+  const copies = [...sites.values()].flatMap((site) => {
     const step = site.copy * COPY_STEP;
-    for (const row of rows) {
-      if (row.site_id + step !== site.id) continue;
-      const copy = { ...moved(row, step), site_id: site.id };
-      all.set(copy.id, copy);
-    }
-  }
-  return all;
+    return rows
+      .filter((row) => row.site_id + step === site.id)
+      .map((row) => ({ ...copyRow(row, site.copy), id: row.id + step, site_id: site.id }));
+  });
+  return new Map(copies.map((copy) => [copy.id, copy]));
+}
+
+// Each site repeats its recording without end. A position is a time in milliseconds on this sequence of passes:
+// 0 is the start of the first pass, `lengthMs` the start of the second. The anchor is the position of the epoch.
+
+export type Timeline = ReturnType<typeof createTimeline>;
+
+const DAY_MS = 86_400_000;
+const WEEK_MS = 7 * DAY_MS;
+
+/** `speed`: recorded seconds per second. */
+function createTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
+  return {
+    lengthMs,
+    /** Returns the position at a wall time; negative before the first pass. */
+    positionAt: (wallMs: number) => anchor + (wallMs - epochMs) * speed,
+    /** Returns the wall time of a position, rounded to whole milliseconds. */
+    wallAt: (position: number) => Math.round(epochMs + (position - anchor) / speed),
+  };
+}
+
+/**
+ * A pass lasts whole weeks, so every pass starts on the same weekday. At another speed weekdays have no meaning, and
+ * whole days keep the pause at the end of a pass short.
+ */
+function passLength(recordedMs: number, speed: number): number {
+  const unit = speed === 1 ? WEEK_MS : DAY_MS;
+  return Math.ceil(recordedMs / unit) * unit;
+}
+
+interface AnchoredSite {
+  readonly id: number;
+  /** Start of the recording, milliseconds since 1970. */
+  readonly firstMs: number;
+  readonly lengthMs: number;
+  /** Positions of the recorded alarms that were resolved. */
+  readonly episodes: readonly AlarmTimes[];
+}
+
+/** With anchor `next-alarm`: the first alarm is raised 12 s after the epoch ... */
+const FIRST_ALARM_S = 12;
+/** ... lasts about this long ... */
+const EPISODE_S = 33;
+/** ... and the alarms of the next sites follow at this interval. */
+const NEXT_SITE_S = 25;
+/** Fraction of a pass before the epoch, so that there is history to fetch and alarms will follow. */
+const FRACTION_BEFORE = 0.6;
+/** Alarms after this fraction of a pass are preferred, for the same reason. */
+const MIN_FRACTION_BEFORE = 0.25;
+
+/** Returns the anchors within the first pass, by site id. */
+function chooseAnchors(
+  sites: readonly AnchoredSite[],
+  { epochMs, speed, anchor }: { epochMs: number; speed: number; anchor: "weeks" | "start" | "next-alarm" },
+): Map<number, number> {
+  if (anchor === "start") return new Map(sites.map((site) => [site.id, 0]));
+  const anchors = new Map(sites.map((site) => [site.id, weekAnchor(site, epochMs, speed)]));
+  if (anchor === "weeks") return anchors;
+
+  const choices = sites
+    .flatMap((site) => {
+      const episode = bestEpisode(site, speed);
+      return episode === undefined ? [] : [{ site, episode }];
+    })
+    .sort((a, b) => misfit(a.episode, speed) - misfit(b.episode, speed) || a.site.id - b.site.id);
+  choices.forEach(({ site, episode }, index) => {
+    const leadMs = (FIRST_ALARM_S + NEXT_SITE_S * index) * 1000 * speed;
+    anchors.set(site.id, Math.max(0, episode.raised - leadMs));
+  });
+  return anchors;
+}
+
+function weekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed: number): number {
+  const target = lengthMs * FRACTION_BEFORE;
+  if (speed !== 1) return target;
+  const sinceWeekBeganMs = (((epochMs - firstMs) % WEEK_MS) + WEEK_MS) % WEEK_MS;
+  return Math.floor(target / WEEK_MS) * WEEK_MS + sinceWeekBeganMs;
+}
+
+function bestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
+  const late = episodes.filter(({ raised }) => raised >= lengthMs * MIN_FRACTION_BEFORE);
+  const candidates = late.length > 0 ? late : episodes;
+  return candidates.toSorted((a, b) => misfit(a, speed) - misfit(b, speed) || a.raised - b.raised)[0];
+}
+
+function misfit({ raised, resolved }: AlarmTimes, speed: number): number {
+  return Math.abs((resolved - raised) / speed / 1000 - EPISODE_S);
 }

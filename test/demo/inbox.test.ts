@@ -5,9 +5,9 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { Config } from "#src/app/config/config.ts";
 import { loadYaml } from "#src/app/config/load.ts";
-import { work } from "#src/cli/demo/caretaker.ts";
 import { startDemo } from "#src/cli/demo/demo.ts";
 import { type Inbox, startInbox } from "#src/cli/demo/inbox.ts";
+import { acknowledgeAlarms } from "#src/cli/demo/services.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent } from "../real-servers.ts";
@@ -16,7 +16,7 @@ import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** An inbox, and the receiver that the demo's own configuration makes for it. */
+/** Returns an inbox and the receiver of the demo's configuration. */
 async function inboxWithReceiver() {
   const inbox = await startInbox();
   onTestFinished(() => inbox.close());
@@ -48,8 +48,8 @@ const acknowledged = toldOf({
 const seen = (inbox: Inbox) =>
   inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
 
-describe("what the demo's own sink posts", () => {
-  test("an alarm is one message from its beginning to its end", async () => {
+describe("the receiver of the demo", () => {
+  test("an alarm is one message until it is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const place = await receiver.open(toldOf(), never());
     expect(inbox.messages()).toEqual([
@@ -73,14 +73,14 @@ describe("what the demo's own sink posts", () => {
     expect(seen(inbox)).toEqual([["resolved", 2, true]]);
   });
 
-  test("is there once, also when nobody heard that it was opened", async () => {
+  test("opening the same alarm twice makes one message", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const first = await receiver.open(toldOf(), never());
     expect(await receiver.open(toldOf(), never())).toEqual(first);
     expect(inbox.messages()).toHaveLength(1);
   });
 
-  test("of a message that an earlier demo showed it learns that it is gone", async () => {
+  test("returns gone for a message of an earlier demo", async () => {
     const { receiver } = await inboxWithReceiver();
     const place = { ref: { id: "of-the-last-demo" }, ticket: null, link: null };
     expect(await receiver.update(toldOf(), place, never())).toBe("gone");
@@ -98,44 +98,44 @@ describe("the inbox", () => {
     text: "",
   });
 
-  async function asked() {
+  async function inboxWithRequests() {
     const inbox = await startInbox();
     onTestFinished(() => inbox.close());
-    const ask = (path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) =>
+    const request = (path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) =>
       fetch(`${inbox.url}${path}`, {
         method: body === undefined ? "GET" : "POST",
         ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
         headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       });
-    return { inbox, ask };
+    return { inbox, request };
   }
 
   test("keeps the latest 200", async () => {
-    const { inbox, ask } = await asked();
-    for (let n = 1; n <= 205; n += 1) await ask("/messages", post(`k${n}`));
+    const { inbox, request } = await inboxWithRequests();
+    for (let n = 1; n <= 205; n += 1) await request("/messages", post(`k${n}`));
     const keys = inbox.messages().map(({ key }) => key);
     expect([keys.length, keys[0], keys.at(-1)]).toEqual([200, "k205", "k6"]);
-    expect(await (await ask("/messages")).json()).toEqual(inbox.messages());
+    expect(await (await request("/messages")).json()).toEqual(inbox.messages());
   });
 
   test.each<[string, number, string, unknown, Record<string, string>]>([
-    ["what a form of another site can send", 415, "/messages", post("k"), { "content-type": "text/plain" }],
-    ["what is no JSON", 400, "/messages", "{", {}],
-    ["what is no message", 400, "/messages", { ...post("k"), admin: true }, {}],
-    ["what is too long", 413, "/messages", { ...post("k"), text: "x".repeat(300_000) }, {}],
-    ["an edit of nothing", 404, "/messages/x/close", post("k"), {}],
-    ["another place", 404, "/elsewhere", post("k"), {}],
+    ["the content type of a form", 415, "/messages", post("k"), { "content-type": "text/plain" }],
+    ["invalid JSON", 400, "/messages", "{", {}],
+    ["an unknown property", 400, "/messages", { ...post("k"), admin: true }, {}],
+    ["a text above the limit", 413, "/messages", { ...post("k"), text: "x".repeat(300_000) }, {}],
+    ["an unknown message", 404, "/messages/x/close", post("k"), {}],
+    ["another path", 404, "/elsewhere", post("k"), {}],
   ])("refuses %s", async (_, status, path, body, headers) => {
-    const { inbox, ask } = await asked();
-    const answer = await ask(path, body, headers);
+    const { inbox, request } = await inboxWithRequests();
+    const answer = await request(path, body, headers);
     expect([answer.status, inbox.messages()]).toEqual([status, []]);
     expect(((await answer.json()) as { message: string }).message).toMatch(/^[A-Z].*\.$/);
   });
 
-  test("serves its page to names of this machine only, and no foreign code", async () => {
-    const { ask } = await asked();
+  test("serves its page with a strict content security policy", async () => {
+    const { request } = await inboxWithRequests();
     for (const path of ["/", "/inbox.mjs", "/inbox.css", "/messages", "/nothing"]) {
-      const { headers, status } = await ask(path);
+      const { headers, status } = await request(path);
       expect(status, path).toBe(path === "/nothing" ? 404 : 200);
       expect(headers.get("content-security-policy"), path).toMatch(
         /^default-src 'none'; script-src 'self'; /,
@@ -146,7 +146,7 @@ describe("the inbox", () => {
 });
 
 describe("the caretaker", () => {
-  test("acknowledges what is raised while he is there, after a while, and nothing of before", async () => {
+  test("acknowledges alarms raised after its start, with a delay", async () => {
     const clock = createVirtualClock(Date.parse("2026-11-02T12:00:00Z"));
     const simulator = createSimulator(
       { epoch: "2026-11-02T11:00:00Z", sites: [1], alarms: { recorded: false } },
@@ -156,27 +156,28 @@ describe("the caretaker", () => {
     const before = raise();
     await clock.advance(1_000);
     const leaving = new AbortController();
-    const working = work(simulator, clock, leaving.signal);
+    const working = acknowledgeAlarms(simulator, clock, leaving.signal);
     const mine = raise();
-    const who = (id: string) => simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
+    const acknowledgedBy = (id: string) =>
+      simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
     await clock.advance(10_000);
-    expect([who(before), who(mine)]).toEqual([null, null]);
+    expect([acknowledgedBy(before), acknowledgedBy(mine)]).toEqual([null, null]);
     await clock.advance(5_000);
-    expect([who(before), who(mine)]).toEqual([null, "Caretaker of the demo"]);
+    expect([acknowledgedBy(before), acknowledgedBy(mine)]).toEqual([null, "Caretaker of the demo"]);
     leaving.abort();
     await working;
   });
 });
 
 describe("the demo", () => {
-  test("shows an alarm, its change and its end as one message", { timeout: 120_000 }, async () => {
+  test("shows an alarm as one message from raised to resolved", { timeout: 120_000 }, async () => {
     const folder = mkdtempSync(join(tmpdir(), "plenum-demo-"));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const demo = await startDemo({ folder });
     onTestFinished(() => demo.stop());
 
-    const control = async (deed: string, body: object) => {
-      const answer = await fetch(`${demo.serviceUrl}/_simulator/alarms/${deed}`, {
+    const control = async (action: string, body: object) => {
+      const answer = await fetch(`${demo.serviceUrl}/_simulator/alarms/${action}`, {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: JSON.stringify(body),
@@ -190,7 +191,7 @@ describe("the demo", () => {
       return all.filter(({ text }) => text.includes("A test by hand"));
     };
 
-    // The first look at the service's alarms is no news; what is raised after it is.
+    // Alarms of the first list are not emitted as new; later ones are.
     await expect
       .poll(async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type))
       .toContain("alarm-raised");
@@ -209,7 +210,7 @@ describe("the demo", () => {
 describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => {
   const view = browserOfTests();
 
-  test("an alarm appears, changes where it stands, and turns grey at its end", async () => {
+  test("an alarm appears, changes in place, and turns grey when it is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const { page, open, complaints, elsewhere } = await view(inbox.url);
     await open();
@@ -243,7 +244,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
     ]);
   });
 
-  test.each([1280, 320])("hostile names are text and nothing else, at a width of %i", async (width) => {
+  test.each([1280, 320])("hostile names stay text at a width of %i", async (width) => {
     const { inbox, receiver } = await inboxWithReceiver();
     const names = [
       ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),

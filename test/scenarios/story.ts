@@ -4,8 +4,8 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { Duration } from "#src/core/values/duration.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { INVENTORY_KINDS } from "#src/simulator/inventory.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
+import { INVENTORY_KINDS } from "#src/simulator/records.ts";
 
 /** The files of a scenario, as README.md beside this describes them. */
 

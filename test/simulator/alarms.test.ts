@@ -1,12 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import {
-  type Answer,
-  errorsOf,
-  type SimulatedService,
-  START_MS,
-  simulatedService,
-} from "./simulated-service.ts";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { errorsOf, type SimulatedService, START_MS, simulatedService } from "./simulated-service.ts";
 
 interface Row {
   readonly id: string;
@@ -14,178 +9,168 @@ interface Row {
     readonly status: string;
     readonly triggered_at: string;
     readonly resolved_at: string | null;
-    readonly acknowledged: boolean;
     readonly recovering_until: string | null;
     readonly trigger: { readonly priority: string };
     readonly site: { readonly id: number };
-    readonly last_active_event: { readonly id: number; readonly value: number };
+    readonly last_active_event: { readonly id: number };
   };
 }
 
-const rowsOf = (answer: Answer): Row[] => answer.body.data;
-const list = (service: SimulatedService, query = {}) =>
-  rowsOf(service.get("alarms", { per_page: 500, ...query }));
-const one = (service: SimulatedService, id: string) =>
-  list(service, { status: "all" }).find((row) => row.id === id);
+const list = (service: SimulatedService, query = {}): Row[] =>
+  service.get("alarms", { per_page: 500, ...query }).body.data;
+const idsOf = (rows: readonly Row[]) => rows.map(({ id }) => id);
+const attributesOf = (service: SimulatedService, id: string) =>
+  list(service, { status: "all" }).find((row) => row.id === id)?.attributes;
+const withAlarms = (alarms: SimulatorOptionsInput["alarms"]) => simulatedService({ alarms });
+const fast = (alarms: SimulatorOptionsInput["alarms"] = {}) =>
+  simulatedService({ speed: 360, anchor: "next-alarm", alarms });
 
-describe("the recorded alarms", () => {
-  test("are raised and resolved when the recording says so, site by site", () => {
-    const service = simulatedService({ alarms: { resolved_retention_h: 100_000 } });
-    const recorded = readFileSync(
-      new URL("../../src/simulator/data/alarm_events.csv", import.meta.url),
-      "utf8",
-    )
-      .trim()
-      .split("\n")
-      .slice(1)
-      .map((line) => line.split(","));
+describe("recorded alarms", () => {
+  test("are raised and resolved at their recorded times", () => {
+    const service = withAlarms({ resolved_retention_h: 100_000 });
+    const file = new URL("../../src/simulator/data/alarm_events.csv", import.meta.url);
+    const lines = readFileSync(file, "utf8").trim().split("\n").slice(1);
     const site = service.simulator.world.sites.get(6);
     const shiftMs = START_MS - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0);
+    const recorded = lines
+      .map((line) => line.split(","))
+      .filter((cells) => cells[2] === "6")
+      .map((cells) => ({
+        id: cells[0],
+        raisedMs: Date.parse(cells[5] ?? "") + shiftMs,
+        resolvedMs: cells[6] ? Date.parse(cells[6]) + shiftMs : Number.POSITIVE_INFINITY,
+      }));
     for (let day = 0; day < 40; day += 1) {
       const nowMs = service.nowMs();
-      const of6 = recorded.filter(
-        (cells) => cells[2] === "6" && Date.parse(cells[5] ?? "") + shiftMs <= nowMs,
-      );
-      const active = of6.filter((cells) => cells[6] === "" || Date.parse(cells[6] ?? "") + shiftMs > nowMs);
-      const ids = (rows: string[][]) => new Set(rows.map((cells) => cells[0]));
-      expect(new Set(list(service, { site_id: 6 }).map((row) => row.id))).toEqual(ids(active));
-      expect(new Set(list(service, { site_id: 6, status: "all" }).map((row) => row.id))).toEqual(ids(of6));
+      const raised = recorded.filter(({ raisedMs }) => raisedMs <= nowMs);
+      const active = raised.filter(({ resolvedMs }) => resolvedMs > nowMs);
+      const listed = (query: object) => new Set(idsOf(list(service, { site_id: 6, ...query })));
+      expect(listed({})).toEqual(new Set(active.map(({ id }) => id)));
+      expect(listed({ status: "all" })).toEqual(new Set(raised.map(({ id }) => id)));
       service.advance(86_400);
     }
   });
 
   test("carry the offset of their site, and never a time in the future", () => {
-    const service = simulatedService({ speed: 360, anchor: "next-alarm" });
+    const service = fast();
     for (let step = 0; step < 60; step += 1) {
       service.advance(7);
-      for (const row of list(service, { status: "all" })) {
-        expect(Date.parse(row.attributes.triggered_at)).toBeLessThanOrEqual(service.nowMs());
-        if (row.attributes.resolved_at !== null) {
-          expect(Date.parse(row.attributes.resolved_at)).toBeLessThanOrEqual(service.nowMs());
-          expect(row.attributes.status).toBe("resolved");
-        }
+      for (const { attributes } of list(service, { status: "all" })) {
+        expect(Date.parse(attributes.triggered_at)).toBeLessThanOrEqual(service.nowMs());
+        if (attributes.resolved_at === null) continue;
+        expect(Date.parse(attributes.resolved_at)).toBeLessThanOrEqual(service.nowMs());
+        expect(attributes.status).toBe("resolved");
       }
     }
-    const finnish = list(service, { status: "all", site_id: 12 })[0];
+    const [finnish] = list(service, { status: "all", site_id: 12 });
     expect(finnish?.attributes.triggered_at).toMatch(/\+02:00$/);
   });
 
-  test("in the demo one is raised after ten to twenty seconds and resolved before the first minute ends", () => {
-    for (const speed of [120, 240, 360]) {
+  test.each([120, 240, 360])(
+    "with next-alarm and speed %i one is raised and resolved within a minute",
+    (speed) => {
       const { simulator, nowMs } = simulatedService({ speed, anchor: "next-alarm" });
-      const epochMs = nowMs();
-      const seen = simulator.truth.alarms.transitions(epochMs, epochMs + 300_000).map((transition) => ({
-        ...transition,
-        atS: (transition.atMs - epochMs) / 1000,
-      }));
-      const inFirstMinute = seen.filter(({ kind, alarmId, atS }) => {
-        const raisedS = seen.find((other) => other.kind === "raised" && other.alarmId === alarmId)?.atS ?? 0;
-        return kind === "resolved" && raisedS >= 10 && raisedS <= 20 && atS >= 35 && atS <= 60;
+      const transitions = simulator.truth.alarms.transitions(nowMs(), nowMs() + 300_000);
+      const seconds = (atMs: number) => (atMs - nowMs()) / 1000;
+      const early = transitions.filter(({ kind, atMs, triggeredAtMs }) => {
+        const [raisedS, resolvedS] = [seconds(triggeredAtMs), seconds(atMs)];
+        return kind === "resolved" && raisedS >= 10 && raisedS <= 20 && resolvedS >= 35 && resolvedS <= 60;
       });
-      expect(inFirstMinute, `speed ${speed}`).not.toEqual([]);
-      expect(seen.filter(({ kind, atS }) => kind === "raised" && atS > 60).length).toBeGreaterThan(3);
-    }
-  });
+      expect(early).not.toEqual([]);
+      const later = transitions.filter(({ kind, atMs }) => kind === "raised" && seconds(atMs) > 60);
+      expect(later.length).toBeGreaterThan(3);
+    },
+  );
 
   test("get new ids with each pass of the recording", () => {
-    const first = simulatedService({ anchor: "start", alarms: { resolved_retention_h: 24 * 365 } });
-    first.advance(86_400 * 112 * 2);
-    const ids = list(first, { status: "all", site_id: 6 }).map((row) => row.id);
+    const service = simulatedService({ anchor: "start", alarms: { resolved_retention_h: 24 * 365 } });
+    service.advance(86_400 * 112 * 2);
+    const ids = idsOf(list(service, { status: "all", site_id: 6 }));
     expect(ids.some((id) => id.startsWith("1500"))).toBe(true);
     expect(new Set(ids).size).toBe(ids.length);
     const again = ids.filter((id) => id.startsWith("500")).map((id) => String(Number(id) + 1_000_000));
-    expect(again.every((id) => ids.includes(id))).toBe(true);
+    expect(ids).toEqual(expect.arrayContaining(again));
   });
 
-  test("are forgotten after the retention", () => {
-    const service = simulatedService({ alarms: { resolved_retention_h: 24 } });
-    const resolved = list(service, { status: "resolved" });
+  test("are deleted after the retention, or absent", () => {
+    const resolved = list(withAlarms({ resolved_retention_h: 24 }), { status: "resolved" });
     expect(resolved.length).toBeGreaterThan(0);
-    for (const row of resolved)
-      expect(Date.parse(row.attributes.resolved_at ?? "")).toBeGreaterThanOrEqual(START_MS - 86_400_000);
-    expect(list(simulatedService({ alarms: { recorded: false } }), { status: "all" })).toEqual([]);
+    for (const { attributes } of resolved)
+      expect(Date.parse(attributes.resolved_at ?? "")).toBeGreaterThanOrEqual(START_MS - 86_400_000);
+    expect(list(withAlarms({ recorded: false }), { status: "all" })).toEqual([]);
   });
 
-  test("can show a recovery before they are resolved", () => {
-    const service = simulatedService({ speed: 360, anchor: "next-alarm", alarms: { recovering_s: 10 } });
+  test("can show recovering_until before they are resolved", () => {
+    const service = fast({ recovering_s: 10 });
     service.advance(13);
-    expect(one(service, "500088")?.attributes.recovering_until).toBeNull();
+    expect(attributesOf(service, "500088")?.recovering_until).toBeNull();
     service.advance(24);
-    const row = one(service, "500088");
-    expect(row?.attributes).toMatchObject({ status: "active", recovering_until: expect.any(String) });
+    const recovering = attributesOf(service, "500088");
+    expect(recovering).toMatchObject({ status: "active", recovering_until: expect.any(String) });
     service.advance(8);
-    expect(one(service, "500088")?.attributes).toMatchObject({
-      status: "resolved",
-      resolved_at: row?.attributes.recovering_until,
-    });
+    const resolved = { status: "resolved", resolved_at: recovering?.recovering_until };
+    expect(attributesOf(service, "500088")).toMatchObject(resolved);
   });
 });
 
 describe("filters", () => {
   const service = simulatedService();
-  test("only active ones by default; resolved; all", () => {
+
+  test("status: active by default, resolved, all", () => {
     const count = (query: object) => list(service, query).length;
     expect(count({})).toBeGreaterThan(0);
     expect(list(service).every((row) => row.attributes.status === "active")).toBe(true);
     expect(count({ status: "resolved" })).toBeGreaterThan(0);
     expect(count({ status: "all" })).toBe(count({}) + count({ status: "resolved" }));
-    expect(errorsOf(service.get("alarms", { status: "closed" }))).toEqual([422]);
   });
 
   test("priority in either case", () => {
-    const small = list(service, { status: "all", priority: "c" });
-    expect(small.length).toBeGreaterThan(0);
-    expect(small).toEqual(list(service, { status: "all", priority: "C" }));
-    expect(small.every((row) => row.attributes.trigger.priority === "C")).toBe(true);
-    expect(errorsOf(service.get("alarms", { priority: "D" }))).toEqual([422]);
+    const lower = list(service, { status: "all", priority: "c" });
+    expect(lower.length).toBeGreaterThan(0);
+    expect(lower).toEqual(list(service, { status: "all", priority: "C" }));
+    expect(lower.every((row) => row.attributes.trigger.priority === "C")).toBe(true);
   });
 
   test("acknowledged in four spellings", () => {
-    const own = simulatedService({ alarms: { recorded: false } });
-    const [done, open] = [
-      own.simulator.control.raiseAlarm({ siteId: 6 }),
-      own.simulator.control.raiseAlarm({ siteId: 6 }),
-    ];
-    own.simulator.control.acknowledgeAlarm(done, "operator");
-    for (const yes of ["1", "true"])
-      expect(list(own, { acknowledged: yes }).map((row) => row.id)).toEqual([done]);
-    for (const no of ["0", "false"])
-      expect(list(own, { acknowledged: no }).map((row) => row.id)).toEqual([open]);
-    expect(errorsOf(own.get("alarms", { acknowledged: "perhaps" }))).toEqual([422]);
+    const own = withAlarms({ recorded: false });
+    const { control } = own.simulator;
+    const acknowledged = control.raiseAlarm({ siteId: 6 });
+    const open = control.raiseAlarm({ siteId: 6 });
+    control.acknowledgeAlarm(acknowledged, "operator");
+    for (const yes of ["1", "true"]) expect(idsOf(list(own, { acknowledged: yes }))).toEqual([acknowledged]);
+    for (const no of ["0", "false"]) expect(idsOf(list(own, { acknowledged: no }))).toEqual([open]);
   });
 
   test("search in alarm, trigger and site names, at most 255 characters", () => {
-    expect(
-      list(service, { status: "all", search: "tampere" }).every((row) =>
-        [9, 12, 13].includes(row.attributes.site.id),
-      ),
-    ).toBe(true);
+    const sites = list(service, { status: "all", search: "tampere" }).map((row) => row.attributes.site.id);
+    expect(sites.every((id) => [9, 12, 13].includes(id))).toBe(true);
     expect(list(service, { status: "all", search: "leverer IKKE" }).length).toBeGreaterThan(0);
     expect(errorsOf(service.get("alarms", { search: "x".repeat(255) }))).toEqual([]);
-    expect(service.get("alarms", { search: "x".repeat(256) }).body.errors).toMatchObject([
-      { status: 422, source: "search" },
-    ]);
   });
 
-  test("a site that does not exist is refused, one out of scope is empty or refused", () => {
-    expect(service.get("alarms", { site_id: 99 }).body.errors).toMatchObject([
-      { status: 422, source: "site_id" },
-    ]);
+  test.each([
+    ["status", "closed"],
+    ["priority", "D"],
+    ["acknowledged", "perhaps"],
+    ["search", "x".repeat(256)],
+    ["site_id", 99],
+  ])("rejects an invalid %s with 422", (source, value) => {
+    const { errors } = service.get("alarms", { [source]: value }).body;
+    expect(errors).toMatchObject([{ status: 422, source }]);
+  });
+
+  test("a site outside the scope has an empty list, or 403", () => {
     const tokens = [{ token: "simulator-token", sites: [1] }];
-    expect(simulatedService({ tokens }).get("alarms", { site_id: 6 }).body.data).toEqual([]);
-    expect(
-      errorsOf(
-        simulatedService({ tokens, alarms: { out_of_scope_site: "403" } }).get("alarms", { site_id: 6 }),
-      ),
-    ).toEqual([403]);
+    const request = (out_of_scope_site: "empty" | "403") =>
+      simulatedService({ tokens, alarms: { out_of_scope_site } }).get("alarms", { site_id: 6 });
+    expect(request("empty").body.data).toEqual([]);
+    expect(errorsOf(request("403"))).toEqual([403]);
   });
 
-  test("the order is by id, newest first, or another one at each request", () => {
+  test("the order is by id, newest first, or different at each request", () => {
     const ids = (order: "id" | "triggered_desc" | "shuffled") => {
-      const own = simulatedService({ alarms: { order } });
-      return [list(own, { status: "all" }), list(own, { status: "all" })].map((rows) =>
-        rows.map((row) => row.id),
-      );
+      const own = withAlarms({ order });
+      return [idsOf(list(own, { status: "all" })), idsOf(list(own, { status: "all" }))];
     };
     const [sorted] = ids("id");
     expect(sorted).toEqual(sorted?.toSorted((a, b) => Number(a) - Number(b)));
@@ -196,43 +181,32 @@ describe("filters", () => {
   });
 });
 
-describe("by hand", () => {
-  test("the whole life of an alarm, and the truth that remembers it", () => {
-    const service = simulatedService({ alarms: { recorded: false } });
+describe("the control interface", () => {
+  test("raises, acknowledges, resolves, retriggers and deletes an alarm, and truth lists the transitions", () => {
+    const service = withAlarms({ recorded: false });
     const { control, truth } = service.simulator;
     const id = control.raiseAlarm({ tagId: "10168", value: 91.5 });
-    expect(one(service, id)?.attributes).toMatchObject({
-      status: "active",
-      acknowledged: false,
-      last_active_event: { value: 91.5 },
-    });
+    const raised = { status: "active", acknowledged: false, last_active_event: { value: 91.5 } };
+    expect(attributesOf(service, id)).toMatchObject(raised);
     service.advance(10);
     control.acknowledgeAlarm(id, "Kari", "on my way");
-    expect(one(service, id)?.attributes).toMatchObject({
-      acknowledged: true,
-      acknowledged_by: "Kari",
-      acknowledged_message: "on my way",
-    });
+    const acknowledgement = { acknowledged_by: "Kari", acknowledged_message: "on my way" };
+    expect(attributesOf(service, id)).toMatchObject({ acknowledged: true, ...acknowledgement });
     service.advance(10);
     control.resolveAlarm(id);
     expect(list(service)).toEqual([]);
-    expect(Date.parse(one(service, id)?.attributes.resolved_at ?? "")).toBe(START_MS + 20_000);
-    const before = one(service, id)?.attributes.last_active_event.id;
+    const resolved = attributesOf(service, id);
+    expect(Date.parse(resolved?.resolved_at ?? "")).toBe(START_MS + 20_000);
     service.advance(10);
     control.retriggerAlarm(id);
-    expect(one(service, id)?.attributes).toMatchObject({
-      status: "active",
-      resolved_at: null,
-      acknowledged: false,
-    });
-    expect(one(service, id)?.attributes.last_active_event.id).not.toBe(before);
+    const retriggered = attributesOf(service, id);
+    expect(retriggered).toMatchObject({ status: "active", resolved_at: null, acknowledged: false });
+    expect(retriggered?.last_active_event.id).not.toBe(resolved?.last_active_event.id);
     service.advance(10);
     control.deleteAlarm(id);
     expect(list(service, { status: "all" })).toEqual([]);
-    const told = truth.alarms
-      .transitions(START_MS, service.nowMs())
-      .map(({ kind, atMs }) => [kind, (atMs - START_MS) / 1000]);
-    expect(told).toEqual([
+    const transitions = truth.alarms.transitions(START_MS, service.nowMs());
+    expect(transitions.map(({ kind, atMs }) => [kind, (atMs - START_MS) / 1000])).toEqual([
       ["raised", 0],
       ["acknowledged", 10],
       ["resolved", 20],
@@ -242,37 +216,29 @@ describe("by hand", () => {
     expect(() => control.resolveAlarm(id)).toThrow(/There is no alarm/);
   });
 
-  test("a recorded alarm that is touched stays touched, and is still resolved by the recording", () => {
-    const service = simulatedService({ speed: 360, anchor: "next-alarm" });
+  test("changes a recorded alarm, which the recording still resolves", () => {
+    const service = fast();
+    const { control } = service.simulator;
     service.advance(20);
-    service.simulator.control.acknowledgeAlarm("500088", "Kari");
-    expect(list(service, { status: "all" }).filter((row) => row.id === "500088")).toHaveLength(1);
-    expect(one(service, "500088")?.attributes).toMatchObject({ status: "active", acknowledged: true });
+    control.acknowledgeAlarm("500088", "Kari");
+    expect(idsOf(list(service, { status: "all" })).filter((id) => id === "500088")).toHaveLength(1);
+    expect(attributesOf(service, "500088")).toMatchObject({ status: "active", acknowledged: true });
     service.advance(30);
-    expect(one(service, "500088")?.attributes).toMatchObject({ status: "resolved", acknowledged: true });
-    service.simulator.control.retriggerAlarm("500088");
+    expect(attributesOf(service, "500088")).toMatchObject({ status: "resolved", acknowledged: true });
+    control.retriggerAlarm("500088");
     service.advance(3600);
-    expect(one(service, "500088")?.attributes.status).toBe("active");
+    expect(attributesOf(service, "500088")?.status).toBe("active");
   });
 
-  test("alarms that are over and past the retention are forgotten altogether", () => {
-    const service = simulatedService({ alarms: { recorded: false, resolved_retention_h: 1 } });
+  test("deletes its alarms that ended before the retention", () => {
+    const service = withAlarms({ recorded: false, resolved_retention_h: 1 });
     const { control } = service.simulator;
     const open = control.raiseAlarm({ siteId: 6 });
     control.resolveAlarm(control.raiseAlarm({ siteId: 6 }));
     control.deleteAlarm(control.raiseAlarm({ siteId: 6 }));
     service.advance(3601);
-    expect(list(service, { status: "all" }).map((row) => row.id)).toEqual([open]);
+    expect(idsOf(list(service, { status: "all" }))).toEqual([open]);
     const { manualAlarms, alarmChanges } = service.simulator.exportState();
     expect([manualAlarms.length, alarmChanges.length]).toEqual([1, 0]);
-  });
-
-  test("2,000 alarms can be raised and listed quickly", () => {
-    const service = simulatedService({ replicate: 10, alarms: { recorded: false } });
-    for (let count = 0; count < 2000; count += 1) service.simulator.control.raiseAlarm({ siteId: 6 });
-    const started = performance.now();
-    const pages = [1, 2, 3, 4].flatMap((page) => list(service, { page }));
-    expect(new Set(pages.map((row) => row.id)).size).toBe(2000);
-    expect(performance.now() - started).toBeLessThan(2000);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { FaultRule } from "#src/simulator/fault-options.ts";
+import type { FaultRule } from "#src/simulator/faults.ts";
 import { errorsOf, simulatedService } from "./simulated-service.ts";
 
 type Rule = { readonly [Key in keyof FaultRule]?: unknown };
@@ -12,7 +12,7 @@ function faulty(...faults: readonly Rule[]) {
 
 const READ = { tags: "10001,10168" };
 
-describe("what a fault does", () => {
+describe("effects of a fault", () => {
   test("429, with the form of the limit options", () => {
     const answer = faulty({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
     expect(answer.status).toBe(429);
@@ -40,7 +40,7 @@ describe("what a fault does", () => {
     expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
   });
 
-  test("an endpoint that is not there any more, whoever asks", () => {
+  test("an endpoint that no longer exists, even without a token", () => {
     const missing = (body: string) =>
       faulty({ match: { endpoints: ["history"] }, fault: { kind: "missing_route", body } });
     const asked = { tags: "10168", from: "2026-11-20T00:00:00Z", to: "2026-11-21T00:00:00Z" };
@@ -51,7 +51,7 @@ describe("what a fault does", () => {
     expect(errorsOf(missing("json").get("tags/read", READ))).toEqual([]);
   });
 
-  test("a list that drops at once is whole and plausible, and has no next page", () => {
+  test("a shrunken list is complete and plausible and has no next page", () => {
     const service = faulty({ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: 0.3 } });
     const page = (number: number) =>
       service.get("tags", { site_id: 1, per_page: 25, page: number }).body as {
@@ -67,13 +67,12 @@ describe("what a fault does", () => {
   });
 
   test.each([301, 302, 303, 307, 308])("a redirect with %d", (status) => {
-    const answer = faulty({ fault: { kind: "redirect", status, location: "http://elsewhere.test/" } }).get(
-      "me",
-    );
-    expect(answer).toMatchObject({ status, headers: { location: "http://elsewhere.test/" } });
+    const location = "http://elsewhere.test/";
+    const answer = faulty({ fault: { kind: "redirect", status, location } }).get("me");
+    expect(answer).toMatchObject({ status, headers: { location } });
   });
 
-  test("values that cannot be read, of all tags, of some, or behind a gateway", () => {
+  test("null values of all tags, of some, or behind a gateway", () => {
     const values = (fault: object) =>
       faulty({ fault })
         .get("tags/read", READ)
@@ -81,13 +80,12 @@ describe("what a fault does", () => {
     expect(values({ kind: "null_values" })).toEqual([true, true]);
     expect(values({ kind: "null_values", tags: ["10168"] })).toEqual([false, true]);
     expect(values({ kind: "gateway_offline", gateways: ["109"] })).toEqual([false, true]);
-    const gateways = faulty({ fault: { kind: "gateway_offline", gateways: ["109"] } }).get("gateways", {
-      site_id: 6,
-    });
+    const service = faulty({ fault: { kind: "gateway_offline", gateways: ["109"] } });
+    const gateways = service.get("gateways", { site_id: 6 });
     expect(gateways.body.data[0].attributes.online).toBe(false);
   });
 
-  test("errors beside data, a malformed body, a hostile link, a raw answer", () => {
+  test("errors in addition to data, a malformed body, a hostile link, a raw response", () => {
     const both = faulty({ fault: { kind: "errors_and_data" } }).get("tags/read", READ).body;
     expect([both.data.length, both.errors.length]).toEqual([2, 1]);
     const service = faulty({
@@ -101,7 +99,7 @@ describe("what a fault does", () => {
     expect(() => faulty({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
   });
 
-  test("slow, drip, cut and reset are told to the wire; the answer itself is whole", () => {
+  test("slow, drip, cut and reset are in transport; the body is complete", () => {
     const service = faulty(
       { fault: { kind: "slow", delay_ms: 3000 } },
       { fault: { kind: "drip", bytes: 5, every_ms: 100 } },
@@ -109,13 +107,8 @@ describe("what a fault does", () => {
       { fault: { kind: "reset", effect: "applied" } },
     );
     const answer = service.get("tags/read", READ);
-    expect(answer.transport).toEqual({
-      delayMs: 3000,
-      dripBytes: 5,
-      dripEveryMs: 100,
-      cutAfterBytes: 40,
-      reset: true,
-    });
+    const pace = { delayMs: 3000, dripBytes: 5, dripEveryMs: 100 };
+    expect(answer.transport).toEqual({ ...pace, cutAfterBytes: 40, reset: true });
     expect(answer.body.data).toHaveLength(2);
   });
 
@@ -124,11 +117,11 @@ describe("what a fault does", () => {
     ["error", "applied", true],
     ["reset", "none", false],
     ["reset", "applied", true],
-  ])("a write that ends in %s with effect %s", (kind, effect, held) => {
+  ])("a write that ends in %s with effect %s", (kind, effect, isApplied) => {
     const service = faulty({ match: { method: "POST" }, fault: { kind, effect } });
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
-    expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(held);
-    expect(service.simulator.truth.writes()).toHaveLength(held ? 1 : 0);
+    expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(isApplied);
+    expect(service.simulator.truth.writes()).toHaveLength(isApplied ? 1 : 0);
   });
 });
 
@@ -137,7 +130,7 @@ test("answers carry the date of the world, which may be wrong", () => {
   expect(simulatedService({ clock_skew_s: 90 }).get("me").headers.date).toBe("Sat, 21 Nov 2026 10:01:30 GMT");
 });
 
-describe("whom and when it hits", () => {
+describe("match and when", () => {
   const fault = { kind: "error", status: 500 };
   const hits = (rule: Rule, count: number, stepS = 1) => {
     const service = faulty(rule);
@@ -149,7 +142,7 @@ describe("whom and when it hits", () => {
   };
 
   test("endpoint, method, site, tag and page", () => {
-    const asked = (match: object) => {
+    const matched = (match: object) => {
       const service = faulty({ match, fault });
       return [
         service.get("tags", { site_id: 6 }),
@@ -161,20 +154,20 @@ describe("whom and when it hits", () => {
         .map((answer) => (errorsOf(answer).length > 0 ? "x" : "."))
         .join("");
     };
-    expect(asked({ endpoints: ["read"] })).toBe("..xx.");
-    expect(asked({ method: "POST" })).toBe("....x");
-    expect(asked({ site_id: 6 })).toBe("x.x.x");
-    expect(asked({ tag_id: "10168" })).toBe("..x.x");
-    expect(asked({ page: 2 })).toBe(".x...");
+    expect(matched({ endpoints: ["read"] })).toBe("..xx.");
+    expect(matched({ method: "POST" })).toBe("....x");
+    expect(matched({ site_id: 6 })).toBe("x.x.x");
+    expect(matched({ tag_id: "10168" })).toBe("..x.x");
+    expect(matched({ page: 2 })).toBe(".x...");
   });
 
-  test("from, for how long, how many, each n-th", () => {
+  test("start, duration, count, every n-th", () => {
     expect(hits({ when: { after_s: 3, for_s: 2 }, fault }, 8)).toBe("...xx...");
     expect(hits({ when: { skip: 2, count: 3 }, fault }, 8)).toBe("..xxx...");
     expect(hits({ when: { every: 3 }, fault }, 8)).toBe("..x..x..");
   });
 
-  test("by chance, the same for the same seed", () => {
+  test("probability, the same for the same seed", () => {
     const first = hits({ when: { probability: 0.3 }, fault }, 200);
     expect(first).toBe(hits({ when: { probability: 0.3 }, fault }, 200));
     const share = first.replaceAll(".", "").length / 200;
@@ -182,7 +175,7 @@ describe("whom and when it hits", () => {
     expect(share).toBeLessThan(0.4);
   });
 
-  test("the plan can be ended, and is checked", () => {
+  test("the plan is validated and can be ended", () => {
     const service = faulty({ fault });
     expect(errorsOf(service.get("alarms"))).toEqual([500]);
     service.simulator.control.setFaults([]);
@@ -190,7 +183,7 @@ describe("whom and when it hits", () => {
     expect(() => service.simulator.control.setFaults([{ fault: { kind: "flood" } }])).toThrow();
   });
 
-  test("maintenance is in front of everything: no token is looked at, nothing is counted", () => {
+  test("maintenance comes before token and rate limit", () => {
     const service = faulty({ when: { count: 30 }, fault: { kind: "maintenance" } });
     for (let turn = 0; turn < 30; turn += 1)
       expect(service.get("tags/read", READ, { authorization: "" }).status).toBe(503);
@@ -202,17 +195,10 @@ describe("whom and when it hits", () => {
     service.get("tags/read", READ);
     service.advance(1);
     service.get("tags/read", READ);
+    const common = { endpoint: "read", httpStatus: 200, limit: "allowed", query: "tags=10001%2C10168" };
     expect(service.simulator.truth.requests()).toMatchObject([
-      { number: 1, endpoint: "read", httpStatus: 200, errorStatus: 500, limit: "allowed", faults: ["error"] },
-      {
-        number: 2,
-        endpoint: "read",
-        httpStatus: 200,
-        errorStatus: null,
-        limit: "allowed",
-        faults: [],
-        query: "tags=10001%2C10168",
-      },
+      { ...common, number: 1, errorStatus: 500, faults: ["error"] },
+      { ...common, number: 2, errorStatus: null, faults: [] },
     ]);
     expect(service.simulator.truth.totals()).toEqual({ "read 500": 1, "read 200": 1 });
   });

@@ -1,15 +1,14 @@
 import { describe, expect, test } from "vitest";
-import type { LimitModel } from "#src/simulator/limit-options.ts";
 import { createLimiter } from "#src/simulator/limiters.ts";
-import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import type { RateLimit, SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { type Answer, simulatedService } from "./simulated-service.ts";
 
 const SECOND = 1000;
 /** 250 ms past a whole second, 20.25 s into a calendar minute. */
 const T0 = Date.parse("2026-11-21T10:00:20.250Z");
 
-function limiter(model: LimitModel, limit = 20, burst = 1) {
-  const { hit } = createLimiter({ model, limit, window_s: 60, burst });
+function limiter(model: RateLimit["model"], limit = 20, burst = 1) {
+  const hit = createLimiter({ model, limit, window_s: 60, burst });
   return (atMs: number) => hit("user 1", T0 + atMs);
 }
 
@@ -20,13 +19,13 @@ function allowedOf(hit: (atMs: number) => { readonly allowed: boolean }, times: 
 const burst = (count: number, atMs = 0) => Array.from({ length: count }, () => atMs);
 
 describe("models", () => {
-  test("first hit: the window opens at the first request and lasts 60 s; the wait is told up to 1 s short", () => {
+  test("first hit: the window opens at the first request and lasts 60 s; the stated wait is up to 1 s short", () => {
     const hit = limiter("first_hit_window");
     expect(allowedOf(hit, burst(25))).toBe(20);
     expect(hit(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
     expect(hit(30_000).retryAfterS).toBe(30);
     expect(hit(60_000)).toMatchObject({ allowed: true, remaining: 19 });
-    // Two full windows side by side: 40 requests within two seconds are lawful for this model.
+    // Two adjacent full windows: the model allows 40 requests within two seconds.
     expect(
       allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)]),
     ).toBe(40);
@@ -49,13 +48,13 @@ describe("models", () => {
     expect(taken.length).toBeGreaterThan(460);
   });
 
-  test("sliding log that counts refusals: who keeps knocking stays outside", () => {
-    const knocking = Array.from({ length: 1000 }, (_, index) => index * SECOND);
+  test("sliding log that counts refusals: rejects a client that never pauses", () => {
+    const withoutPause = Array.from({ length: 1000 }, (_, index) => index * SECOND);
     const patient = limiter("sliding_log_counting_refusals");
     expect(allowedOf(patient, burst(21))).toBe(20);
     expect(patient(60_000).allowed).toBe(true);
-    expect(allowedOf(limiter("sliding_log_counting_refusals"), knocking)).toBe(20);
-    expect(allowedOf(limiter("sliding_log"), knocking)).toBeGreaterThan(300);
+    expect(allowedOf(limiter("sliding_log_counting_refusals"), withoutPause)).toBe(20);
+    expect(allowedOf(limiter("sliding_log"), withoutPause)).toBeGreaterThan(300);
   });
 
   test("token bucket: 20 at once, then one each 3 s", () => {
@@ -73,7 +72,7 @@ describe("models", () => {
     expect(hit(3000).allowed).toBe(true);
   });
 
-  test("weighted counter: the last minute still weighs", () => {
+  test("weighted counter: the previous minute still counts", () => {
     const hit = limiter("weighted_counter");
     expect(allowedOf(hit, burst(25, 30_000))).toBe(20);
     const justAfter = 39_750;
@@ -88,7 +87,7 @@ describe("models", () => {
     "sliding_log_counting_refusals",
     "token_bucket",
     "weighted_counter",
-  ] as const)("%s: who waits as told, and one second more, is let in", (model) => {
+  ] as const)("%s: allows a request one second after the stated wait", (model) => {
     const hit = limiter(model);
     for (const atMs of burst(20, 12_345)) hit(atMs);
     const { retryAfterS } = hit(13_000);
@@ -96,7 +95,7 @@ describe("models", () => {
   });
 });
 
-describe("what is counted", () => {
+describe("counting", () => {
   const read = (service: ReturnType<typeof simulatedService>, headers = {}) =>
     service.get("tags/read", { tags: "10001" }, headers);
   const history = (service: ReturnType<typeof simulatedService>) =>
@@ -123,7 +122,7 @@ describe("what is counted", () => {
     expect(own.simulator.truth.busiestMinute()).toBe(63);
   });
 
-  test("two tokens of one user share a counter, unless it counts by token; other users do not", () => {
+  test("tokens of one user share a counter unless the key is the token", () => {
     const tokens = [{ token: "a" }, { token: "b" }, { token: "c", user_id: 2 }];
     const refusals = (key: "user" | "token") => {
       const service = simulatedService({ tokens, limits: { key } });
@@ -145,14 +144,14 @@ describe("what is counted", () => {
     expect(isRefused(service.get("tags/read"))).toBe(true);
   });
 
-  test("the other endpoints can have a limit of their own", () => {
+  test("the other endpoints can have their own limit", () => {
     const service = simulatedService({ limits: { list_endpoints: { limit: 3 } } });
     const statuses = ["sites", "alarms", "me", "gateways"].map((path) => service.get(path).status);
     expect(statuses).toEqual([200, 200, 200, 429]);
     expect(isRefused(read(service))).toBe(false);
   });
 
-  test("the headers tell what is left", () => {
+  test("the headers state the remaining requests", () => {
     const service = simulatedService();
     expect(read(service).headers).toMatchObject({ "x-ratelimit-limit": "20", "x-ratelimit-remaining": "19" });
     expect(history(service).headers["x-ratelimit-remaining"]).toBe("18");
@@ -174,7 +173,7 @@ describe("what is counted", () => {
     };
   };
 
-  test("a refusal says how long to wait, in each of the forms", () => {
+  test("a 429 states the waiting time in each format", () => {
     expect(refusal({})).toEqual({ header: undefined, top: undefined, error: 60 });
     expect(refusal({ places: ["top_meta"] })).toEqual({ header: undefined, top: 60, error: undefined });
     expect(refusal({ places: ["header"] })).toEqual({ header: "60", top: undefined, error: undefined });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
 
 describe("pages", () => {
-  test("all pages together hold every record once, and the links lead from one to the next", () => {
+  test("all pages together contain every record once, and the links lead to the next page", () => {
     const service = simulatedService({ lists: { links: "keep" } });
     const ids: string[] = [];
     let query: Record<string, string> = { site_id: "1", per_page: "50" };
@@ -18,7 +18,7 @@ describe("pages", () => {
     expect(new Set(ids).size).toBe(133);
   });
 
-  test("by default the links forget what was asked, as the framework does", () => {
+  test("by default the links drop the filters, as the framework does", () => {
     const { body } = simulatedService().get("tags", { site_id: 1, per_page: 50, page: 2 });
     expect(body.links).toEqual({
       first: "http://service.test/api/v1/tags?page=1",
@@ -76,17 +76,12 @@ describe("filters", () => {
 
   test("site_id: required, an integer, and existing", () => {
     for (const path of ["tags", "gateways", "hosts", "systems"]) {
-      expect(service.get(path).body.errors).toMatchObject([{ status: 422, source: "site_id" }]);
-      expect(service.get(path, { site_id: "six" }).body.errors).toMatchObject([
-        { status: 422, source: "site_id" },
-      ]);
-      expect(service.get(path, { site_id: 4711 }).body.errors).toMatchObject([
-        { status: 422, source: "site_id" },
-      ]);
+      for (const query of [{}, { site_id: "six" }, { site_id: 4711 }])
+        expect(service.get(path, query).body.errors).toMatchObject([{ status: 422, source: "site_id" }]);
     }
   });
 
-  test("a record removed or renamed by hand", () => {
+  test("a record that the control interface removed or renamed", () => {
     const own = simulatedService();
     own.simulator.control.changeInventory("tags", "10169", { removed: true });
     own.simulator.control.changeInventory("sites", 6, { attributes: { display_name: "Renamed" } });
@@ -99,7 +94,7 @@ describe("filters", () => {
   });
 });
 
-test("copies of the sites make a world of 3,000 tags with ids of their own", () => {
+test("replicate adds copies of the sites with new ids", () => {
   const service = simulatedService({ replicate: 10, max_tags: 3000 });
   expect(service.simulator.world.tags.size).toBe(3000);
   expect(service.get("sites", { per_page: 500 }).body.meta.total).toBe(160);
@@ -117,7 +112,7 @@ test("copies of the sites make a world of 3,000 tags with ids of their own", () 
   );
 });
 
-test("only the chosen sites are there", () => {
+test("the option sites limits the sites", () => {
   const service = simulatedService({ sites: [6, "nab-office"] });
   expect(service.get("sites").body.data.map((site: { id: number }) => site.id)).toEqual([6, 16]);
   expect(() => simulatedService({ sites: ["elsewhere"] })).toThrow(/names no site/);

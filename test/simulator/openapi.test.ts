@@ -10,15 +10,15 @@ const ajv = new Ajv2020({ allErrors: true, strict: false });
 addFormats.default(ajv);
 ajv.addSchema(document, "service");
 
-/** The complaints of the document about an answer; empty when the answer is as described. */
-function complaints(method: string, path: string, answer: Answer): string[] {
+/** Returns the differences between a response and the document. */
+function violations(method: string, path: string, answer: Answer): string[] {
   const operation = document.paths[`/api/v1/${path}`][method.toLowerCase()];
   const response = operation.responses[String(answer.status)];
-  if (response === undefined) return [`${path} may not answer with HTTP ${answer.status}`];
-  const place =
+  if (response === undefined) return [`${path} must not respond with HTTP ${answer.status}`];
+  const pointer =
     response.$ref ??
     `#/paths/~1api~1v1~1${path.replaceAll("/", "~1")}/${method.toLowerCase()}/responses/${answer.status}`;
-  const validate = ajv.compile({ $ref: `service${place}/content/application~1json/schema` });
+  const validate = ajv.compile({ $ref: `service${pointer}/content/application~1json/schema` });
   validate(answer.body);
   return (validate.errors ?? []).map((error) => `${path} ${error.instancePath} ${error.message}`);
 }
@@ -26,7 +26,7 @@ function complaints(method: string, path: string, answer: Answer): string[] {
 const RANGE = { from: "2026-11-01T00:00:00Z", to: "2026-11-21T12:00:00Z", tz: "Europe/Oslo" };
 const SITES = { site_id: 6 };
 
-/** Each endpoint in all its forms of success. */
+/** Each endpoint with its kinds of success. */
 const SUCCESSES: readonly [string, Record<string, string | number>][] = [
   ["sites", {}],
   ["sites", { search: "nothing of that name" }],
@@ -46,21 +46,21 @@ const SUCCESSES: readonly [string, Record<string, string | number>][] = [
   ["systems", SITES],
 ];
 
-describe("every answer fits the OpenAPI document", () => {
+describe("every response matches the OpenAPI document", () => {
   test("the document names the eleven endpoints", () => {
     expect(Object.keys(document.paths)).toHaveLength(11);
   });
 
   test.each(SUCCESSES)("GET %s %j", (path, query) => {
     const answer = simulatedService().get(path, query);
-    expect(complaints("GET", path, answer)).toEqual([]);
+    expect(violations("GET", path, answer)).toEqual([]);
     expect(errorsOf(answer)).toEqual([]);
   });
 
-  test("the document would notice a wrong answer", () => {
+  test("a wrong response does not match", () => {
     const answer = simulatedService().get("tags/read", { tags: "10001" });
     const wrong = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
-    expect(complaints("GET", "tags/read", wrong)).not.toEqual([]);
+    expect(violations("GET", "tags/read", wrong)).not.toEqual([]);
   });
 
   test("write", () => {
@@ -71,9 +71,9 @@ describe("every answer fits the OpenAPI document", () => {
         { tag_id: "10150", value: false },
       ],
     });
-    expect(complaints("POST", "tags/write", good)).toEqual([]);
+    expect(violations("POST", "tags/write", good)).toEqual([]);
     const bad = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
-    expect(complaints("POST", "tags/write", bad)).toEqual([]);
+    expect(violations("POST", "tags/write", bad)).toEqual([]);
     expect(errorsOf(bad)).toEqual([422, 422]);
   });
 
@@ -84,17 +84,17 @@ describe("every answer fits the OpenAPI document", () => {
       scalar: "true",
       ...RANGE,
     });
-    expect(complaints("GET", "tags/history", answer)).toEqual([]);
+    expect(violations("GET", "tags/history", answer)).toEqual([]);
   });
 
   test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)(
     "health check: %s",
     (health) => {
-      expect(complaints("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
+      expect(violations("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
     },
   );
 
-  test("alarms that were acknowledged, recovering, retriggered and raised by hand", () => {
+  test("alarms that the control interface changed", () => {
     const service = simulatedService();
     const { control } = service.simulator;
     const id = control.raiseAlarm({ siteId: 6 });
@@ -102,55 +102,31 @@ describe("every answer fits the OpenAPI document", () => {
     control.recoverAlarm(id, service.nowMs() + 60_000);
     control.resolveAlarm(control.raiseAlarm({ tagId: "10001", description: "By hand" }));
     control.retriggerAlarm(id);
-    expect(complaints("GET", "alarms", service.get("alarms", { status: "all", per_page: 500 }))).toEqual([]);
+    expect(violations("GET", "alarms", service.get("alarms", { status: "all", per_page: 500 }))).toEqual([]);
   });
 
-  const PATHS = [
-    "sites",
-    "alarms",
-    "tags",
-    "tags/read",
-    "tags/history",
-    "me",
-    "gateways",
-    "hosts",
-    "systems",
-  ];
+  const PATHS = "sites alarms tags tags/read tags/history me gateways hosts systems".split(" ");
   const QUERY = { site_id: 6, tags: "10168", resolution: "1h", ...RANGE };
-  const spoil: readonly [string, (service: SimulatedService, path: string) => Answer][] = [
+  const withFault = (fault: object) => (service: SimulatedService, path: string) => {
+    service.simulator.control.setFaults([{ fault }]);
+    return service.get(path, QUERY);
+  };
+  const failures: readonly [string, (service: SimulatedService, path: string) => Answer][] = [
     ["without a token", (service, path) => service.get(path, QUERY, { authorization: "" })],
-    ["with nothing asked", (service, path) => service.get(path, {})],
+    ["without parameters", (service, path) => service.get(path, {})],
     [
-      "with nonsense asked",
+      "with invalid parameters",
       (service, path) =>
         service.get(path, { site_id: "x", per_page: "y", tags: "z", from: 1, to: 2, resolution: 3, tz: 4 }),
     ],
-    [
-      "failing with 500",
-      (service, path) => {
-        service.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
-        return service.get(path, QUERY);
-      },
-    ],
-    [
-      "throttled",
-      (service, path) => {
-        service.simulator.control.setFaults([{ fault: { kind: "throttled", retry_after_s: 7 } }]);
-        return service.get(path, QUERY);
-      },
-    ],
-    [
-      "in maintenance",
-      (service, path) => {
-        service.simulator.control.setFaults([{ fault: { kind: "maintenance", retry_after: 30 } }]);
-        return service.get(path, QUERY);
-      },
-    ],
+    ["failing with 500", withFault({ kind: "error", status: 500 })],
+    ["throttled", withFault({ kind: "throttled", retry_after_s: 7 })],
+    ["in maintenance", withFault({ kind: "maintenance", retry_after: 30 })],
   ];
-  test.each(spoil.flatMap(([name, ask]) => PATHS.map((path) => [name, path, ask] as const)))(
+  test.each(failures.flatMap(([name, request]) => PATHS.map((path) => [name, path, request] as const)))(
     "%s: %s",
-    (_, path, ask) => {
-      expect(complaints("GET", path, ask(simulatedService(), path))).toEqual([]);
+    (_, path, request) => {
+      expect(violations("GET", path, request(simulatedService(), path))).toEqual([]);
     },
   );
 });

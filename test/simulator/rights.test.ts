@@ -35,7 +35,7 @@ describe("tokens", () => {
     expect(service.get("healthcheck", {}, { authorization: "" }).body.status).toBe("healthy");
   });
 
-  test("a token can be taken back, and accepted again under the same text", () => {
+  test("a token can be revoked and accepted again with the same text", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: true });
     expect(ALL.map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual(ALL.map(() => 401));
@@ -43,7 +43,7 @@ describe("tokens", () => {
     expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
   });
 
-  test("me shows what the token may do", () => {
+  test("me returns the abilities and sites of the token", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["read:alarms"], sites: [6] });
     const { token } = service.get("me").body.data;
@@ -53,7 +53,7 @@ describe("tokens", () => {
     });
   });
 
-  test("a token of every ability says so with one word, and may all of it", () => {
+  test("the ability * grants all abilities", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["*"] });
     expect(service.get("me").body.data.token.abilities).toEqual(["*"]);

@@ -7,7 +7,7 @@ import { createSimulator } from "#src/simulator/simulator.ts";
 
 const running: SimulatorServer[] = [];
 
-// biome-ignore lint/suspicious/noExplicitAny: the shape of answers is what openapi.test.ts is for
+// biome-ignore lint/suspicious/noExplicitAny: openapi.test.ts validates the shape of bodies
 async function json(response: Response): Promise<any> {
   return response.json();
 }
@@ -22,11 +22,8 @@ async function serve(options: SimulatorOptionsInput = {}) {
     simulator,
     get: (path: string) => fetch(`${server.url}/api/v1/${path}`, { headers, redirect: "manual" }),
     control: async (path: string, body?: unknown) => {
-      const post = {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify(body),
-      };
+      const headers = { "content-type": "application/json" };
+      const post = { method: "POST", headers, body: JSON.stringify(body) };
       const response = await fetch(`${server.url}/_simulator/${path}`, body === undefined ? {} : post);
       return { status: response.status, body: await json(response) };
     },
@@ -38,7 +35,7 @@ afterEach(async () => {
 });
 
 describe("over a socket", () => {
-  test("answers as the core does, and links to where it was asked", async () => {
+  test("responds as handle does, with links to the requested host", async () => {
     const { get, server } = await serve();
     const response = await get("sites?per_page=3");
     expect(response.headers.get("content-type")).toBe("application/json");
@@ -47,7 +44,7 @@ describe("over a socket", () => {
     expect(body.links.next).toBe(`${server.url}/api/v1/sites?page=2`);
   });
 
-  test("takes a write from the body", async () => {
+  test("reads a write from the body", async () => {
     const { server, simulator } = await serve();
     const response = await fetch(`${server.url}/api/v1/tags/write`, {
       method: "POST",
@@ -58,13 +55,13 @@ describe("over a socket", () => {
     expect(simulator.truth.value("10169", Date.now())).toBe(60.5);
   });
 
-  test("cuts an answer in the middle, at any byte", async () => {
+  test("cuts a response at the given byte", async () => {
     const { get } = await serve({ faults: [{ fault: { kind: "cut", after_bytes: 10 } }] });
     const response = await get("me");
     expect(Number(response.headers.get("content-length"))).toBeGreaterThan(10);
     const started = performance.now();
     await expect(response.text()).rejects.toThrow();
-    // At once, not when an idle connection is given up.
+    // Immediately, not at the timeout of an idle connection.
     expect(performance.now() - started).toBeLessThan(2000);
   });
 
@@ -73,7 +70,7 @@ describe("over a socket", () => {
     await expect(get("me")).rejects.toThrow();
   });
 
-  test("delays, and drips byte by byte, to a whole answer", async () => {
+  test("delays and drips a complete response", async () => {
     const { get } = await serve({
       faults: [
         { fault: { kind: "slow", delay_ms: 150 } },
@@ -87,7 +84,7 @@ describe("over a socket", () => {
     expect(performance.now() - started).toBeGreaterThan(170);
   });
 
-  test("close breaks what is open, and may be called twice", async () => {
+  test("close breaks open connections and can be called twice", async () => {
     const { get, server } = await serve({ faults: [{ fault: { kind: "slow", delay_ms: 60_000 } }] });
     const waiting = get("me").then(
       () => "answered",
@@ -99,7 +96,7 @@ describe("over a socket", () => {
     expect(await waiting).toBe("broken");
   });
 
-  test("refuses a body that is larger than any request", async () => {
+  test("rejects a body above the limit", async () => {
     const { server } = await serve();
     const response = await fetch(`${server.url}/api/v1/tags/write`, {
       method: "POST",
@@ -108,7 +105,7 @@ describe("over a socket", () => {
     expect([413, undefined]).toContain(response?.status);
   });
 
-  test("survives a client that leaves", async () => {
+  test("continues after a client disconnects", async () => {
     const { get, server } = await serve({
       faults: [{ when: { count: 1 }, fault: { kind: "slow", delay_ms: 100 } }],
     });
@@ -123,7 +120,7 @@ describe("over a socket", () => {
 });
 
 describe("the control interface", () => {
-  test("moves alarms, gateways, tags, tokens, faults, health and inventory, and tells the truth", async () => {
+  test("changes alarms, gateways, tags, tokens, faults, health and inventory, and returns the facts", async () => {
     const { control, get, simulator } = await serve({ alarms: { recorded: false } });
     const { id } = (await control("alarms/raise", { site_id: 6 })).body.data;
     await control("alarms/acknowledge", { id, by: "Kari" });
@@ -159,7 +156,7 @@ describe("the control interface", () => {
     expect((await control("state")).body.data.version).toBe(1);
   });
 
-  test("says what is wrong", async () => {
+  test("reports invalid requests", async () => {
     const { control } = await serve();
     expect((await control("alarms/resolve", { id: "1" })).body.error).toMatch(/no alarm 1/);
     expect((await control("alarms/resolve", { nr: "1" })).status).toBe(400);
@@ -167,14 +164,13 @@ describe("the control interface", () => {
     expect((await control("nothing", {})).status).toBe(404);
   });
 
-  test("takes nothing from a page of another origin, nor a form", async () => {
+  test("rejects forms and pages of another origin", async () => {
     const { server } = await serve();
     const body = JSON.stringify({ health: "failing_500" });
-    const form = await fetch(`${server.url}/_simulator/health/set`, { method: "POST", body });
-    expect(form.status).toBe(403);
-    const headers = { "content-type": "application/json", origin: "http://elsewhere.test" };
-    expect(
-      (await fetch(`${server.url}/_simulator/health/set`, { method: "POST", body, headers })).status,
-    ).toBe(403);
+    const json = { "content-type": "application/json" };
+    for (const headers of [{ "content-type": "text/plain" }, { ...json, origin: "http://elsewhere.test" }]) {
+      const request = { method: "POST", body, headers };
+      expect((await fetch(`${server.url}/_simulator/health/set`, request)).status).toBe(403);
+    }
   });
 });

@@ -6,23 +6,17 @@ const valuesOf = (answer: Answer) =>
   Object.fromEntries(answer.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
 
 describe("reading", () => {
-  test("gives the recorded sample at or before the present, moved by whole weeks", () => {
+  test("returns the recorded sample at or before the present, shifted by whole weeks", () => {
     const service = simulatedService();
     const site = service.simulator.world.sites.get(6);
-    const lines = readFileSync(
-      new URL("../../src/simulator/data/series/hhw-105.csv", import.meta.url),
-      "utf8",
-    )
-      .trim()
-      .split("\n");
+    const file = new URL("../../src/simulator/data/series/hhw-105.csv", import.meta.url);
+    const lines = readFileSync(file, "utf8").trim().split("\n");
     const header = (lines[0] ?? "").split(",");
     for (let hour = 0; hour < 200; hour += 1) {
       const position = site?.timeline.positionAt(service.nowMs()) ?? 0;
       const recordedMs = (site?.firstMs ?? 0) + position;
       expect((service.nowMs() - recordedMs) % (7 * 86_400_000)).toBe(0);
-      const stamp = new Date(Math.floor(recordedMs / 3_600_000) * 3_600_000)
-        .toISOString()
-        .replace(".000", "");
+      const stamp = `${new Date(recordedMs).toISOString().slice(0, 13)}:00:00Z`;
       const row = (lines.find((line) => line.startsWith(stamp)) ?? "").trim().split(",");
       const values = valuesOf(service.get("tags/read", { tags: "10168,10174" }));
       for (const [id, value] of Object.entries(values)) {
@@ -33,25 +27,22 @@ describe("reading", () => {
     }
   });
 
-  test("answers in order of id or as asked, each tag once", () => {
+  test("returns each tag once, in order of id or as requested", () => {
     const ids = (answer: Answer) => answer.body.data.map((tag: { id: string }) => tag.id);
-    expect(ids(simulatedService().get("tags/read", { tags: "10168,10001,10168" }))).toEqual([
-      "10001",
-      "10168",
+    const read = (order: "id" | "asked") =>
+      ids(simulatedService({ reads: { order } }).get("tags/read", { tags: "10168,10001,10168" }));
+    expect([read("id"), read("asked")]).toEqual([
+      ["10001", "10168"],
+      ["10168", "10001"],
     ]);
-    const asked = simulatedService({ reads: { order: "asked" } });
-    expect(ids(asked.get("tags/read", { tags: "10168,10001" }))).toEqual(["10168", "10001"]);
   });
 
-  test("wants 1 to 20 tags", () => {
+  test("requires 1 to 20 tags", () => {
     const service = simulatedService();
     const many = (count: number) => Array.from({ length: count }, (_, index) => 10_001 + index).join(",");
-    expect(service.get("tags/read").body.errors).toMatchObject([{ status: 422, source: "tags" }]);
-    expect(errorsOf(service.get("tags/read", { tags: "," }))).toEqual([422]);
     expect(service.get("tags/read", { tags: many(20) }).body.data).toHaveLength(20);
-    expect(service.get("tags/read", { tags: many(21) }).body.errors).toMatchObject([
-      { status: 422, source: "tags" },
-    ]);
+    for (const query of [{}, { tags: "," }, { tags: many(21) }])
+      expect(service.get("tags/read", query).body.errors).toMatchObject([{ status: 422, source: "tags" }]);
   });
 
   test.each([
@@ -65,7 +56,7 @@ describe("reading", () => {
     if (unknown_tag === "omit") expect(answer.body.data).toHaveLength(1);
   });
 
-  test("a tag behind an offline gateway is null, takes its time, and holds up the others", () => {
+  test("a tag behind an offline gateway is null and delays the response", () => {
     const service = simulatedService({ reads: { offline_delay_ms: 9000, latency_ms: 50 } });
     const before = valuesOf(service.get("tags/read", { tags: "10001,10310" }));
     service.simulator.control.setGateway(109, false);
@@ -87,7 +78,7 @@ describe("reading", () => {
 describe("writing", () => {
   const write = (tag_id: string, value: unknown) => ({ tags: [{ tag_id, value }] });
 
-  test("the device really holds what was written, in reads and in later history", () => {
+  test("reads and later history return the written value", () => {
     const service = simulatedService();
     const written = service.post("tags/write", write("10169", 61.25));
     expect(written.body.data).toMatchObject([{ type: "tags", id: "10169", value: 61.25 }]);
@@ -123,7 +114,7 @@ describe("writing", () => {
     ["an id that is a number", { tags: [{ tag_id: 10169, value: 1 }] }, "tags.0.tag_id"],
     ["a value that is text", { tags: [{ tag_id: "10169", value: "1" }] }, "tags.0.value"],
     ["a value that is null", { tags: [{ tag_id: "10169", value: null }] }, "tags.0.value"],
-  ])("refuses %s with 422 and writes nothing", (_, body, source) => {
+  ])("rejects %s with 422 and writes nothing", (_, body, source) => {
     const service = simulatedService();
     expect(service.post("tags/write", body).body.errors[0]).toMatchObject({ status: 422, source });
     expect(service.simulator.truth.writes()).toEqual([]);
@@ -136,17 +127,17 @@ describe("writing", () => {
     ],
   };
 
-  test("a device that refuses fails the request; the other tag is written or not, as set", () => {
-    const held = (partial: "none" | "apply_good") => {
+  test("a device that rejects its tag fails the request; the option decides about the other tag", () => {
+    const valueAfter = (partial: "none" | "apply_good") => {
       const service = simulatedService({ writes: { rejected_tags: ["10168"], partial } });
       expect(errorsOf(service.post("tags/write", TWO))).toEqual([500]);
       return valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
     };
-    expect(held("apply_good")).toBe(61);
-    expect(held("none")).not.toBe(61);
+    expect(valueAfter("apply_good")).toBe(61);
+    expect(valueAfter("none")).not.toBe(61);
   });
 
-  test("a device may ignore, clamp or delay a value although the answer says it was written", () => {
+  test("a device may ignore, clamp or delay a value although the response confirms it", () => {
     const service = simulatedService({
       writes: { ignored_tags: ["10168"], clamp: { "10169": [10, 40] }, settle_ms: 5000 },
     });

@@ -1,6 +1,6 @@
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/sync/snapshot.ts";
-import type { Transition } from "#src/simulator/alarm-book.ts";
+import type { AlarmTransition } from "#src/simulator/alarms.ts";
 import { START_MS, type TrialSync } from "./trial-sync.ts";
 
 /** What was done to the world that excuses a feed. Times are pairs of from and to, milliseconds since 1970. */
@@ -32,7 +32,7 @@ export async function judge(trial: TrialSync, circumstances: Circumstances): Pro
 
 interface Story {
   readonly events: readonly Event[];
-  readonly transitions: readonly Transition[];
+  readonly transitions: readonly AlarmTransition[];
   /** Keys of the episodes of which an event of this kind was told, as often as it was. */
   keys(type: string): readonly string[];
 }
@@ -40,7 +40,7 @@ interface Story {
 const factOf = (event: Event) => event.data as AlarmFact & { initial?: boolean };
 const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
 const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
-const keyOfTruth = (one: Transition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
+const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
 
 function tellingsOf({ store, simulator, clock }: TrialSync): Story {
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
@@ -139,7 +139,7 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
 }
 
 const MINUTE = 60_000;
-const ENDS_OR_BEGINS = new Set<Transition["kind"]>(["raised", "resolved", "retriggered", "deleted"]);
+const ENDS_OR_BEGINS = new Set<AlarmTransition["kind"]>(["raised", "resolved", "retriggered", "deleted"]);
 
 function vanishedWrongly({ transitions, keys }: Story, { deleted }: Circumstances): string[] {
   const superseded = new Set(

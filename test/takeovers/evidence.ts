@@ -1,5 +1,5 @@
-import type { Transition } from "#src/simulator/alarm-book.ts";
-import type { SeenRequest, WrittenValue } from "#src/simulator/truth.ts";
+import type { AlarmTransition } from "#src/simulator/alarms.ts";
+import type { LoggedRequest, WrittenValue } from "#src/simulator/request-log.ts";
 import type { FaultKind } from "./faults.ts";
 
 /** What is known at the end of a run, from those who had no part in it. Times are milliseconds since 1970, by one clock. */
@@ -22,9 +22,9 @@ export interface Evidence {
 export interface ServiceRecord {
   readonly source: string;
   /** `tokenName` is the member that asked. */
-  readonly requests: readonly SeenRequest[];
+  readonly requests: readonly LoggedRequest[];
   readonly writes: readonly WrittenValue[];
-  readonly transitions: readonly Transition[];
+  readonly transitions: readonly AlarmTransition[];
   /** The tag that is raised by one all the time, and how far it came. */
   readonly counter: { readonly tagId: string; readonly last: number };
 }

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import type { SeenRequest } from "#src/simulator/truth.ts";
+import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Evidence, Told } from "./evidence.ts";
 import { judge } from "./judge/judge.ts";
 
 /** The judges of the takeovers find each wrong that they are there for: one quiet minute, and one thing wrong in it. */
 const SECOND = 1_000;
-const request = (atMs: number, changes: Partial<SeenRequest> = {}): SeenRequest => ({
+const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequest => ({
   ...{ number: 1, atMs, method: "GET", path: "/api/v1/alarms", query: "", endpoint: "alarms" },
   ...{
     tokenName: atMs < 30 * SECOND ? "a" : "b",

@@ -7,46 +7,39 @@ import { z } from "zod";
 import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
 
 /**
- * The demo's chat channel: the worker's webhook posts an alarm here, edits it and closes it, and a page shows it. It
- * remembers in memory only and lets every program of this machine in: loopback only, and never for a building.
+ * The demo's chat channel: the worker's webhook posts, edits and closes messages, and a page shows them. It stores
+ * messages in memory and accepts every program of this machine: loopback only, and never for a building.
  *
- * | Request | Answer |
+ * | Request | Response |
  * |---|---|
- * | `POST /messages` | 201 and the id; 200 and the id of before where the key is known, so that nothing is there twice |
- * | `PATCH /messages/<id>` | 200; 404 when it is not there any more |
- * | `POST /messages/<id>/close` | the same, and the message is closed |
- * | `GET /messages` | all, the newest first |
+ * | `POST /messages` | 201 and the id; 200 and the known id if the key is known, so that no message appears twice |
+ * | `PATCH /messages/<id>` | 200; 404 if the message does not exist |
+ * | `POST /messages/<id>/close` | the same, and closes the message |
+ * | `GET /messages` | all messages, the newest first |
  */
-export interface Inbox {
-  readonly url: string;
-  /** The newest first. */
-  messages(): readonly Message[];
-  close(): Promise<void>;
-}
+export type Inbox = Awaited<ReturnType<typeof startInbox>>;
 
-/** What is posted; texts of the service, shown as they are. */
+/** Body of a request. The page shows the texts of the service unchanged. */
 const Post = z.strictObject({
   key: z.string().min(1).max(100),
   title: z.string().max(5_000),
   status: z.string().max(20),
   statusText: z.string().max(200),
   priority: z.string().max(100),
-  /** What is known of the alarm, a line each: `Site: Kvarnholmen 4`. */
+  /** Facts about the alarm, one per line: `Site: Kvarnholmen 4`. */
   text: z.string().max(50_000),
 });
+type Post = z.output<typeof Post>;
 
-export interface Message extends z.output<typeof Post> {
+export interface Message extends Post {
   readonly id: string;
-  /** How often it was changed where it stands. */
   readonly edits: number;
   readonly isClosed: boolean;
 }
 
-const MOST_MESSAGES = 200;
-/** In bytes; 50,000 characters of text need no more, most escapes included. */
-const LARGEST_BODY = 256 * 1024;
-
-const JSON_TYPE = "application/json; charset=utf-8";
+const MAX_MESSAGES = 200;
+/** Enough for 50,000 characters of text with most escapes. */
+const MAX_BODY_BYTES = 256 * 1024;
 
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
@@ -56,18 +49,18 @@ const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: st
   "/inbox.css": { file: "inbox.css", type: "text/css; charset=utf-8" },
 };
 
-interface Answer {
+interface Reply {
   readonly status: number;
   readonly type: string;
   readonly body: string;
 }
 
-export async function startInbox(options: { readonly port?: number } = {}): Promise<Inbox> {
+export async function startInbox(options: { readonly port?: number } = {}) {
   const channel = createChannel();
   const server = createServer((request, response) => {
-    answer(channel, request).then(
-      ({ status, type, body }) => send(response, status, type, body),
-      () => send(response, 500, JSON_TYPE, json({ message: "The inbox failed." })),
+    respond(channel, request).then(
+      (reply) => send(response, reply),
+      () => send(response, jsonReply(500, { message: "The inbox failed." })),
     );
   });
   server.listen(options.port ?? 0, "127.0.0.1");
@@ -75,8 +68,8 @@ export async function startInbox(options: { readonly port?: number } = {}): Prom
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,
-    messages: () => channel.messages(),
-    async close() {
+    messages: channel.messages,
+    async close(): Promise<void> {
       if (!server.listening) return;
       const closed = once(server, "close");
       server.close();
@@ -86,108 +79,107 @@ export async function startInbox(options: { readonly port?: number } = {}): Prom
   };
 }
 
-interface Channel {
-  messages(): readonly Message[];
-  /** The message of a post, and whether it is a new one. */
-  post(post: z.output<typeof Post>): { readonly message: Message; readonly isNew: boolean };
-  /** Undefined when there is no such message. */
-  edit(id: string, post: z.output<typeof Post>, isClosed: boolean): Message | undefined;
-}
+type Channel = ReturnType<typeof createChannel>;
 
-function createChannel(): Channel {
-  /** In the order in which they were posted. */
+function createChannel() {
+  /** Messages by id, the oldest first. */
   const messages = new Map<string, Message>();
 
-  function edit(id: string, post: z.output<typeof Post>, isClosed: boolean): Message | undefined {
-    const before = messages.get(id);
-    if (before === undefined) return undefined;
-    const message = { ...post, id, edits: before.edits + 1, isClosed };
+  /** Returns undefined if the message does not exist. */
+  function edit(id: string, post: Post, isClosed: boolean): Message | undefined {
+    const known = messages.get(id);
+    if (known === undefined) return undefined;
+    const message = { ...post, id, edits: known.edits + 1, isClosed };
     messages.set(id, message);
     return message;
   }
 
   return {
-    messages: () => [...messages.values()].reverse(),
+    messages: (): readonly Message[] => [...messages.values()].reverse(),
     edit,
-    post(post) {
-      const before = messages.values().find(({ key }) => key === post.key);
-      const again = before === undefined ? undefined : edit(before.id, post, false);
-      if (again !== undefined) return { message: again, isNew: false };
+    /** Adds a message, or edits the message with the same key. */
+    post(post: Post): { readonly message: Message; readonly isNew: boolean } {
+      const known = messages.values().find(({ key }) => key === post.key);
+      const edited = known === undefined ? undefined : edit(known.id, post, false);
+      if (edited !== undefined) return { message: edited, isNew: false };
       const message = { ...post, id: randomUUID(), edits: 0, isClosed: false };
       messages.set(message.id, message);
       const [oldest] = messages.keys();
-      if (messages.size > MOST_MESSAGES && oldest !== undefined) messages.delete(oldest);
+      if (messages.size > MAX_MESSAGES && oldest !== undefined) messages.delete(oldest);
       return { message, isNew: true };
     },
   };
 }
 
-async function answer(channel: Channel, request: IncomingMessage): Promise<Answer> {
+async function respond(channel: Channel, request: IncomingMessage): Promise<Reply> {
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
-  // A page from elsewhere whose name suddenly points here (DNS rebinding) learns nothing.
-  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return told(403, "Unknown host name.");
-  if (method === "GET") return shown(channel, pathname);
-  // Without asking first, which nobody here answers, a page of another site cannot send this type.
-  if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return told(415, "Only JSON is taken.");
+  // Reject other host names: DNS rebinding must not let a web page read the messages.
+  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? ""))
+    return messageReply(403, "Unknown host name.");
+  if (method === "GET") return readReply(channel, pathname);
+  // Require the JSON type: a browser does not send it cross-origin without permission, and the inbox grants none.
+  if (!/^application\/json\b/.test(headers["content-type"] ?? ""))
+    return messageReply(415, "Only JSON is taken.");
   const body = await bodyOf(request);
-  if (body === null) return told(413, "That is too long for a message.");
-  const post = Post.safeParse(parsed(body));
-  if (!post.success) return told(400, "That is no message.");
-  return taken(channel, method, pathname, post.data);
+  if (body === null) return messageReply(413, "That is too long for a message.");
+  const post = Post.safeParse(parseJson(body));
+  if (!post.success) return messageReply(400, "That is no message.");
+  return changeReply(channel, method, pathname, post.data);
 }
 
-function shown(channel: Channel, path: string): Answer {
-  if (path === "/messages") return { status: 200, type: JSON_TYPE, body: json(channel.messages()) };
+function readReply(channel: Channel, path: string): Reply {
+  if (path === "/messages") return jsonReply(200, channel.messages());
   const asset = ASSETS[path];
-  if (asset === undefined) return told(404, "There is nothing here.");
+  if (asset === undefined) return messageReply(404, "There is nothing here.");
   const body = readFileSync(new URL(`./page/${asset.file}`, import.meta.url), "utf8");
   return { status: 200, type: asset.type, body };
 }
 
-function taken(channel: Channel, method: string, path: string, post: z.output<typeof Post>): Answer {
+function changeReply(channel: Channel, method: string, path: string, post: Post): Reply {
   if (method === "POST" && path === "/messages") {
     const { message, isNew } = channel.post(post);
-    return { status: isNew ? 201 : 200, type: JSON_TYPE, body: json({ id: message.id }) };
+    return jsonReply(isNew ? 201 : 200, { id: message.id });
   }
-  const [, id, deed] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
-  const isClose = deed !== undefined;
-  if (id === undefined || method !== (isClose ? "POST" : "PATCH")) return told(404, "There is nothing here.");
+  const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
+  const isClose = action !== undefined;
+  if (id === undefined || method !== (isClose ? "POST" : "PATCH"))
+    return messageReply(404, "There is nothing here.");
   const message = channel.edit(id, post, isClose);
-  if (message === undefined) return told(404, "There is no such message.");
-  return { status: 200, type: JSON_TYPE, body: json({ id: message.id }) };
+  if (message === undefined) return messageReply(404, "There is no such message.");
+  return jsonReply(200, { id: message.id });
 }
 
-function told(status: number, message: string): Answer {
-  return { status, type: JSON_TYPE, body: json({ message }) };
+function messageReply(status: number, message: string): Reply {
+  return jsonReply(status, { message });
 }
 
-function send(response: ServerResponse, status: number, type: string, body: string): void {
+function jsonReply(status: number, value: unknown): Reply {
+  return { status, type: "application/json; charset=utf-8", body: JSON.stringify(value) };
+}
+
+function send(response: ServerResponse, { status, type, body }: Reply): void {
   if (response.destroyed) return;
   response
     .writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type })
     .end(body);
 }
 
-/** Null when it is larger than a message can be. */
+/** Returns null for a body above the limit. */
 async function bodyOf(request: IncomingMessage): Promise<string | null> {
   const pieces: Buffer[] = [];
   let size = 0;
   for await (const piece of request as AsyncIterable<Buffer>) {
     size += piece.length;
-    if (size <= LARGEST_BODY) pieces.push(piece);
+    if (size <= MAX_BODY_BYTES) pieces.push(piece);
   }
-  return size > LARGEST_BODY ? null : Buffer.concat(pieces).toString();
+  return size > MAX_BODY_BYTES ? null : Buffer.concat(pieces).toString();
 }
 
-function parsed(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
     return null;
   }
-}
-
-function json(value: unknown): string {
-  return JSON.stringify(value);
 }

@@ -1,4 +1,4 @@
-import { execFile, execFileSync } from "node:child_process";
+import { execFile, execFileSync, type SpawnOptions, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
   accessSync,
@@ -17,27 +17,57 @@ import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { sleepFor } from "../../core/runtime/waiting.ts";
-import { startChild } from "./child.ts";
+import { sleepFor, within } from "../../core/runtime/waiting.ts";
 
-/** A PostgreSQL of the demo's own, on loopback and in a temporary folder, with a password that nobody else knows. */
-export interface DemoPostgres {
-  readonly url: string;
-  readonly password: string;
-  /** Ends it, and takes its folder away. */
-  close(): Promise<void>;
+/** A child process. Ctrl-C in the terminal does not reach it, so the demo stops its processes in the right order. */
+export type Child = ReturnType<typeof startChild>;
+
+const MAX_ERROR_CHARACTERS = 4_000;
+
+export function startChild(
+  program: string,
+  args: readonly string[],
+  options: Pick<SpawnOptions, "cwd" | "env" | "gid" | "uid">,
+) {
+  const child = spawn(program, args, { ...options, detached: true, stdio: ["ignore", "ignore", "pipe"] });
+  let errorOutput = "";
+  child.stderr?.on("data", (text: Buffer) => {
+    errorOutput = (errorOutput + text.toString()).slice(-MAX_ERROR_CHARACTERS);
+  });
+  let isRunning = true;
+  const ended = new Promise<string>((resolve) => {
+    const end = (reason: string) => {
+      isRunning = false;
+      resolve(reason);
+    };
+    child.once("error", (error) => end(error.message));
+    child.once("exit", (code, signal) => end(signal ?? `code ${code}`));
+  });
+  return {
+    pid: child.pid ?? 0,
+    isRunning: () => isRunning,
+    /** Returns the latest output on standard error. */
+    errorOutput: () => errorOutput,
+    /** Resolves with the signal or exit code that ended it. */
+    ended,
+    /** Sends the signal, and kills the process if it does not end within the time. */
+    async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
+      if (!isRunning) return;
+      child.kill(signal);
+      if (!(await within(systemClock, withinMs, ended))) child.kill("SIGKILL");
+      await ended;
+    },
+  };
 }
-
-const run = promisify(execFile);
 
 const START_WITHIN_MS = 60_000;
 const STOP_WITHIN_MS = 10_000;
-const LOOK_EVERY_MS = 100;
+const CHECK_EVERY_MS = 100;
 
-/** Throws `ConfigError` with one sentence where none is installed, or where it would refuse to run. */
-export async function startPostgres(port: number, signal: AbortSignal): Promise<DemoPostgres> {
+/** Starts a PostgreSQL server on loopback, in a temporary folder. Throws `ConfigError` if PostgreSQL is not installed or this user cannot run it. */
+export async function startPostgres(port: number, signal: AbortSignal) {
   const programs = programsFolder();
-  const user = ownUser();
+  const user = serverUser();
   const folder = mkdtempSync(join(openFolder(), "plenum-postgres-"));
   try {
     if (user !== null) chownSync(folder, user.uid, user.gid);
@@ -54,58 +84,46 @@ async function startIn(
   user: User | null,
   port: number,
   signal: AbortSignal,
-): Promise<DemoPostgres> {
+) {
   const data = join(folder, "data");
   const password = randomBytes(16).toString("hex");
   const passwordFile = join(folder, "password");
   writeFileSync(passwordFile, password, { mode: 0o600 });
   if (user !== null) chownSync(passwordFile, user.uid, user.gid);
-  const wishes = [
-    "-U",
-    "plenum",
-    `--pwfile=${passwordFile}`,
-    "-A",
-    "scram-sha-256",
-    "-E",
-    "UTF8",
-    "--no-sync",
-  ];
   const as = { ...user, cwd: "/" };
-  execFileSync(join(programs, "initdb"), ["-D", data, "--locale=C.UTF-8", ...wishes], {
+  const options = `--locale=C.UTF-8 -U plenum -A scram-sha-256 -E UTF8 --no-sync`.split(" ");
+  execFileSync(join(programs, "initdb"), ["-D", data, `--pwfile=${passwordFile}`, ...options], {
     ...as,
     stdio: "ignore",
   });
   rmSync(passwordFile);
-  const lines = [
+  // Without fsync: the demo deletes all data when it stops.
+  const settings = [
     `port = ${port}`,
     "listen_addresses = '127.0.0.1'",
     "unix_socket_directories = ''",
-    // All of it goes with the demo.
     "fsync = off",
   ];
-  appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
+  appendFileSync(join(data, "postgresql.conf"), `${settings.join("\n")}\n`);
   const server = startChild(join(programs, "postgres"), ["-D", data], as);
-  const close = async () => {
-    // Ends at once whoever is connected still, and comes to rest by itself.
+  /** Stops the server and deletes its folder. */
+  const close = async (): Promise<void> => {
+    // SIGINT makes PostgreSQL close all connections and stop cleanly.
     await server.stop("SIGINT", STOP_WITHIN_MS);
     rmSync(folder, { recursive: true, force: true });
   };
   const until = systemClock.monotonic() + START_WITHIN_MS;
   while (!(await isReady(programs, port))) {
-    if (
-      server.isRunning() &&
-      systemClock.monotonic() < until &&
-      (await sleepFor(systemClock, LOOK_EVERY_MS, signal))
-    )
-      continue;
+    const mayContinue = server.isRunning() && systemClock.monotonic() < until;
+    if (mayContinue && (await sleepFor(systemClock, CHECK_EVERY_MS, signal))) continue;
     await close();
     signal.throwIfAborted();
-    throw new Retryable(`PostgreSQL did not start: ${lastLine(server.said())}`);
+    throw new Retryable(`PostgreSQL did not start: ${server.errorOutput().trim().split("\n").at(-1) ?? ""}`);
   }
   return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close };
 }
 
-/** In PATH, and where Debian keeps a folder for each version. */
+/** Returns the folders of PATH, Debian's folders of each version, and the usual folders of other systems. */
 function usualFolders(): readonly string[] {
   const debian = "/usr/lib/postgresql";
   const versions = foldersIn(debian).toSorted((a, b) => Number(b) - Number(a));
@@ -116,12 +134,12 @@ function usualFolders(): readonly string[] {
   ];
 }
 
-/** Where initdb and postgres lie. */
+/** Returns the folder of initdb and postgres. */
 export function programsFolder(folders = usualFolders()): string {
   const found = folders.find(
     (folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")),
   );
-  // What stands there may be a link to where all its programs are.
+  // The file may be a link into the folder that contains all programs.
   if (found !== undefined) return dirname(realpathSync(join(found, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",
@@ -150,41 +168,32 @@ interface User {
   readonly gid: number;
 }
 
-/** It refuses to run as root, who runs it as the user that its package has made; null for everybody else. */
-function ownUser(): User | null {
+/** PostgreSQL does not run as root: returns the user postgres for root, and null for every other user. */
+function serverUser(): User | null {
   if (process.getuid?.() !== 0) return null;
+  const idOf = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
   try {
-    const idOf = (which: string) =>
-      Number(execFileSync("id", [which, "postgres"], { stdio: "pipe" }).toString());
     return { uid: idOf("-u"), gid: idOf("-g") };
   } catch (error) {
-    throw new ConfigError(
-      "PostgreSQL refuses to run as root, and there is no user postgres that could run it.",
-      {
-        cause: error,
-        hint: "Start the demo as another user.",
-      },
-    );
+    const message = "PostgreSQL refuses to run as root, and there is no user postgres that could run it.";
+    throw new ConfigError(message, { cause: error, hint: "Start the demo as another user." });
   }
 }
 
-/** A place for temporary folders that the other user may go through. */
+/** Returns a folder for temporary folders that the user of the server can access. */
 function openFolder(): string {
   const folder = tmpdir();
   const isOpen = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
   return isOpen ? folder : "/tmp";
 }
 
-/** Its port opens before it lets anybody in. */
+/** Checks that the server accepts connections; it opens its port earlier. */
 async function isReady(programs: string, port: number): Promise<boolean> {
   try {
-    await run(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
+    const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];
+    await promisify(execFile)(join(programs, "pg_isready"), args);
     return true;
   } catch {
     return false;
   }
-}
-
-function lastLine(text: string): string {
-  return text.trim().split("\n").at(-1) ?? "";
 }

@@ -63,7 +63,7 @@ function sayWhere({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
 function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
   void member.ended.then((how) => {
     if (signal.aborted) return;
-    const last = how.startsWith("SIG") ? "" : ` ${member.said().trim().split("\n").at(-1) ?? ""}`;
+    const last = how.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
     say(`${time()}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`);
   });
 }

@@ -11,8 +11,8 @@ import { planOf, shareText } from "../../ui/setup/plan.ts";
 import { type Frame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
 import type { SeenBuilding } from "../../ui/setup/seen.ts";
 import { besideConfig } from "../../ui/setup/write.ts";
-import { freeOr } from "../demo/free-port.ts";
 import { called, shellWord } from "../shell/called.ts";
+import { freePort } from "../shell/free-port.ts";
 import { withLoneSource } from "../shell/lone-source.ts";
 
 /** The steps from an address to a configuration, for `plenum init` and for the setup page. */
@@ -73,8 +73,8 @@ const STATUS_PORTS = 10;
 /** A port for the status page that is free now: another one where a demo or another worker has the usual one. */
 export async function freeStatusPort(): Promise<number> {
   for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
-    if ((await freeOr(port)) === port) return port;
-  return freeOr(0);
+    if ((await freePort(port)) === port) return port;
+  return freePort(0);
 }
 
 /** The frame of a configuration at a path, with everything that it makes beside it. */

@@ -8,7 +8,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
-import { findDemo, type Whereabouts } from "../demo/whereabouts.ts";
+import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
 import { openDoorFor } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
@@ -129,7 +129,7 @@ function chosenConfig(program: Command, name: string, terminal: Terminal): strin
   return useDemo(running);
 }
 
-function useDemo({ config, environment }: Whereabouts): string {
+function useDemo({ config, environment }: RunningDemo): string {
   Object.assign(process.env, environment);
   return config;
 }

@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
-import { isOurs, runtimeFolders, SERVICE_FOLDER } from "../demo/runtime-folders.ts";
+import { isPrivateFolder, runtimeFolders, SERVICE_FOLDER } from "../demo/running-demos.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the
@@ -40,7 +40,7 @@ function write({ file, isRuntime }: Place, text: string): boolean {
   const folder = dirname(file);
   try {
     if (isRuntime && folder !== SERVICE_FOLDER) mkdirSync(folder, { recursive: true, mode: 0o700 });
-    if (isRuntime && !isOurs(folder)) return false;
+    if (isRuntime && !isPrivateFolder(folder)) return false;
     writeFileSync(written, text, { mode: 0o600, flag: "wx" });
     renameSync(written, file);
     return true;
@@ -59,7 +59,7 @@ export function pointersOf(configFile: string): readonly Pointer[] {
 export function* lookForPointers(configFile: string): Generator<Pointer> {
   for (const { file, isRuntime } of placesOf(configFile)) {
     try {
-      if (!isRuntime || isOurs(dirname(file))) yield* trusted(file, configFile);
+      if (!isRuntime || isPrivateFolder(dirname(file))) yield* trusted(file, configFile);
     } catch {
       // No pointer is there, or none that can be read.
     }

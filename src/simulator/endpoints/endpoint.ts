@@ -1,33 +1,31 @@
-import type { AlarmBook } from "../alarm-book.ts";
-import type { Buckets } from "../buckets.ts";
+import { IANAZone } from "luxon";
+import type { AlarmStore } from "../alarms.ts";
 import type { Devices } from "../devices.ts";
-import type { SimReply, SimRequest } from "../exchange.ts";
-import type { EndpointName } from "../fault-options.ts";
-import type { History } from "../history.ts";
-import type { Inventory } from "../inventory.ts";
+import type { EndpointName } from "../faults.ts";
+import type { Buckets, History } from "../history.ts";
 import type { SimulatorOptions } from "../options.ts";
-import type { Query } from "../query.ts";
 import type { Random } from "../random.ts";
+import type { Inventory } from "../records.ts";
+import type { InvalidField, SimReply, SimRequest } from "../replies.ts";
+import type { RequestLog } from "../request-log.ts";
 import type { Token } from "../tokens.ts";
-import type { WrittenValue } from "../truth.ts";
 import type { World } from "../world.ts";
 
-/** Everything that the endpoints answer from. */
-export interface Scene {
+/** Everything that the endpoints read and change. */
+export interface ServiceContext {
   readonly options: SimulatorOptions;
   readonly world: World;
   readonly devices: Devices;
   readonly buckets: Buckets;
   readonly history: History;
-  readonly alarms: AlarmBook;
+  readonly alarms: AlarmStore;
   readonly inventory: Inventory;
   readonly random: Random;
-  /** Notes a value that a client wrote. */
-  readonly wrote: (value: WrittenValue) => void;
+  readonly log: RequestLog;
 }
 
 export interface Call {
-  readonly scene: Scene;
+  readonly context: ServiceContext;
   readonly request: SimRequest;
   readonly query: Query;
   readonly token: Token;
@@ -40,13 +38,100 @@ export interface Endpoint {
   readonly name: EndpointName;
   readonly method: "GET" | "POST";
   readonly path: string;
-  /** Ability that the token needs. */
+  /** Required ability of the token. */
   readonly ability?: string;
-  /** Permission that the user needs besides. */
+  /** Required permission of the user. */
   readonly permission?: string;
-  /** Needs a token that is scoped to at least one site. */
-  readonly scoped: boolean;
-  /** Counts against the limit of the tag endpoints. */
-  readonly limited: boolean;
-  answer(call: Call): SimReply;
+  /** The token needs no site. */
+  readonly unscoped?: true;
+  /** The rate limit of the tag endpoints applies. */
+  readonly limited?: true;
+  respond(call: Call): SimReply;
+}
+
+/** Tags per request: interface, Limits. */
+export const MAX_TAGS = 20;
+
+const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
+
+export function requiredMessage(name: string): string {
+  return `The ${words(name)} field is required.`;
+}
+
+export type Query = ReturnType<typeof readQuery>;
+
+/** Parses query parameters. Collects the invalid ones in the order of the calls. */
+export function readQuery(parameters: URLSearchParams) {
+  const invalid: InvalidField[] = [];
+
+  function reject(source: string, message: string): void {
+    invalid.push({ source, message });
+  }
+
+  function text(name: string): string | undefined {
+    return parameters.get(name) || undefined;
+  }
+
+  function required(name: string): string | undefined {
+    const value = text(name);
+    if (value === undefined) reject(name, requiredMessage(name));
+    return value;
+  }
+
+  /** Rejects a parameter that is present but could not be parsed. */
+  function parsed<T>(name: string, value: T | undefined, message: string): T | undefined {
+    if (value === undefined && text(name) !== undefined) reject(name, message);
+    return value;
+  }
+
+  return {
+    invalid,
+    text,
+    required,
+    reject,
+    integer(name: string): number | undefined {
+      const value = text(name);
+      const number = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
+      return parsed(name, number, `The ${words(name)} field must be an integer.`);
+    },
+    boolean(name: string): boolean | undefined {
+      const value = text(name)?.toLowerCase();
+      const isTrue = value === "true" || value === "1";
+      const known = isTrue ? true : value === "false" || value === "0" ? false : undefined;
+      return parsed(name, known, `The ${words(name)} field must be true or false.`);
+    },
+    oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
+      const known = choices.find((choice) => choice === text(name));
+      return parsed(name, known, `The selected ${words(name)} is invalid.`);
+    },
+    /** Returns the distinct ids of the required list `tags`. */
+    tagIds(): string[] {
+      const value = required("tags");
+      if (value === undefined) return [];
+      const ids = [...new Set(value.split(",").map((id) => id.trim()))].filter((id) => id !== "");
+      if (ids.length === 0) reject("tags", requiredMessage("tags"));
+      if (ids.length > MAX_TAGS) reject("tags", `The tags field must not have more than ${MAX_TAGS} items.`);
+      return ids;
+    },
+    utc(name: string): number | undefined {
+      const value = required(name) ?? "";
+      const atMs = UTC_TIMESTAMP.test(value) ? Date.parse(value) : Number.NaN;
+      const known = Number.isNaN(atMs) ? undefined : atMs;
+      return parsed(name, known, `The ${name} field must be an ISO 8601 time in UTC.`);
+    },
+    zone(name: string): string | undefined {
+      const value = required(name);
+      const known = value !== undefined && isZone(value) ? value : undefined;
+      return parsed(name, known, `The ${name} field must be a valid timezone.`);
+    },
+  };
+}
+
+function words(name: string): string {
+  return name.replaceAll("_", " ");
+}
+
+/** luxon caches zones; a new Intl formatter is slower than the rest of a request. */
+function isZone(name: string): boolean {
+  return !/^[+-]/.test(name) && IANAZone.create(name).isValid;
 }

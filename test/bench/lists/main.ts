@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { availableParallelism, tmpdir, totalmem } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { startBroker } from "#src/cli/demo/broker.ts";
+import { startBroker } from "#src/cli/demo/services.ts";
 import { type Running, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
 import { type Used, usedBy } from "../process-use.ts";

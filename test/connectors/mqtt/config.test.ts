@@ -5,7 +5,7 @@ import { z } from "zod";
 import { clientIdOf } from "#connectors/mqtt/client-options.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { startBroker } from "#src/cli/demo/broker.ts";
+import { startBroker } from "#src/cli/demo/services.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { observe } from "./observer.ts";

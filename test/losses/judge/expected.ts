@@ -1,6 +1,6 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { selects } from "#src/engine/sync/select.ts";
-import { createBuckets } from "#src/simulator/buckets.ts";
+import { createBuckets } from "#src/simulator/history.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 

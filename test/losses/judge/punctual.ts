@@ -1,5 +1,5 @@
 import { selects } from "#src/engine/sync/select.ts";
-import type { SeenRequest } from "#src/simulator/truth.ts";
+import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import type { Trouble } from "../troubles.ts";
@@ -76,7 +76,12 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
 }
 
 /** When a first request for this tag and others was refused, which took its time: only from there on slots are counted. */
-function knownRefusedMs(requests: readonly SeenRequest[], id: string, fromMs: number, toMs: number): number {
+function knownRefusedMs(
+  requests: readonly LoggedRequest[],
+  id: string,
+  fromMs: number,
+  toMs: number,
+): number {
   const refused = requests.find(
     ({ atMs, endpoint, errorStatus, query }) =>
       endpoint === "read" && errorStatus !== null && atMs > fromMs && atMs <= toMs && query.includes(id),
@@ -89,7 +94,7 @@ function knownRefusedMs(requests: readonly SeenRequest[], id: string, fromMs: nu
  * request a minute every ten minutes.
  */
 function slowestSlotMs(
-  requests: readonly SeenRequest[],
+  requests: readonly LoggedRequest[],
   fromMs: number,
   toMs: number,
   slotMs: number,

@@ -1,5 +1,5 @@
 import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
-import type { SeenRequest } from "#src/simulator/truth.ts";
+import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 
@@ -26,7 +26,7 @@ function most(times: readonly number[], spanMs: number): { readonly count: numbe
   return best;
 }
 
-const timesOf = (requests: readonly SeenRequest[]) => requests.map(({ atMs }) => atMs);
+const timesOf = (requests: readonly LoggedRequest[]) => requests.map(({ atMs }) => atMs);
 
 /** Rule 4: never more than 20 of the quota in any 60 s, as the service sees it. */
 export function theQuotaIsKept({ virtual }: Stage): readonly string[] {

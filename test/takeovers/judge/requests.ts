@@ -1,4 +1,4 @@
-import type { SeenRequest } from "#src/simulator/truth.ts";
+import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import {
   type Evidence,
   type FaultRecord,
@@ -39,7 +39,7 @@ export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
   };
 }
 
-function busiestMinute(requests: readonly SeenRequest[]): number {
+function busiestMinute(requests: readonly LoggedRequest[]): number {
   const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
   let most = 0;
   let first = 0;
@@ -72,7 +72,7 @@ function silences(services: readonly ServiceRecord[], faults: readonly FaultReco
 }
 
 /** The longest span between two requests, or between one and an end of the span. */
-export function longestSilence(requests: readonly SeenRequest[], fromMs: number, toMs: number): number {
+export function longestSilence(requests: readonly LoggedRequest[], fromMs: number, toMs: number): number {
   let before = fromMs;
   let longest = 0;
   for (const { atMs } of requests) {

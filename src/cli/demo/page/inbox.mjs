@@ -1,13 +1,12 @@
-/** The demo's inbox: one card for each message, edited where it stands. Texts only ever go into text nodes. */
+/** The demo's inbox: one card per message. Texts become text nodes only, so they cannot inject HTML. */
 
-const EVERY_MS = 1000;
-/** The demo answers in milliseconds. */
-const ANSWER_WITHIN_MS = 5000;
+const REFRESH_EVERY_MS = 1000;
+const RESPONSE_WITHIN_MS = 5000;
 
 const list = document.querySelector("ol");
-const gone = document.querySelector(".gone");
+const connectionWarning = document.querySelector(".gone");
 const empty = document.querySelector(".empty");
-/** What is drawn, by the message's id: the card, and how often the message had been edited then. */
+/** Drawn cards by message id, with the number of edits that they show. */
 const cards = new Map();
 
 function element(name, className, ...content) {
@@ -17,7 +16,7 @@ function element(name, className, ...content) {
   return made;
 }
 
-/** `Site: Kvarnholmen 4` has a label; a line without one is shown as it is. */
+/** Splits `Site: Kvarnholmen 4` into label and text; shows a line without a label unchanged. */
 function lineOf(line) {
   const [, label, text] = /^([^:]{1,40}): (.*)$/.exec(line) ?? [];
   return label === undefined
@@ -46,7 +45,7 @@ function draw(card, message) {
   card.dataset.status = status;
 }
 
-/** The newest stands first; what is there already keeps its place. */
+/** Adds new cards at the top and redraws edited ones in place. */
 function show(messages) {
   const ids = new Set(messages.map(({ id }) => id));
   for (const [id, { card }] of cards) {
@@ -65,18 +64,18 @@ function show(messages) {
   empty.hidden = messages.length > 0;
 }
 
-async function look() {
+async function refresh() {
   try {
-    const answer = await fetch("/messages", {
+    const response = await fetch("/messages", {
       cache: "no-store",
-      signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
+      signal: AbortSignal.timeout(RESPONSE_WITHIN_MS),
     });
-    show(await answer.json());
-    gone.hidden = true;
+    show(await response.json());
+    connectionWarning.hidden = true;
   } catch {
-    gone.hidden = false;
+    connectionWarning.hidden = false;
   }
-  setTimeout(() => void look(), EVERY_MS);
+  setTimeout(() => void refresh(), REFRESH_EVERY_MS);
 }
 
-void look();
+void refresh();

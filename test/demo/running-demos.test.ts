@@ -11,10 +11,10 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { DEMO_CONFIG, findDemo, leaveWord } from "#src/cli/demo/whereabouts.ts";
+import { DEMO_CONFIG, findDemo, registerDemo } from "#src/cli/demo/running-demos.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
-const WORD = {
+const DEMO = {
   config: DEMO_CONFIG,
   statusUrl: "http://127.0.0.1:9850",
   environment: { PLENUM_DEMO_FOLDER: "/home/kari/plenum-demo" },
@@ -30,56 +30,56 @@ afterEach(() => {
   rmSync(runtime, { recursive: true, force: true });
 });
 
-test("a demo is found while it runs, by its own user only", () => {
+test("findDemo finds a running demo of the same user", () => {
   expect(findDemo()).toBeNull();
-  const takeBack = leaveWord(WORD);
-  expect(findDemo()).toEqual({ ...WORD, pid: process.pid });
-  expect(statSync(wordOf(process.pid)).mode & 0o777).toBe(0o600);
+  const unregister = registerDemo(DEMO);
+  expect(findDemo()).toEqual({ ...DEMO, pid: process.pid });
+  expect(statSync(fileOf(process.pid)).mode & 0o777).toBe(0o600);
   expect(statSync(join(runtime, "plenum")).mode & 0o777).toBe(0o700);
-  takeBack();
+  unregister();
   expect(findDemo()).toBeNull();
   expect(existsSync(join(runtime, "plenum"))).toBe(false);
 });
 
-test("what another user could have put there is not believed", () => {
-  leaveWord(WORD);
+test("findDemo ignores folders that another user can write to", () => {
+  registerDemo(DEMO);
   chmodSync(join(runtime, "plenum"), 0o777);
   expect(findDemo()).toBeNull();
-  // Nor is anything written into such a folder, or through a link.
+  // registerDemo does not write to such a folder, or through a link.
   rmSync(join(runtime, "plenum"), { recursive: true });
   mkdirSync(join(runtime, "elsewhere"), { mode: 0o700 });
   symlinkSync(join(runtime, "elsewhere"), join(runtime, "plenum"));
-  leaveWord(WORD);
+  registerDemo(DEMO);
   expect([findDemo(), readdirSync(join(runtime, "elsewhere"))]).toEqual([null, []]);
 });
 
 test.each([
   ["no JSON", "{"],
-  ["another variable", JSON.stringify({ ...WORD, pid: process.pid, environment: { PATH: "/tmp" } })],
-  ["a process that is gone", JSON.stringify({ ...WORD, pid: 2 ** 22 + 1 })],
-])("a word with %s counts as none", (_, text) => {
+  ["another variable", JSON.stringify({ ...DEMO, pid: process.pid, environment: { PATH: "/tmp" } })],
+  ["a process that is gone", JSON.stringify({ ...DEMO, pid: 2 ** 22 + 1 })],
+])("findDemo ignores a file with %s", (_, text) => {
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
-  writeFileSync(wordOf(1234), text);
+  writeFileSync(fileOf(1234), text);
   expect(findDemo()).toBeNull();
-  // The next demo clears it away.
-  leaveWord(WORD);
+  // The next demo deletes it.
+  registerDemo(DEMO);
   expect(readdirSync(join(runtime, "plenum"))).toEqual([`demo-${process.pid}.json`]);
 });
 
-test("of several demos the last one that still runs is found, whichever ends", () => {
-  const other = { ...WORD, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
-  const takeBack = leaveWord(WORD);
-  writeFileSync(wordOf(other.pid), JSON.stringify(other));
-  const startedAt = (pid: number, seconds: number) => utimesSync(wordOf(pid), seconds, seconds);
+test("findDemo returns the running demo that was started last", () => {
+  const other = { ...DEMO, statusUrl: "http://127.0.0.1:9851", pid: process.ppid };
+  const unregister = registerDemo(DEMO);
+  writeFileSync(fileOf(other.pid), JSON.stringify(other));
+  const startedAt = (pid: number, seconds: number) => utimesSync(fileOf(pid), seconds, seconds);
   startedAt(process.pid, 1_000);
   startedAt(other.pid, 2_000);
   expect(findDemo()).toEqual(other);
   startedAt(other.pid, 500);
   expect(findDemo()?.pid).toBe(process.pid);
-  takeBack();
+  unregister();
   expect(findDemo()).toEqual(other);
 });
 
-function wordOf(pid: number): string {
+function fileOf(pid: number): string {
   return join(runtime, `plenum/demo-${pid}.json`);
 }

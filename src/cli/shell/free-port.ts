@@ -1,8 +1,8 @@
 import { type AddressInfo, createServer } from "node:net";
 
-/** The wished port when it is free on loopback, otherwise any free one. */
-export async function freeOr(wished: number): Promise<number> {
-  return (await tryPort(wished)) ?? (await tryPort(0)) ?? wished;
+/** Returns the preferred port if it is free on loopback, otherwise any free port. */
+export async function freePort(preferred: number): Promise<number> {
+  return (await tryPort(preferred)) ?? (await tryPort(0)) ?? preferred;
 }
 
 function tryPort(port: number): Promise<number | null> {

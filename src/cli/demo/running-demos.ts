@@ -1,0 +1,106 @@
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+
+// Each running demo writes a file to the runtime folder of its user, so that other commands find it with --demo.
+
+const RunningDemo = z.strictObject({
+  pid: z.int().positive(),
+  statusUrl: z.string(),
+  /** Path of the demo's configuration. */
+  config: z.string(),
+  /** Variables that the configuration refers to. */
+  environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
+});
+export type RunningDemo = z.infer<typeof RunningDemo>;
+
+/** Configuration of the demo with one worker. */
+export const DEMO_CONFIG = fileURLToPath(new URL("../../../config/demo.yaml", import.meta.url));
+
+const FILE_NAME = /^demo-\d+\.json$/;
+
+/** Writes the file of this process and returns a function that deletes it. The demo also runs without the file. */
+export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
+  const folder = runtimeFolder();
+  const file = join(folder, `demo-${process.pid}.json`);
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    if (!isPrivateFolder(folder)) return () => undefined;
+    for (const other of demosIn(folder)) if (other.demo === null) rmSync(other.file, { force: true });
+    writeFileSync(`${file}.new`, JSON.stringify({ ...demo, pid: process.pid }), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+  } catch {
+    return () => undefined;
+  }
+  return () => {
+    rmSync(file, { force: true });
+    try {
+      rmdirSync(folder);
+    } catch {
+      // The folder contains other files.
+    }
+  };
+}
+
+/** Returns the running demo that was started last, or null. */
+export function findDemo(): RunningDemo | null {
+  const folder = runtimeFolder();
+  if (!isPrivateFolder(folder)) return null;
+  return demosIn(folder).find(({ demo }) => demo !== null)?.demo ?? null;
+}
+
+/** Returns the files of demos, the newest first; `demo` is null if it ended or the file is invalid. */
+function demosIn(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
+  const modifiedAt = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return readdirSync(folder)
+    .filter((name) => FILE_NAME.test(name))
+    .map((name) => join(folder, name))
+    .map((file) => ({ file, demo: readRunning(file), at: modifiedAt(file) }))
+    .toSorted((a, b) => b.at - a.at);
+}
+
+function readRunning(file: string): RunningDemo | null {
+  try {
+    const demo = RunningDemo.parse(JSON.parse(readFileSync(file, "utf8")));
+    // Signal 0 only checks that the process exists.
+    process.kill(demo.pid, 0);
+    return demo;
+  } catch {
+    return null;
+  }
+}
+
+function runtimeFolder(): string {
+  const given = process.env.XDG_RUNTIME_DIR;
+  return given ? join(given, "plenum") : temporaryFolder();
+}
+
+function temporaryFolder(): string {
+  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
+}
+
+/** systemd creates this folder for the packaged service (`RuntimeDirectory`), which has its own temporary folder. */
+export const SERVICE_FOLDER = "/run/plenum";
+
+/** Returns all runtime folders of this user: a service and a login session have different ones. */
+export function runtimeFolders(): readonly string[] {
+  return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
+}
+
+/** Checks that the folder belongs to this user and that no other user may open it. */
+export function isPrivateFolder(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) return false;
+  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
+}

@@ -1,0 +1,100 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { Aedes } from "aedes";
+import { type Clock, systemClock } from "../../core/runtime/clock.ts";
+import { loop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { startSimulatorServer } from "../../simulator/server.ts";
+import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
+import { freePort } from "../shell/free-port.ts";
+
+// The services that both demos run in their own process: an MQTT broker, and simulated monitoring services with a
+// caretaker. They accept every client, so they listen on loopback only.
+
+/** Starts an MQTT 3.1.1 broker without persistence. Tests use it too. */
+export async function startBroker(options: { readonly port?: number } = {}) {
+  const broker = await Aedes.createBroker();
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+    broker.handle(socket);
+  });
+  server.listen(options.port ?? 0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `mqtt://127.0.0.1:${port}`,
+    port,
+    async close(): Promise<void> {
+      const closed = once(server, "close");
+      server.close();
+      await new Promise<void>((resolve) => broker.close(() => resolve()));
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+/** Two minutes of the recording pass each second: an hourly series changes every 30 s. */
+const SPEED = 120;
+
+/** Starts a simulated monitoring service with a caretaker who acknowledges its alarms. */
+export async function startService(options: {
+  readonly epoch: string;
+  readonly sites: number[];
+  readonly port: number;
+  readonly state?: SimulatorState | null | undefined;
+}) {
+  const { epoch, port, sites, state } = options;
+  const simulator = createSimulator(
+    { epoch, speed: SPEED, sites, anchor: "next-alarm", loops_before: 1 },
+    { now: () => systemClock.now() },
+  );
+  if (state) simulator.importState(state);
+  const server = await startSimulatorServer(simulator, { port: await freePort(port) });
+  const stopping = new AbortController();
+  const caretaker = acknowledgeAlarms(simulator, systemClock, stopping.signal);
+  return {
+    simulator,
+    url: server.url,
+    async close(): Promise<void> {
+      stopping.abort();
+      await caretaker;
+      await server.close();
+    },
+  };
+}
+
+/** The present time in whole seconds, as the epoch of a simulated world. */
+export function epochNow(): string {
+  return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
+}
+
+/** Delay of the acknowledgement after the alarm; the alarms of the demo last about 33 s. */
+const ACKNOWLEDGE_AFTER_MS = 12_000;
+const CHECK_EVERY_MS = 2_000;
+
+/** Acknowledges in the service every alarm that is raised from now on, until the signal aborts. */
+export function acknowledgeAlarms(
+  { control, now, truth }: Pick<Simulator, "control" | "now" | "truth">,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  const startMs = now();
+  return loop({
+    clock,
+    signal,
+    async turn() {
+      const nowMs = now();
+      for (const { acknowledged, id, triggeredAtMs } of truth.alarms.list(nowMs, { status: "active" })) {
+        const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ACKNOWLEDGE_AFTER_MS;
+        if (isDue && acknowledged === null)
+          control.acknowledgeAlarm(id, "Caretaker of the demo", "I am on my way.");
+      }
+      return CHECK_EVERY_MS;
+    },
+    // Ignore errors: the alarm may have ended since it was listed.
+    fault: () => undefined,
+  });
+}

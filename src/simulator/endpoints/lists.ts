@@ -1,0 +1,220 @@
+import type { Alarm } from "../alarms.ts";
+import {
+  alarmRecord,
+  gatewayRecord,
+  hostRecord,
+  siteRecord,
+  systemRecord,
+  tagRecord,
+  triggerRecord,
+} from "../records.ts";
+import { forbiddenReply, invalidReply, listReply, type SimReply } from "../replies.ts";
+import { maySeeSite } from "../tokens.ts";
+import type { Tag } from "../world.ts";
+import type { Call, Endpoint } from "./endpoint.ts";
+
+// The paginated lists: sites, alarms, and the four lists of one site.
+
+/** Page sizes and search length: interface, Limits. */
+const PER_PAGE = 100;
+const MAX_ALARMS_PER_PAGE = 500;
+const MAX_SEARCH = 255;
+
+interface Page {
+  readonly page: number;
+  readonly perPage: number;
+}
+
+/** Reads page and per_page. An invalid page number counts as 1, as in the paginators of frameworks. */
+function readPage({ query, request }: Call, max: number, overMax: "refuse" | "clamp"): Page {
+  const requested = query.integer("per_page") ?? PER_PAGE;
+  if (requested < 1) query.reject("per_page", "The per page field must be at least 1.");
+  if (requested > max && overMax === "refuse")
+    query.reject("per_page", `The per page field must not be greater than ${max}.`);
+  const page = Number(request.query.get("page") ?? "1");
+  return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requested, max) };
+}
+
+function readListPage(call: Call): Page {
+  const { max_per_page, over_max } = call.context.options.lists;
+  return readPage(call, max_per_page, over_max);
+}
+
+/** Returns one page of the rows, or the errors of the query. */
+function pageReply<Row>(
+  { context, query, request }: Call,
+  page: Page,
+  rows: () => readonly Row[],
+  record: (row: Row) => unknown,
+): SimReply {
+  const { lists, public_url } = context.options;
+  if (query.invalid.length > 0) return invalidReply(query.invalid);
+  const origin = public_url ?? `http://${request.headers.host ?? "localhost"}`;
+  const address = `${origin.replace(/\/$/, "")}${request.path}`;
+  const { links, empty_meta: emptyMeta } = lists;
+  return listReply(rows(), record, { address, query: request.query, ...page, links, emptyMeta });
+}
+
+/** Ignores case; an absent search matches everything. */
+function contains(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
+  if (search === undefined) return true;
+  return texts.some((text) => text?.toLowerCase().includes(search.toLowerCase()) ?? false);
+}
+
+export const sites: Endpoint = {
+  name: "sites",
+  method: "GET",
+  path: "/api/v1/sites",
+  respond(call) {
+    const search = call.query.text("search");
+    const rows = () => visibleSites(call).filter(({ display_name }) => contains(search, display_name));
+    return pageReply(call, readListPage(call), rows, (site) => site);
+  },
+};
+
+/** Returns the records of the sites in the scope of the token. */
+export function visibleSites({ context, token }: Call) {
+  return [...context.world.sites.values()]
+    .filter((site) => context.inventory.exists("sites", site.id) && maySeeSite(token, site.id))
+    .map((site) => siteRecord(context, site));
+}
+
+/** Makes an endpoint that lists objects of one site: site_id is required, exists, and is in the token's scope. */
+function siteList<Row>(
+  name: "tags" | "gateways" | "hosts" | "systems",
+  permission: string | undefined,
+  filter: (call: Call, siteId: number) => { rows: () => readonly Row[]; record: (row: Row) => unknown },
+): Endpoint {
+  return {
+    name,
+    method: "GET",
+    path: `/api/v1/${name}`,
+    ability: `read:${name}`,
+    ...(permission === undefined ? {} : { permission }),
+    respond(call) {
+      const { context, query, token } = call;
+      const siteId = query.required("site_id") === undefined ? undefined : query.integer("site_id");
+      const exists =
+        siteId !== undefined && context.world.sites.has(siteId) && context.inventory.exists("sites", siteId);
+      if (siteId !== undefined && !exists) query.reject("site_id", "The selected site id is invalid.");
+      const page = readListPage(call);
+      if (exists && query.invalid.length === 0 && !maySeeSite(token, siteId))
+        return forbiddenReply(context.options.forbidden);
+      const { rows, record } = filter(call, siteId ?? 0);
+      return pageReply(call, page, rows, record);
+    },
+  };
+}
+
+export const tags = siteList<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
+  const { world, inventory } = context;
+  const systemId = query.integer("system_id");
+  const search = query.text("search");
+  return {
+    record: (tag) => tagRecord(context, tag),
+    rows: () =>
+      [...world.tags.values()].filter((tag) => {
+        if (tag.site.id !== siteId || !inventory.exists("tags", tag.id)) return false;
+        if (systemId !== undefined && tag.systemId !== systemId) return false;
+        if (token.visibleTags?.has(tag.id) === false) return false;
+        if (search === undefined) return true;
+        const { display_name, description, unit } = tagRecord(context, tag).attributes;
+        const host = world.hosts.get(tag.hostId);
+        return contains(search, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
+      }),
+  };
+});
+
+export const gateways = siteList("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
+  const search = query.text("search");
+  return {
+    record: (gateway) => gateway,
+    rows: () =>
+      [...context.world.gateways.values()]
+        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("gateways", id))
+        .map((gateway) => gatewayRecord(context, gateway, nowMs))
+        .filter(({ attributes }) => contains(search, attributes.display_name)),
+  };
+});
+
+export const hosts = siteList("hosts", "hosts", ({ context, query }, siteId) => {
+  const gatewayId = query.integer("gateway_id");
+  const search = query.text("search");
+  return {
+    record: (host) => host,
+    rows: () =>
+      [...context.world.hosts.values()]
+        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("hosts", id))
+        .filter((host) => gatewayId === undefined || host.gateway_id === gatewayId)
+        .map((host) => hostRecord(context, host))
+        .filter(({ attributes }) => contains(search, attributes.display_name)),
+  };
+});
+
+export const systems = siteList("systems", "documents", ({ context, query }, siteId) => {
+  const search = query.text("search");
+  return {
+    record: (system) => system,
+    rows: () =>
+      [...context.world.systems.values()]
+        .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("systems", id))
+        .map((system) => systemRecord(context, system))
+        .filter(({ attributes }) => contains(search, attributes.code, attributes.display_name)),
+  };
+});
+
+export const alarms: Endpoint = {
+  name: "alarms",
+  method: "GET",
+  path: "/api/v1/alarms",
+  ability: "read:alarms",
+  respond(call) {
+    const { context, nowMs, query, token } = call;
+    const { inventory, options, world } = context;
+    const siteId = query.integer("site_id");
+    const siteExists = siteId === undefined || (world.sites.has(siteId) && inventory.exists("sites", siteId));
+    if (!siteExists) query.reject("site_id", "The selected site id is invalid.");
+    const status = query.oneOf("status", ["active", "resolved", "all"]) ?? "active";
+    const priority = query.oneOf("priority", ["A", "B", "C", "a", "b", "c"])?.toUpperCase();
+    const acknowledged = query.boolean("acknowledged");
+    const search = query.text("search");
+    if (search !== undefined && search.length > MAX_SEARCH)
+      query.reject("search", `The search field must not be greater than ${MAX_SEARCH} characters.`);
+    const page = readPage(call, MAX_ALARMS_PER_PAGE, "refuse");
+
+    const isOutOfScope = siteId !== undefined && siteExists && !maySeeSite(token, siteId);
+    if (query.invalid.length === 0 && isOutOfScope && options.alarms.out_of_scope_site === "403")
+      return forbiddenReply(options.forbidden);
+    const filter = {
+      ...(siteId === undefined ? {} : { siteId }),
+      ...(status === "all" ? {} : { status }),
+    };
+    const rows = () => {
+      const found = context.alarms.list(nowMs, filter).filter((alarm) => {
+        if (!maySeeSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;
+        if (acknowledged !== undefined && acknowledged !== (alarm.acknowledged !== null)) return false;
+        if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority)
+          return false;
+        return search === undefined || matches(call, alarm, search);
+      });
+      return inOrder(call, found);
+    };
+    return pageReply(call, page, rows, (alarm) => alarmRecord(context, alarm));
+  },
+};
+
+function matches({ context }: Call, alarm: Alarm, search: string): boolean {
+  const { source, description, trigger, site } = alarmRecord(context, alarm).attributes;
+  return contains(search, source, description, trigger.display_name, site.display_name);
+}
+
+function inOrder({ context }: Call, found: Alarm[]): readonly Alarm[] {
+  switch (context.options.alarms.order) {
+    case "id":
+      return found;
+    case "triggered_desc":
+      return found.sort((a, b) => b.triggeredAtMs - a.triggeredAtMs || Number(b.id) - Number(a.id));
+    case "shuffled":
+      return context.random.shuffled(found);
+  }
+}

@@ -1,0 +1,196 @@
+import type { Call, Endpoint, ServiceContext } from "./endpoints/endpoint.ts";
+import { readQuery } from "./endpoints/endpoint.ts";
+import { alarms, gateways, hosts, sites, systems, tags, visibleSites } from "./endpoints/lists.ts";
+import { history, read, write } from "./endpoints/tags.ts";
+import { applyFault, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
+import type { EndpointName, Fault, FaultPlan, MatchedRequest } from "./faults.ts";
+import { createLimiter, type Verdict } from "./limiters.ts";
+import type { SimulatorOptions } from "./options.ts";
+import { utc } from "./records.ts";
+import {
+  errorReply,
+  forbiddenReply,
+  htmlReply,
+  jsonReply,
+  notFoundReply,
+  type SimReply,
+  type SimRequest,
+  tooManyReply,
+} from "./replies.ts";
+import type { LoggedRequest } from "./request-log.ts";
+import type { Token, Tokens } from "./tokens.ts";
+
+// The steps of each request: faults of a proxy, token, rate limit, faults of the service, rights, the endpoint, and
+// faults that change the finished reply.
+
+const me: Endpoint = {
+  name: "me",
+  method: "GET",
+  path: "/api/v1/me",
+  unscoped: true,
+  respond(call: Call) {
+    const { name, abilities, expiresAtMs, user } = call.token;
+    const token = { name, abilities, expires_at: utc(expiresAtMs), sites: visibleSites(call) };
+    return jsonReply(200, { data: { user, token } });
+  },
+};
+
+/** The ten endpoints that require a token; the eleventh is the health check. */
+const ENDPOINTS = [sites, alarms, tags, read, write, history, me, gateways, hosts, systems];
+const HEALTH_PATH = "/api/v1/healthcheck";
+const HEALTH_HEADERS = {
+  "x-ratelimit-limit": "60",
+  "x-ratelimit-remaining": "59",
+  "x-content-type-options": "nosniff",
+  "x-frame-options": "DENY",
+  "strict-transport-security": "max-age=31536000; includeSubDomains",
+};
+const HEALTH_STATUS = { healthy: 200, failing_500: 500, failing_503: 503, unhealthy_200: 200 } as const;
+
+/** Facts about a request that its log entry states. */
+interface Progress {
+  endpoint: EndpointName | null;
+  tokenName: string | null;
+  limit: LoggedRequest["limit"];
+}
+
+export function createRequestHandler(context: ServiceContext, tokens: Tokens, faultPlan: FaultPlan) {
+  const { options, log } = context;
+  const { key, list_endpoints, retry_after, scope, tag_endpoints } = options.limits;
+  const countTagRequest = createLimiter(tag_endpoints);
+  const countListRequest = list_endpoints && createLimiter(list_endpoints);
+  const byPath = new Map(ENDPOINTS.map((endpoint) => [endpoint.path, endpoint]));
+  let health = options.health;
+
+  function handle(request: SimRequest): SimReply {
+    const number = log.nextNumber();
+    const path = request.path.replace(/(.)\/$/, "$1");
+    const endpoint = byPath.get(path);
+    const name = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
+    const progress: Progress = { endpoint: name, tokenName: null, limit: "none" };
+    const faults = faultPlan.faultsFor(() => matchedRequest(context, request, name), request.receivedAtMs);
+
+    let reply =
+      firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
+    for (const fault of faults) reply = applyFault(reply, fault, context.world);
+    log.add(logEntry(request, number, progress, reply, faults));
+    const date = new Date(request.receivedAtMs + options.clock_skew_s * 1000).toUTCString();
+    return { ...reply, headers: { date, ...reply.headers } };
+  }
+
+  function respond(
+    request: SimRequest,
+    number: number,
+    endpoint: Endpoint | undefined,
+    faults: readonly Fault[],
+    progress: Progress,
+  ): SimReply {
+    const nowMs = request.receivedAtMs;
+    const failure = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
+    const acceptsJson = /application\/json|\*\/\*/.test(request.headers.accept ?? "");
+    if (options.without_accept === "redirect" && !acceptsJson)
+      return htmlReply(302, "Redirecting", { location: "/login" });
+    if (progress.endpoint === "healthcheck") return failure() ?? healthReply(health, nowMs);
+    if (endpoint === undefined) return notFoundReply();
+    if (endpoint.method !== request.method)
+      return errorReply(405, "The method is not supported for this route.");
+
+    const token = tokens.authenticate(request.headers.authorization, nowMs);
+    if (token === undefined) return errorReply(401, "Unauthenticated.");
+    progress.tokenName = token.name;
+
+    const verdict = count(endpoint, token, nowMs);
+    if (endpoint.limited && verdict !== undefined) progress.limit = verdict.allowed ? "allowed" : "refused";
+    const execute = () =>
+      mayUse(token, endpoint)
+        ? endpoint.respond({ context, request, query: readQuery(request.query), token, nowMs, number })
+        : forbiddenReply(options.forbidden);
+    const reply =
+      verdict?.allowed === false ? tooManyReply(verdict.retryAfterS, retry_after) : (failure() ?? execute());
+    return withLimitHeaders(reply, endpoint, verdict);
+  }
+
+  function count(endpoint: Endpoint, token: Token, nowMs: number): Verdict | undefined {
+    const caller = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
+    if (!endpoint.limited) return countListRequest?.(caller, nowMs);
+    return countTagRequest(scope === "shared" ? caller : `${caller} ${endpoint.name}`, nowMs);
+  }
+
+  function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: Verdict | undefined): SimReply {
+    if (verdict === undefined || !options.limits.headers) return reply;
+    const { limit } = (endpoint.limited ? tag_endpoints : list_endpoints) ?? { limit: 0 };
+    const headers = {
+      "x-ratelimit-limit": String(limit),
+      "x-ratelimit-remaining": String(verdict.remaining),
+    };
+    return { ...reply, headers: { ...reply.headers, ...headers } };
+  }
+
+  return {
+    handle,
+    setHealth(value: SimulatorOptions["health"]): void {
+      health = value;
+    },
+  };
+}
+
+/** The health check requires no token and no rate limit applies. */
+function healthReply(health: SimulatorOptions["health"], nowMs: number): SimReply {
+  const status = health === "healthy" ? "healthy" : "unhealthy";
+  return jsonReply(HEALTH_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_HEADERS);
+}
+
+function mayUse(token: Token, { ability, permission, unscoped }: Endpoint): boolean {
+  if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability))
+    return false;
+  if (permission !== undefined && !token.permissions.includes(permission)) return false;
+  return unscoped === true || token.sites === "all" || token.sites.length > 0;
+}
+
+function firstReply(
+  faults: readonly Fault[],
+  replyOf: (fault: Fault) => SimReply | undefined,
+): SimReply | undefined {
+  for (const fault of faults) {
+    const reply = replyOf(fault);
+    if (reply !== undefined) return reply;
+  }
+  return undefined;
+}
+
+function matchedRequest(
+  { world }: ServiceContext,
+  { body = "", method, query }: SimRequest,
+  endpoint: EndpointName | null,
+): MatchedRequest {
+  const inBody = method === "POST" ? [...body.matchAll(/"tag_id"\s*:\s*"([^"]*)"/g)] : [];
+  const named = [...(query.get("tags") ?? "").split(","), ...inBody.map((match) => match[1] ?? "")];
+  const tagIds = new Set(named.filter((id) => id !== ""));
+  const siteIds = new Set([...tagIds].flatMap((id) => world.tags.get(id)?.site.id ?? []));
+  const siteId = query.get("site_id");
+  if (siteId !== null) siteIds.add(Number(siteId));
+  return { endpoint, method, tagIds, siteIds, page: Number(query.get("page") ?? "1") };
+}
+
+const FIRST_ERROR = /^\{"errors":\[\{"status":(\d+)/;
+
+function logEntry(
+  request: SimRequest,
+  number: number,
+  progress: Progress,
+  reply: SimReply,
+  faults: readonly Fault[],
+): LoggedRequest {
+  const errorStatus = FIRST_ERROR.exec(reply.body.slice(0, 40))?.[1];
+  return {
+    number,
+    atMs: request.receivedAtMs,
+    method: request.method,
+    path: request.path,
+    query: request.query.toString(),
+    ...progress,
+    httpStatus: reply.status,
+    errorStatus: errorStatus === undefined ? null : Number(errorStatus),
+    faults: faults.map((fault) => fault.kind),
+  };
+}

@@ -1,0 +1,69 @@
+import type { Value } from "./devices.ts";
+
+// The request log: the requests and writes that the service received, for tests that check a client.
+
+export interface LoggedRequest {
+  readonly number: number;
+  readonly atMs: number;
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly endpoint: string | null;
+  readonly tokenName: string | null;
+  readonly httpStatus: number;
+  /** Status of the first error in the body, if any. */
+  readonly errorStatus: number | null;
+  /** Verdict of the rate limit of the tag endpoints; none: the limit does not apply. */
+  readonly limit: "allowed" | "refused" | "none";
+  /** Kinds of the faults that applied. */
+  readonly faults: readonly string[];
+}
+
+export interface WrittenValue {
+  readonly atMs: number;
+  readonly requestNumber: number;
+  readonly tagId: string;
+  readonly value: Value;
+  /** Whether the device applied the value. */
+  readonly outcome: "held" | "ignored" | "dropped" | "waiting";
+}
+
+export type RequestLog = ReturnType<typeof createRequestLog>;
+
+const MINUTE_MS = 60_000;
+
+export function createRequestLog(retained: number) {
+  const requests: LoggedRequest[] = [];
+  const writes: WrittenValue[] = [];
+  const totals: Record<string, number> = {};
+  let number = 0;
+  return {
+    requests: requests as readonly LoggedRequest[],
+    writes: writes as readonly WrittenValue[],
+    /** Number of requests since the start by `endpoint status`. */
+    totals: totals as Readonly<Record<string, number>>,
+    nextNumber(): number {
+      number += 1;
+      return number;
+    },
+    add(request: LoggedRequest): void {
+      requests.push(request);
+      // Delete many entries at once: shifting the array at each request is slower than the request itself.
+      if (requests.length > retained * 2 + 100) requests.splice(0, requests.length - retained);
+      const key = `${request.endpoint ?? "unknown"} ${request.errorStatus ?? request.httpStatus}`;
+      totals[key] = (totals[key] ?? 0) + 1;
+    },
+    addWrite: (value: WrittenValue) => writes.push(value),
+    /** Returns the maximum number of requests to the tag endpoints within 60 s, including refused ones. */
+    busiestMinute(): number {
+      const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
+      let most = 0;
+      let start = 0;
+      times.forEach((atMs, index) => {
+        while ((times[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
+        most = Math.max(most, index - start + 1);
+      });
+      return most;
+    },
+  };
+}
