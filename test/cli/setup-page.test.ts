@@ -133,7 +133,7 @@ describe("the setup page in Norwegian", () => {
     const worker = textsOf(setup, ".ts");
     const english = new Set([
       ...quoted(new RegExp(String.raw`\bt${literal}`, "g"), textsOf(join(setup, "page"), ".mjs")),
-      ...quoted(new RegExp(String.raw`\bsaid${literal}`, "g"), worker),
+      ...quoted(new RegExp(String.raw`\bmessage${literal}`, "g"), worker),
       ...quoted(/\bmessage: "([^"]*)"/g, worker),
       ...nextCommands("plenum.yaml").map(([, what]) => what),
     ]);
