@@ -1,9 +1,9 @@
 /**
- * The nouns of the monitored buildings, as Plenum speaks of them.
+ * Objects of the monitored buildings.
  *
- * The source room turns the service's JSON into these; everything above it knows only these.
- * Times are ISO 8601 strings. A time that the service gave with an offset is held in UTC with a trailing `Z`;
- * one that came without an offset is held exactly as given, so a missing `Z` says "offset unknown" and nobody guesses.
+ * The source package parses the service's JSON into these types; all other code uses only these.
+ * Times are ISO 8601 strings. A time that the service stated with an offset is stored in UTC with a trailing `Z`;
+ * a time without an offset stays as received, so a missing `Z` means "offset unknown".
  */
 
 /** A building, or a group of buildings, as the service scopes tokens. */
@@ -23,7 +23,7 @@ export interface AlarmTrigger {
   readonly id: number;
   /** Its name; mostly what people call the alarm. */
   readonly displayName: string;
-  /** What it watches; null where the record does not say. */
+  /** Description of the watched condition; null when the record has none. */
   readonly description: string | null;
   /** A (highest), B or C; any other letter is kept as it came. */
   readonly priority: Priority;
@@ -35,17 +35,17 @@ export interface AlarmTrigger {
 export interface AlarmActivity {
   /** The service's number of that event. */
   readonly id: number;
-  /** What raised it, in the service's words; mostly a tag's name. */
+  /** Object that raised it, as the service names it; usually a tag's name. */
   readonly source: string;
-  /** Its kind, in the service's words. */
+  /** Type of the event, as the service names it. */
   readonly type: string;
-  /** The field or tag that triggered it, in the service's words. */
+  /** Field or tag that triggered it, as the service names it. */
   readonly triggeredOn: string;
   /** The number that triggered it; null where it was none. */
   readonly value: number | null;
   /** The text that triggered it; null where it was none. */
   readonly textlistValue: string | null;
-  /** When, UTC where the service stated an offset. */
+  /** Time of the event; UTC when the service stated an offset. */
   readonly triggeredAt: string;
 }
 
@@ -53,33 +53,33 @@ export interface AlarmActivity {
 export interface Alarm {
   /** The service's number of the alarm, as text. It stays over several episodes. */
   readonly id: string;
-  /** Where it is. */
+  /** Site of the alarm. */
   readonly site: Site;
   /** The rule that raised it. */
   readonly trigger: AlarmTrigger;
   /** `active` and `resolved` are the words the interface names; any other is kept and never read as resolved. */
   readonly status: string;
-  /** What raised it, in the service's words; mostly a tag's name. */
+  /** Object that raised it, as the service names it; usually a tag's name. */
   readonly source: string;
-  /** What is wrong, in the service's words. */
+  /** The service's description of the problem. */
   readonly description: string;
   /** When this episode began, UTC where the service stated an offset. */
   readonly triggeredAt: string;
   /** `triggeredAt` as the service wrote it, offset and all. */
   readonly triggeredAtRaw: string;
-  /** When it ended, by the service's word; null while it has not said so. */
+  /** Time of the end as the service states it; null while it states none. */
   readonly resolvedAt: string | null;
   /** `resolvedAt` as the service wrote it. */
   readonly resolvedAtRaw: string | null;
-  /** The time up to which the service waits whether the trouble is over; null while it does not. */
+  /** Time until which the service waits before it ends the alarm; null while it does not wait. */
   readonly recoveringUntil: string | null;
-  /** Whether somebody acknowledged it at the service. */
+  /** True when a person acknowledged it at the service. */
   readonly acknowledged: boolean;
-  /** Who, by name; null where it is not acknowledged or the service does not say. */
+  /** Name of that person; null when it is not acknowledged or the service states no name. */
   readonly acknowledgedBy: string | null;
-  /** What they wrote; null where they wrote nothing. */
+  /** Text of the acknowledgement; null when it is empty. */
   readonly acknowledgedMessage: string | null;
-  /** When, UTC where the service stated an offset; null as for `acknowledgedBy`. */
+  /** Time of the acknowledgement; UTC when the service stated an offset; null like `acknowledgedBy`. */
   readonly acknowledgedAt: string | null;
   /** The latest event that kept it active; null where the record has none. */
   readonly lastActiveEvent: AlarmActivity | null;
@@ -91,7 +91,7 @@ export interface Tag {
   readonly id: string;
   /** Its name, as the engineers wrote it; not always unique in a site. */
   readonly displayName: string;
-  /** What it is; null where nobody wrote it. */
+  /** Description; null when it is empty. */
   readonly description: string | null;
   /** The unit as the service writes it, such as `°C`; null where there is none. */
   readonly unit: string | null;
@@ -102,7 +102,7 @@ export type TagScalar = number | boolean;
 /** `null` means that the gateway could not read the device (interface, GET tags/read); it is never 0. */
 export type TagValue = TagScalar | null;
 
-/** A tag with the value that one read or write answered. */
+/** A tag with the value of one read or write response. */
 export interface TagReading extends Tag {
   readonly value: TagValue;
 }
@@ -166,7 +166,7 @@ export interface Gateway {
   readonly hardware: string | null;
   /** Its address in the building's network. */
   readonly ipAddress: string | null;
-  /** Where it stands, in the engineers' words. */
+  /** Location, as the engineers entered it. */
   readonly location: string | null;
 }
 
@@ -176,9 +176,9 @@ export interface Host {
   readonly id: string;
   /** Its name. */
   readonly displayName: string;
-  /** What it is; null where nobody wrote it. */
+  /** Description; null when it is empty. */
   readonly description: string | null;
-  /** How it is spoken to, such as `modbus`. */
+  /** Protocol, such as `modbus`. */
   readonly type: string | null;
   /** Its model. */
   readonly modelName: string | null;
@@ -186,7 +186,7 @@ export interface Host {
   readonly ip: string | null;
   /** Its hardware address. */
   readonly macAddress: string | null;
-  /** The gateway that it hangs on; null where that is not known. */
+  /** Gateway that connects it; null when unknown. */
   readonly gateway: {
     /** The service's number of it. */
     readonly id: number;
@@ -205,21 +205,21 @@ export interface System {
   readonly displayName: string;
   /** The trade, such as ventilation. */
   readonly discipline: string | null;
-  /** What it is; null where nobody wrote it. */
+  /** Description; null when it is empty. */
   readonly description: string | null;
-  /** Where it is, in the engineers' words. */
+  /** Location, as the engineers entered it. */
   readonly location: string | null;
-  /** Who made it. */
+  /** Manufacturer. */
   readonly manufacturer: string | null;
-  /** Year in which it was put in. */
+  /** Year of installation. */
   readonly installedYear: number | null;
-  /** Notes for maintenance, in the engineers' words. */
+  /** Maintenance notes, as the engineers entered them. */
   readonly maintenanceNotes: string | null;
-  /** How many tags it has, by the service's count. */
+  /** Number of its tags, as the service counts them. */
   readonly datapointsCount: number | null;
 }
 
-/** What the service says about the token that asks (GET me). */
+/** Information about the access token (GET me). */
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;

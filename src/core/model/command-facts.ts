@@ -1,6 +1,6 @@
 import type { TagValue } from "./building.ts";
 
-/** What events say of commands: tag writes on their way into the building. */
+/** Data of events about commands, i.e. tag writes. */
 
 /** A command passed the gate and is in the journal; its one `command-result` follows. */
 export interface CommandAccepted {
@@ -12,7 +12,7 @@ export interface CommandAccepted {
   readonly requested: TagValue;
   /** How long the quota will make it wait at most, in milliseconds, as it looked then. */
   readonly waitMs: number;
-  /** After this time it is not sent any more, UTC. */
+  /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
   /** After this time the old value is put back, in milliseconds; null for a write that stays. */
   readonly forMs: number | null;
@@ -20,7 +20,7 @@ export interface CommandAccepted {
   readonly needsSecond: boolean;
   /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed; null where there is none. */
   readonly correlation: string | null;
-  /** Where the requester wants its answer besides (MQTT 5 response topic); null where nowhere. */
+  /** Additional response topic of the requester (MQTT 5); null without one. */
   readonly replyTo: string | null;
 }
 
@@ -45,25 +45,25 @@ export interface CommandResult {
   readonly outcome: CommandOutcome;
   /** Machine-readable reason, e.g. `out-of-range`; null when confirmed. */
   readonly reason: string | null;
-  /** The same for a person. */
+  /** Explanation for people. */
   readonly message: string;
   /** The value that was to be written. */
   readonly requested: TagValue;
-  /** What the tag held before, where that was read; else null. */
+  /** Value of the tag before the write; null when it was not read. */
   readonly before: TagValue;
-  /** What the tag held when it was read back; null where it was not. */
+  /** Value of the tag when it was read back; null when it was not. */
   readonly readBack: TagValue;
   /** True in rehearsal mode: everything but the write was done. */
   readonly rehearsal: boolean;
   /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed. */
   readonly correlation: string | null;
-  /** Where the requester wants its answer besides the ordinary result topic (MQTT 5 response topic). */
+  /** Additional response topic of the requester (MQTT 5). */
   readonly replyTo: string | null;
 }
 
 /**
- * How far the audit log reaches, told with each write and once an hour. Whoever keeps one finds out whether the log was
- * emptied, cut or written anew: `plenum audit verify --expect <records>:<head>`.
+ * Length of the audit log, emitted with each write and once an hour. Keep one to detect a log that was emptied, cut or
+ * rewritten: `plenum audit verify --expect <records>:<head>`.
  */
 export interface AuditHead {
   /** How many records the log has. */
@@ -78,7 +78,7 @@ export interface CommandNotRestored {
   readonly commandId: string;
   /** The tag that still holds it. */
   readonly tagId: string;
-  /** What the tag holds as far as is known; null when nobody knows. */
+  /** Last known value of the tag; null when unknown. */
   readonly inForce: TagValue;
   /** When it was written, UTC. */
   readonly since: string;
@@ -88,6 +88,6 @@ export interface CommandNotRestored {
   readonly dueAt: string;
   /** Machine-readable reason of the last try, as in a `command-result`. */
   readonly reason: string;
-  /** The same for a person. */
+  /** Explanation for people. */
   readonly message: string;
 }

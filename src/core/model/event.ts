@@ -13,13 +13,13 @@ import type { SilenceFact } from "./silence-facts.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-facts.ts";
 
 /**
- * The event vocabulary: what Plenum tells, as facts in the past tense.
+ * The event kinds: facts in the past tense.
  *
  * An event leaves in a CloudEvents 1.0 envelope. Its id is derived from the source's own facts (site, object,
  * episode, kind), so the same fact has the same id after a restart, after a lost state file, on every retry.
  */
 export interface EventData {
-  /** The token sees a site that it did not see before; at the first start, every site. */
+  /** A site became visible to the token; at the first start, every site. */
   "site-added": { readonly site: Site };
   /** A site has another name. */
   "site-changed": Changed<{ readonly site: Site }>;
@@ -34,9 +34,9 @@ export interface EventData {
   "gateway-changed": Changed<{ readonly gateway: Gateway }>;
   /** As for sites: complete lists of its site did not show it for `inventory.remove_after`. */
   "gateway-removed": { readonly gateway: Gateway };
-  /** A gateway that was offline, or whose state was not known, is online. */
+  /** A gateway that was offline or of unknown state is online. */
   "gateway-online": GatewayFact;
-  /** A gateway that was online, or whose state was not known, is offline: what hangs on it cannot be read. */
+  /** A gateway that was online or of unknown state is offline: devices behind it cannot be read. */
   "gateway-offline": GatewayFact;
   /** A host (a device behind a gateway) is listed that was not known. */
   "host-added": { readonly host: Host };
@@ -52,11 +52,11 @@ export interface EventData {
   "system-removed": { readonly system: System };
   /** A tag is listed that was not known; at the first start, every tag. */
   "tag-added": { readonly tag: Tag };
-  /** A field of a tag differs; where that breaks its series, `series-break` is told besides. */
+  /** A field of a tag differs. When that breaks its series, `series-break` is emitted as well. */
   "tag-changed": Changed<{ readonly tag: Tag }>;
   /** Complete lists of its site did not show the tag for `inventory.remove_after`. */
   "tag-removed": { readonly tag: Tag };
-  /** Another set of systems has the tag than was told last; only with `inventory.tags_of_systems`. */
+  /** The systems of the tag differ from the last event; only with `inventory.tags_of_systems`. */
   "tag-systems-changed": TagSystemsFact;
   /**
    * The unit, the name or the systems of a tag are others than before: its values are not comparable with the older
@@ -72,9 +72,9 @@ export interface EventData {
     /** True where it was met and not seen to begin: at the first look at a site, or `alarms.startup: announce`. */
     readonly initial: boolean;
   };
-  /** The service itself says that the alarm is over; an absence alone is never told as this. */
+  /** The service itself states that the alarm is over; an absence alone never counts as this. */
   "alarm-resolved": AlarmFact;
-  /** Somebody acknowledged the alarm, or acknowledged it anew with another name, text or time. */
+  /** A person acknowledged the alarm, or acknowledged it again with another name, text or time. */
   "alarm-acknowledged": AlarmFact;
   /** An acknowledgement was taken back. */
   "alarm-unacknowledged": AlarmFact;
@@ -88,11 +88,11 @@ export interface EventData {
    */
   "alarm-changed": Changed<AlarmFact>;
   /**
-   * Complete lists do not show the alarm any more, and the service, asked for it, says nothing: nobody knows whether
+   * Complete lists no longer contain the alarm, and the service does not return it when requested: it is unknown whether
    * it is over.
    */
   "alarm-vanished": AlarmFact;
-  /** The token does not see the alarm's site any more; what becomes of the alarm is not known. */
+  /** The alarm's site is no longer visible to the token; the state of the alarm is unknown. */
   "alarm-out-of-scope": AlarmFact;
 
   /**
@@ -100,7 +100,7 @@ export interface EventData {
    */
   "tag-value": TagValueFact;
   /**
-   * Closed buckets of a tag's log, each told once; again with `revised` where a value differs from what was told.
+   * Closed buckets of a tag's log, each emitted once; again with `revised` when a value differs from the emitted one.
    */
   "tag-history": TagHistoryFact;
   /** The total of a meter over a closed period (last value minus first). */
@@ -115,9 +115,9 @@ export interface EventData {
    */
   "day-sealed": DaySealedFact;
 
-  /** A command passed the gate and waits for its slot in the quota; its `command-result` follows. */
+  /** A command passed the gate and waits for a slot of the quota; its `command-result` follows. */
   "command-accepted": CommandAccepted;
-  /** How a command ended, or why it was refused: one for each command that was taken. */
+  /** How a command ended, or why it was rejected: one per command. */
   "command-result": CommandResult;
   /** A value that was written for a time is still in force, because the old one could not be put back. */
   "command-not-restored": CommandNotRestored;
@@ -151,9 +151,9 @@ export interface EventData {
     /** When that was noticed, UTC. */
     readonly since: string;
   };
-  /** What `source-unavailable` told of is back. */
+  /** The subject of a `source-unavailable` event is available again. */
   "source-available": {
-    /** `since` of the event that told that it was away, UTC. */
+    /** `since` of the `source-unavailable` event, UTC. */
     readonly unavailableSince: string;
   };
   /**
@@ -188,7 +188,7 @@ type Changed<T> = T & {
 
 export interface GatewayFact {
   readonly gateway: Gateway;
-  /** What hangs on it, so that a receiver can fold the trouble that follows; empty when that is not known. */
+  /** Hosts behind the gateway, so that a receiver can group the alarms that follow; empty when unknown. */
   readonly hosts: readonly {
     /** The host's id. */
     readonly id: string;
@@ -207,19 +207,19 @@ export interface AlarmFact {
   /** True when the event was found after the fact, by the sweep over resolved alarms. */
   readonly late: boolean;
   /**
-   * True where a later episode of the same alarm was told before: this one is over, and says nothing of how the alarm
-   * is now. Absent otherwise.
+   * True when a later episode of the same alarm was emitted before: this episode is over and does not describe the
+   * current state. Absent otherwise.
    */
   readonly superseded?: true;
   /** The gateway that was offline at that moment, where one explains the alarm. */
   readonly behindGateway: string | null;
-  /** Where people find the alarm at the receivers, as far as it was told there when this happened; absent where nowhere. */
+  /** Messages and tickets of the alarm at receivers when the event happened; absent without any. */
   readonly tickets?: readonly {
     /** Name of the sink. */
     readonly sink: string;
-    /** What people call it there, such as `FM-112`; null where it has no name. */
+    /** Name at the receiver, such as `FM-112`; null without a name. */
     readonly ticket: string | null;
-    /** Address at which it is; null where it has none. */
+    /** Its web address; null without one. */
     readonly link: string | null;
   }[];
 }
@@ -238,29 +238,29 @@ export interface DeliveryGap {
 }
 
 export interface Event<K extends Kind = Kind> {
-  /** The same fact has the same id after every retry, restart and lost state: fold by it. */
+  /** The same fact has the same id after every retry, restart and lost state: use it to remove duplicates. */
   readonly id: string;
   /**
-   * Where it comes from: `/sources/<name>` for a monitored service, `/plenum` for the worker itself, and in a fleet
-   * `/plenum/<name>` for whoever works for that source.
+   * Origin: `/sources/<name>` for a monitored service, `/plenum` for the worker itself, and in a fleet
+   * `/plenum/<name>` for the member that runs the source.
    */
   readonly source: string;
   /** The kind. */
   readonly type: K;
-  /** What it is about, e.g. `site/1/alarm/500001`; together with `source` the key that keeps its order. */
+  /** Object of the event, e.g. `site/1/alarm/500001`; events with the same `source` and `subject` keep their order. */
   readonly subject: string;
-  /** When it happened by the service's own word, otherwise when it was seen; ISO 8601 UTC. */
+  /** Time that the service states, otherwise the time of the request; ISO 8601 UTC. */
   readonly time: string;
   /** CloudEvents extension attribute: the site's id as text; absent for facts about no single site. */
   readonly siteid?: string;
   /** CloudEvents extension attribute: alarm priority; only on alarm events. */
   readonly priority?: Priority;
   /**
-   * CloudEvents extension attribute: nothing happened; it tells one sink what is believed already (`from: state`,
-   * `plenum outbox snapshot`), in the words of an event.
+   * CloudEvents extension attribute: nothing happened; the event sends the stored state to one sink (`from: state`,
+   * `plenum outbox snapshot`).
    */
   readonly snapshot?: true;
-  /** What the kind says; the sections below. */
+  /** Data of the kind; see the sections below. */
   readonly data: EventData[K];
 }
 

@@ -1,6 +1,6 @@
 import type { Measurement, Resolution, Site, Tag } from "./building.ts";
 
-/** What events say of logged history, and of the UTC days that are known of it. */
+/** Data of events about logged history and complete UTC days. */
 
 export interface TagHistoryFact {
   readonly tag: Tag;
@@ -33,29 +33,29 @@ export interface TagTotalFact {
 }
 
 /**
- * What became of the buckets that begin in some UTC days and are wanted. Always
+ * State of the configured buckets that begin in some UTC days. Always
  * `expected = had + null + absent + withoutLog + refused + pending`.
  */
 export interface DayAccount {
-  /** How many buckets are wanted. */
+  /** Number of configured buckets. */
   readonly expected: number;
-  /** How many of them were answered with a value. */
+  /** Number of buckets with a value. */
   readonly had: number;
-  /** How many were answered without a value. */
+  /** Number of buckets that the service returned without a value. */
   readonly null: number;
-  /** How many were not in the answer, although their time was answered. */
+  /** Number of buckets that a complete response did not contain. */
   readonly absent: number;
-  /** How many have no log by the service's word (404). */
+  /** Number of buckets without a log at the service (404). */
   readonly withoutLog: number;
-  /** How many were asked for and refused for another reason; they are asked for again. */
+  /** Number of buckets that the service refused for another reason; they are requested again. */
   readonly refused: number;
-  /** How many are not known yet. */
+  /** Number of buckets that are not known yet. */
   readonly pending: number;
-  /** How many of the same days nobody wants: before the depth of the backfill. Not among the expected. */
+  /** Number of buckets of the same days before the configured backfill. Not part of `expected`. */
   readonly notWanted: number;
 }
 
-/** The same of several series. */
+/** State of the buckets of several series. */
 export interface SeriesAccount extends DayAccount {
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
   readonly resolution: Resolution;
@@ -63,11 +63,11 @@ export interface SeriesAccount extends DayAccount {
   readonly timeZone: string;
   /** True where totals are fetched. */
   readonly total: boolean;
-  /** How many series these are. */
+  /** Number of series. */
   readonly series: number;
 }
 
-/** Every bucket of a series that begins in these UTC days is answered, or has no log by the service's word. */
+/** Every bucket of a series that begins in these UTC days was fetched, or has no log at the service. */
 export interface SeriesCompleteFact extends DayAccount {
   readonly tag: Tag;
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
@@ -82,7 +82,7 @@ export interface SeriesCompleteFact extends DayAccount {
   readonly lastDate: string;
 }
 
-/** The same of all series of a site that have one resolution; told whenever one of the dates changes. */
+/** Completeness of all series of a site with one resolution; emitted when one of the dates changes. */
 export interface SiteCompleteFact {
   readonly site: Site;
   /** 5m, 1h, 1d, 1w or 1mo: the length of a bucket. */
@@ -91,15 +91,15 @@ export interface SiteCompleteFact {
   readonly timeZone: string;
   /** True where totals are fetched. */
   readonly total: boolean;
-  /** Every day from this one on is complete, `2026-11-02`; null where nothing earlier is wanted. */
+  /** First complete day, `2026-11-02`; null when no earlier day is configured. */
   readonly from: string | null;
   /** The first UTC day that is not complete. */
   readonly until: string;
-  /** How many series these are. */
+  /** Number of series. */
   readonly series: number;
-  /** Series that hold `until` back though the day is long over, 20 of them at most. */
+  /** Series that delay `until` although the day is long over; at most 20. */
   readonly waiting: readonly WaitingSeries[];
-  /** How many hold it back in all. */
+  /** Number of series that delay it. */
   readonly waitingCount: number;
 }
 
@@ -114,24 +114,24 @@ export interface WaitingSeries {
    * closed yet.
    */
   readonly why: "behind" | "backfill" | "unproven" | "refused" | "out-of-scope" | "open";
-  /** The service's words; null where it said nothing. */
+  /** The service's message; null when there is none. */
   readonly said: string | null;
-  /** When the service said so, UTC; null where it did not. */
+  /** Time of that message, UTC; null when there is none. */
   readonly at: string | null;
 }
 
-/** Nothing of a UTC day of a site is unknown any more, and the time in which its data may come late has been looked at. */
+/** A UTC day of a site is complete, and the time in which late data may arrive was read again. */
 export interface DaySealedFact extends DayAccount {
   readonly site: Site;
   /** The UTC day, `2026-11-02`. */
   readonly date: string;
   /** IANA zones in which the service aligned the buckets. */
   readonly timeZones: readonly string[];
-  /** 1, and one more each time when something of the day has changed afterwards. */
+  /** 1 at first; increases with each later change of the day. */
   readonly revision: number;
-  /** Points of the day that came or changed since the revision before; 0 in the first. */
+  /** Points that arrived or changed since the previous revision; 0 in the first. */
   readonly revised: number;
-  /** How many series the site has. */
+  /** Number of series of the site. */
   readonly series: number;
   readonly byResolution: readonly SeriesAccount[];
   /** Series with buckets without a log, 200 at most. */
@@ -144,7 +144,7 @@ export interface DaySealedFact extends DayAccount {
   readonly seriesRefusedCount: number;
 }
 
-/** What the service said of a series, and when, UTC. */
+/** The service's message about a series, and its time, UTC. */
 export interface SeriesStatement {
   /** The tag's id. */
   readonly tagId: string;
@@ -154,7 +154,7 @@ export interface SeriesStatement {
   readonly total: boolean;
   /** How many buckets of the day this is about. */
   readonly buckets: number;
-  /** The service's words; null where it said nothing. */
+  /** The service's message; null when there is none. */
   readonly said: string | null;
   /** When it said so, UTC; null where it did not. */
   readonly at: string | null;

@@ -17,28 +17,28 @@ export type ReloadedBy = "file" | "signal" | "command";
 
 /** The configuration was changed while the worker ran. */
 export interface ConfigurationChanged {
-  /** What had the file read again: that it was changed, the signal SIGHUP, or `plenum reload`. */
+  /** Cause of the reload: a changed file, the signal SIGHUP, or `plenum reload`. */
   readonly by: ReloadedBy;
-  /** What is in force from now on. */
+  /** Options that are in force from now on. */
   readonly changes: readonly ConfigChange[];
-  /** What waits for a restart, also of earlier changes. */
+  /** Options that wait for a restart, including earlier changes. */
   readonly pending: readonly ConfigChange[];
 }
 
-/** What came of a reload, or would come of one. */
+/** Result of a reload, or of its preview. */
 export interface ReloadReport {
   readonly by: ReloadedBy;
   /** UTC. */
   readonly at: string;
   readonly file: string;
   readonly isDryRun: boolean;
-  /** What changed, or would. */
+  /** Changed options. */
   readonly changes: readonly ConfigChange[];
-  /** What waits for a restart, also of earlier changes. */
+  /** Options that wait for a restart, including earlier changes. */
   readonly pending: readonly ConfigChange[];
   /** Why the file changes nothing, a line for each mistake as `plenum check` says it; null where it is right. */
   readonly refused: readonly string[] | null;
-  /** What is right and could not be put into force all the same, a sentence each; a restart does it. */
+  /** Messages about valid options that could not be applied; a restart applies them. */
   readonly failures: readonly string[];
 }
 
@@ -47,9 +47,9 @@ export interface ConfigurationState {
   readonly file: string;
   /** The last reload that was more than a look; null since the start. */
   readonly last: ReloadReport | null;
-  /** What waits for a restart. */
+  /** Options that wait for a restart. */
   readonly pending: readonly ConfigChange[];
-  /** What is wrong with the file as it is now; null while it is right. */
+  /** Problem of the current file; null while it is valid. */
   readonly refused: readonly string[] | null;
 }
 

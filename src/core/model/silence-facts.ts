@@ -1,5 +1,5 @@
 export interface SilenceFact {
-  /** What was agreed. */
+  /** Agreed silence. */
   readonly silence: AgreedSilence;
   /** Who began or ended it; null when its time was over. */
   readonly by: string | null;
@@ -15,7 +15,7 @@ export interface AgreedSilence {
   readonly site: number | null;
   /** Alarm priorities; null for any. */
   readonly priorities: readonly string[] | null;
-  /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
+  /** Pattern of the trigger's name: `*` matches any letters; case does not matter. */
   readonly name: string | null;
   /** An alarm's id; null for any. */
   readonly alarm: string | null;
@@ -25,6 +25,6 @@ export interface AgreedSilence {
   readonly to: string;
   /** Why, in the words of who made it. */
   readonly reason: string;
-  /** Who made it. */
+  /** Manufacturer. */
   readonly madeBy: string;
 }

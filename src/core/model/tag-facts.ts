@@ -47,7 +47,7 @@ export interface TagSystemsFact {
   readonly tag: Tag;
   /** By id; none once no listing shows the tag any more, its systems were removed, or it was itself. */
   readonly systems: readonly Pick<System, "id" | "code" | "displayName">[];
-  /** Ids as they were told last; none the first time. */
+  /** Ids in the previous event; empty the first time. */
   readonly before: readonly string[];
 }
 
@@ -56,11 +56,11 @@ export interface TagSystemsFact {
  * unit, a name or a system that is stated for the first time takes back nothing that was said, and is no break.
  */
 export interface SeriesBreak {
-  /** As it is now. */
+  /** Current state. */
   readonly tag: Tag;
-  /** What of it changed. */
+  /** Changed fields. */
   readonly what: readonly ("unit" | "name" | "system")[];
-  /** Of what changed, as it was; `systems` are ids. */
+  /** Previous values of the changed fields; `systems` are ids. */
   readonly before: {
     /** The unit before; only where it changed. */
     readonly unit?: string;
@@ -81,7 +81,7 @@ export interface SeriesBreak {
 }
 
 /**
- * What the worker noticed of the data themselves in one period, of what it read anyway: `never-moved`, a measured number
+ * Findings about the data of one period: `never-moved`, a measured number
  * was the same at every reading; `always-null`, the gateway could not read it once; `log-differs`, the log says something
  * else than the live values of the same times; `log-clock-off`, the log's newest values lie elsewhere in time than those
  * of the other tags of the site.
@@ -108,12 +108,12 @@ export interface SilentSensors {
   readonly part: number;
   /** How many parts the report has. */
   readonly parts: number;
-  /** What was noticed, tag by tag. */
+  /** Findings, one per tag. */
   readonly findings: readonly SensorFinding[];
 }
 
 export interface SensorFinding {
-  /** What was noticed. */
+  /** Kind of the finding. */
   readonly finding: SensorFindingKind;
   readonly tag: Tag;
   /** For a person, one sentence. */
@@ -128,6 +128,6 @@ export interface SensorFinding {
   readonly pairs: number | null;
   /** `log-clock-off`: by how much its newest value lies behind those of the others, milliseconds; negative: ahead. */
   readonly lagMs: number | null;
-  /** Of the log that was compared; null where none was. */
+  /** Resolution of the compared log; null without one. */
   readonly resolution: Resolution | null;
 }
