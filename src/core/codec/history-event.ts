@@ -7,13 +7,11 @@ import { listText, PointTime, QUOTED_POINT, writeNumber } from "./point-text.ts"
 import type { Points } from "./points.ts";
 
 /**
- * Events of history as the text that they are stored as. A backfill has millions of points, and each would otherwise be
- * made an object and a text several times on its way. So the text is written once, from columns; the event is an ordinary
- * one whose `data` are parsed out of it when somebody looks into them; and whoever wants the same points in another text
- * (a file, line protocol, a message) makes it of this one.
+ * Events of history as stored text. A backfill has millions of points, so the text is written once, from columns, without
+ * an object for each point. `data` is parsed when it is read for the first time; files, line protocol and messages convert
+ * this text directly.
  *
- * The text is JSON, and to the letter `JSON.stringify` of the event but for its points, which are packed: a text where
- * the event has a list. The event's id is that of `makeEvent`.
+ * The text is the JSON of the event, except that its points are packed into one string. The id is that of `makeEvent`.
  */
 export interface HistoryFields {
   readonly source: string;
@@ -26,7 +24,7 @@ export interface HistoryFields {
   /** Ascending. */
   readonly points: Points;
   readonly origin: TagHistoryFact["origin"];
-  /** When buckets were told with other values than before; null when they were not told before. */
+  /** Time at which buckets were emitted with changed values; null for buckets that are emitted for the first time. */
   readonly revisedAt: string | null;
 }
 
@@ -52,7 +50,7 @@ export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
   return historyIn(text) as Event<"tag-history">;
 }
 
-/** What `eventId` makes of the kind and the facts, from the parts of their JSON. */
+/** Returns the id that `eventId` makes, from parts of the facts' JSON. */
 function idOf(parts: readonly (string | Uint8Array)[]): string {
   const hash = createHash("sha256");
   for (const part of parts) hash.update(part);
@@ -121,14 +119,14 @@ function dataTexts(text: string): readonly string[] {
   return [text.slice(start, from - 1), listText(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
-/** Where the packed points of an event stand in its text, without their quotes; null where they are a list. */
+/** Range of the packed points in the event's text, without quotes; null when the points are a list. */
 function packedIn(text: string, dataAt: number): { readonly from: number; readonly end: number } | null {
   const from = text.indexOf(PACKED, dataAt) + PACKED.length;
   if (from < PACKED.length) return null;
   return { from, end: text.indexOf('"', from) };
 }
 
-/** What an event of history says, but for its points, and those as a `PointReader` reads them. */
+/** The fields of a history event, with its points as a `PointReader`. */
 export interface HistoryText {
   readonly fact: Omit<TagHistoryFact, "points">;
   /** Packed, or a JSON list; `listText` makes such a list of both. */
@@ -168,7 +166,7 @@ const END_MS = Date.UTC(10_000, 0, 1);
  */
 const BENCH = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
-/** What may stand before and after the points: names and descriptions, of at most 10,000 characters each. */
+/** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */
 const ROUND_BYTES = 200_000;
 
 /** The points packed, between two texts, and the text of their JSON list as JSON, for the id. To be used at once. */

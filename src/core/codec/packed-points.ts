@@ -20,7 +20,7 @@ export const MINUS = 45;
 /** The words of JSON that are no numbers, by the letters that stand for them. */
 export const WORDS: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
-/** What a point takes at most: two times of up to 16 characters, a number of 25, and what separates them. */
+/** Most bytes of a point: two times of up to 16 characters, a number of 25, and separators. */
 export const PACKED_BYTES = 60;
 
 /** The letter of a value that is no number. */

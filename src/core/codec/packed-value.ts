@@ -62,7 +62,7 @@ function fieldsOf(object: object): number {
   return count;
 }
 
-/** What JSON made of the text of an event: the event, or of a value that was packed what it stands for. */
+/** Returns the event that a parsed text of the log represents. */
 export function unpacked(parsed: Event | PackedValue): Event {
   if (!("good" in parsed)) return parsed;
   const { id, source, type, subject, time, good } = parsed;

@@ -37,7 +37,7 @@ export class PointReader {
     }
     this.#valueAt = this.#at;
     let at = this.#at;
-    // Of all that values consist of nothing is a comma or a semicolon.
+    // Values contain neither a comma nor a semicolon.
     for (let code = text.charCodeAt(at); code !== COMMA && code !== SEMICOLON && at < text.length; )
       code = text.charCodeAt(++at);
     this.#at = at;
@@ -64,7 +64,7 @@ export class PointReader {
     return at;
   }
 
-  /** The time as it is told. */
+  /** Time of the point as emitted. */
   get time(): string {
     return this.#listed?.[this.#count - 1]?.time ?? isoUtc(this.timeMs);
   }

@@ -21,7 +21,7 @@ export function listText(points: string): string {
 
 /** Points of one day (UTC) as JSON, with commas between them. */
 export interface DayText {
-  /** That of the first of them. */
+  /** Timestamp of the first point. */
   readonly time: string;
   readonly text: string;
 }
@@ -47,7 +47,7 @@ export function* dayTexts(points: string): Generator<DayText> {
   for (; reader.next(); ) {
     if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
       yield told();
-      // Whoever had the turn may have used it.
+      // Other work may have used the buffer during the pause.
       bytes = roomFor(points);
       at = 0;
     }
@@ -80,11 +80,11 @@ const BRACE = 125;
 /** Where lists are put together: what is in it is used up before the next is begun. */
 let bench = Buffer.allocUnsafeSlow(0);
 
-/** What stands before the value of a point, as bytes and as a part of another text, where each quote is escaped. */
+/** JSON before the value of a point, also as part of another text with escaped quotes. */
 export const POINT = `{"time":"2026-01-01T00:00:00.000Z","value":`;
 export const QUOTED_POINT = POINT.replaceAll(`"`, `\\"`);
 
-/** What a point takes at most beside its number: what stands before the value, a word of five characters, `},`. */
+/** Most bytes of a point in addition to its number: the JSON before it, a word of five characters, `},`. */
 const POINT_BYTES = POINT.length + 7;
 const DAY_MS = 86_400_000;
 /** `2026-01-01T` */

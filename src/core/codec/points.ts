@@ -2,12 +2,10 @@ import type { Measurement, TagValue } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 
 /**
- * A logged series in two columns: 16 bytes a point, where an object with its text takes a hundred. One reply may hold
- * a quarter of a million of them.
+ * A logged series in two columns: 16 bytes per point instead of about 100 for an object. One response may hold 250,000.
  *
- * The text of a time is made from its milliseconds when somebody asks for it: 1767225600000 is
- * `2026-01-01T00:00:00.000Z`. The few that a service spells so that we keep them as they came (without an offset, see
- * src/engine/source/iso-time.ts) are remembered beside the columns.
+ * The text of a time is made from its milliseconds on demand: 1767225600000 is `2026-01-01T00:00:00.000Z`. Times without
+ * an offset keep the service's text in a separate map (see src/engine/source/iso-time.ts).
  */
 export class Points implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
@@ -134,12 +132,12 @@ export class Points implements Iterable<Measurement> {
     return points;
   }
 
-  /** Of an ascending series those from a time up to another, which is not included. */
+  /** Points from `fromMs` up to `toMs` (exclusive) of an ascending series. */
   between(fromMs: number, toMs: number): Points {
     return this.part(this.placeOf(fromMs), this.placeOf(toMs));
   }
 
-  /** Of an ascending series the place of the first point at a time or later. */
+  /** Index of the first point at or after a time in an ascending series. */
   placeOf(timeMs: number): number {
     let [low, high] = [0, this.#length];
     while (low < high) {

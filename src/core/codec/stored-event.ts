@@ -2,10 +2,7 @@ import type { Event } from "../model/event.ts";
 import { historyIn, storedHistory } from "./history-event.ts";
 import { packedText, unpacked } from "./packed-value.ts";
 
-/**
- * Events as the log stores them: as short as the few kinds are said of which there are millions. Whoever reads or writes
- * a text of the log does it here.
- */
+/** Converts events to the text that the log stores, and back. Frequent kinds are packed. */
 
 /** The event as it is stored: JSON, in which points of history and good values are packed. */
 export function eventText(event: Event): string {

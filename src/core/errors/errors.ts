@@ -1,23 +1,23 @@
 import { masked } from "../values/masking.ts";
 
 /**
- * Every failure that crosses a room has one of these meanings, decided once, where it is known.
+ * Every failure between packages has one of these meanings, decided where the failure is detected.
  *
- * | class         | meaning                                   | what the caller does                                  |
- * | ------------- | ----------------------------------------- | ----------------------------------------------------- |
- * | `Retryable`   | trouble that may pass by itself           | try again with back-off; an unknown error counts here |
- * | `LocalFailure`  | this machine could not do its part        | try again within seconds; nobody else is blamed       |
- * | `Throttled`   | told to wait                              | wait that long; it does not count as an attempt       |
- * | `ConfigError` | a person has to change something          | stop that job or sink, say so, re-check slowly        |
- * | `Rejected`    | this one thing will never be accepted     | dead letter, or a terminal result                     |
- * | `NoLog`       | a tag of the group has no history         | split the group, remember the tags                    |
- * | `Malformed`   | an answer that is not what it should be   | count, keep a sample, next tick; never "empty"        |
+ * | class          | meaning                                | what the caller does                                       |
+ * | -------------- | -------------------------------------- | ---------------------------------------------------------- |
+ * | `Retryable`    | a failure that may pass                | retries with back-off; also for unknown errors             |
+ * | `LocalFailure` | this machine failed, not the other one | retries within seconds; the other side counts as healthy   |
+ * | `Throttled`    | the server demands a pause             | waits that long; does not count as an attempt              |
+ * | `ConfigError`  | a person has to change something       | stops the job or sink, reports it, checks again slowly     |
+ * | `Rejected`     | this one object is never accepted      | dead letter, or a final result                             |
+ * | `NoLog`        | a tag of the group has no history      | splits the group and stores the tags                       |
+ * | `Malformed`    | an invalid response                    | counts it, keeps a sample, retries at the next tick        |
  */
 export type Failure = Retryable | Throttled | ConfigError | Rejected | NoLog | Malformed;
 
 interface FailureOptions {
   readonly cause?: unknown;
-  /** What a person can do about it, as one sentence. */
+  /** One sentence on what a person can do. */
   readonly hint?: string;
 }
 
@@ -35,18 +35,18 @@ export class Retryable extends Meaningful {
   readonly kind = "retryable";
 }
 
-/** This machine could not do its part: nobody else's fault, and nothing is proved about anybody else. */
+/** This machine failed, e.g. without free file descriptors. Proves nothing about the service or the server. */
 export class LocalFailure extends Retryable {}
 
 export class Throttled extends Meaningful {
   readonly kind = "throttled";
-  /** How long to wait, in milliseconds, as told; null when nobody said. */
+  /** Demanded wait in milliseconds; null when none was stated. */
   readonly retryAfterMs: number | null;
-  /** `bucket`: the shared rate limit (429). `everything`: the whole far end is in maintenance (503). */
+  /** `allowance`: the shared rate limit (429). `everything`: the complete server is in maintenance (503). */
   readonly scope: "allowance" | "everything";
   /**
-   * False when somebody on the way may have said it, and the request may have been carried out: a proxy answers 503 also
-   * when the far end broke off after it had the request.
+   * False when a proxy may have answered and the server may have executed the request, e.g. a 503 after the server closed
+   * the connection.
    */
   readonly isOwnWord: boolean;
   /** True when the service said to wait 0 s. That is no evidence of a limit: a service that counts a minute names one. */
@@ -73,7 +73,7 @@ export type ConfigReason = "unauthenticated" | "forbidden" | "validation" | "set
 export class ConfigError extends Meaningful {
   readonly kind = "config";
   readonly reason: ConfigReason;
-  /** The offending field, where the far end or the schema names one. */
+  /** The invalid field, when the server or the schema names one. */
   readonly field: string | undefined;
   constructor(
     message: string,
@@ -103,7 +103,7 @@ export class Malformed extends Meaningful {
   }
 }
 
-/** A list whose pages do not lead to its end, whoever asks for them and however often. */
+/** A list whose pages never lead to its end. */
 export class Unwalkable extends Malformed {}
 
 /** Gives any thrown thing its meaning: an unknown error may pass by itself, so it is kept and tried again. */

@@ -15,10 +15,7 @@ const SETTINGS: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "The path is too long; choose a shorter one.",
 };
 
-/**
- * What a failed operation on the files of a sink means, as a sentence. `room` says what gives a full disk room, as in
- * `Free some space`.
- */
+/** Failure of an operation on a sink's files. `room` is the advice for a full disk, e.g. `Free some space`. */
 export function folderFailure(error: unknown, folder: string, room: string): Failure {
   const code = systemCodeOf(error);
   if (code === "") return meaningOf(error);
@@ -41,10 +38,7 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
   return new Retryable(`The files in ${folder} could not be written (${code}).`, { cause: error });
 }
 
-/**
- * The link that leads nowhere and stands in a path, as its end or above it; null where none does. To the system such a path is
- * not there, and nothing can be made there either.
- */
+/** Returns the broken symbolic link in a path or above it; null without one. Nothing can be created below such a link. */
 export function danglingLink(path: string): string | null {
   const whole = resolve(path);
   try {

@@ -1,9 +1,6 @@
 import { LocalFailure } from "./errors.ts";
 
-/**
- * What only whoever keeps this machine can mend, by the system's code: what it says, and what to do. It may also pass
- * when other programs end, so it is tried again within seconds, and nobody else is blamed for it meanwhile.
- */
+/** Failures of this machine by system code: the fault and what to do. They may pass when other programs end. */
 const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
@@ -17,7 +14,7 @@ const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EAGAIN: ["it has no resources left at the moment", "End what takes them."],
 };
 
-/** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
+/** Wait in milliseconds after a failure of this machine. */
 export const LOCAL_RETRY_MS = 5_000;
 
 /** The trouble of this machine that a system's code means, as `what` ended; null where it means none. */

@@ -5,24 +5,21 @@ import { localFailureOf } from "../errors/local-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /**
- * What a connection can be wrong about, TLS included, and who has to act. One list for the service and for every
- * connector, so that the same mistake means the same everywhere:
+ * Meaning of connection failures, including TLS. The service and all connectors share this list.
  *
- * | who acts                     | examples                                            | meaning                 |
- * | ---------------------------- | --------------------------------------------------- | ----------------------- |
- * | a person, at the settings    | an expired or foreign certificate, TLS where there  | `ConfigError`           |
- * |                              | is none, none where there is TLS                    |                         |
- * | whoever keeps the proxy, or  | it wants another password, or lets nobody go there  | `ConfigError` with the  |
- * | a person, at `proxy`         |                                                     | reason `settings`       |
- * | nobody: it passes by itself  | refused, cut, no answer in time, name not known     | `Retryable`             |
- * | whoever keeps *this* machine | no file descriptor, memory or port left             | `LocalFailure`, retryable |
+ * | who acts                         | examples                                          | meaning                          |
+ * | -------------------------------- | ------------------------------------------------- | -------------------------------- |
+ * | a person, at the settings        | expired or unknown certificate, TLS against plain | `ConfigError`                    |
+ * | a person, at `proxy` or there    | wrong proxy password, target not allowed          | `ConfigError`, reason `settings` |
+ * | no one: it passes                | refused, cut, timed out, name not found           | `Retryable`                      |
+ * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
  */
 
 /** Whom we wanted to talk to, in the words of the configuration. */
 export interface Server {
   /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
   readonly name: string;
-  /** How a sentence about it goes on when it was not to be had. */
+  /** Verb of the error message. */
   readonly failed: "could not be asked" | "could not be reached";
   /** The option that holds its address. */
   readonly addressOption: string;
@@ -53,21 +50,21 @@ const CERTIFICATES: Readonly<Record<string, Words>> = {
   CERT_UNTRUSTED: ["is not trusted", PRIVATE_AUTHORITY],
 };
 
-/** All others of their kind: the chain ends at somebody whom nobody here knows. */
+/** Codes of all other certificate problems: the chain ends at an unknown authority. */
 const CERTIFICATE_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
 const UNKNOWN_AUTHORITY: Words = ["comes from an unknown authority", PRIVATE_AUTHORITY];
 
 const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
-/** What a handshake meets while the far end restarts or the line is bad; another attempt may go well. */
+/** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
 const TLS_PASSES =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
-/** What came back is no TLS at all. Node.js puts it into the code or, with EPROTO, into the text. */
+/** The response is not TLS. Node.js puts this into the code or, with EPROTO, into the text. */
 const NO_TLS =
   /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
 const CLIENT_CERTIFICATE =
   /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
-/** Short words for the usual troubles of a network; any other is told by its code. */
+/** Messages for common network failures; other failures show their code. */
 const PASSES: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name is not known",
   EAI_AGAIN: "its name could not be looked up",
@@ -89,7 +86,7 @@ const PASSES: Readonly<Record<string, string>> = {
   UND_ERR_CLOSED: "the connection was closed here",
 };
 
-/** What has to be right when the trouble does not pass by itself after all. */
+/** Advice for a failure that lasts. */
 const LASTING: Readonly<Record<string, string>> = {
   ENOTFOUND: "If that stays so, check {address}.",
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
@@ -160,13 +157,13 @@ export interface TunnelResponse {
   readonly status: number;
   /** Proxy-Authenticate: in which ways it would let us in, e.g. `Negotiate, Basic realm="out"`. */
   readonly schemes: string;
-  /** Something came behind the answer, although nobody has spoken to the far end yet. */
+  /** The proxy sent data after its response, before the server received any. */
   readonly saysMore: boolean;
 }
 
 /**
- * What that means; null for a connection to the far end at `authority`. Never with the reasons `unauthenticated` and
- * `forbidden`: those are words of a far end about its token, and sites would be told as lost.
+ * Failure of a CONNECT request; null when the tunnel to `authority` is open. Never uses the reasons `unauthenticated` and
+ * `forbidden`: those mean that the service rejects the token, and sites would count as lost.
  */
 export function failureOfTunnel(
   { status, schemes, saysMore }: TunnelResponse,
@@ -222,8 +219,8 @@ export function endedUnanswered(error: unknown): boolean {
 }
 
 /**
- * Whether TLS is spoken there: a handshake is tried, and not a word is said after it. One that fails over the
- * certificate has been spoken too. `knock` stands in where a connection must not be made just like that.
+ * True when the server speaks TLS. Only a handshake is made; one that fails for its certificate counts as TLS. `knock`
+ * opens the connection, e.g. through a proxy.
  */
 export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
@@ -234,13 +231,10 @@ export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>
   }
 }
 
-/** Longest time for such a handshake, in milliseconds: a far end that hung up was quick to do so. */
+/** Longest time of such a handshake, in milliseconds. */
 const KNOCK_MS = 3_000;
 
-/**
- * A handshake with `host` (an IPv6 address may stand in brackets), and the end of the connection; over a tunnel where
- * there is a proxy on the way.
- */
+/** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
 export function probeServer(
   address: { readonly host: string; readonly port: number },
   signal: AbortSignal,

@@ -1,7 +1,4 @@
-/**
- * Whether an answer is a page, and so of somebody on the way who wants us to sign in, or of another server than we mean:
- * no far end of ours answers in HTML, and XML of a storage is no answer to a put.
- */
+/** True when a response is an HTML page, e.g. the sign-in page of a network. No supported server responds with HTML. */
 export function isPage(body: string): boolean {
   return body.trimStart().startsWith("<");
 }

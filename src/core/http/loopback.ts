@@ -1,4 +1,4 @@
-/** Whether a host, as it stands in an address (IPv6 in brackets or not), is this machine, so that nothing leaves it. */
+/** True when the host of an address is this machine. IPv6 may have brackets. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase().replace(/^\[|\]$/g, "");
   return (

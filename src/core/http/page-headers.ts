@@ -1,4 +1,4 @@
-/** What every page of ours is served with: no inline code, nothing from elsewhere, not inside a frame. */
+/** Headers of every page: no inline code, no other origin, no frame. */
 export const PAGE_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

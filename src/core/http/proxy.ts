@@ -59,13 +59,13 @@ export const ProxyConfig = z
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
 
-/** Whom the proxy shall connect us to; an IPv6 address may stand in brackets. */
+/** Target of a tunnel; an IPv6 host may have brackets. */
 export interface Target {
   readonly host: string;
   readonly port: number;
 }
 
-/** What a URL names, with the port that its scheme stands for where it names none. */
+/** Host and port of a URL, with the scheme's default port. */
 export function targetOf(url: {
   readonly hostname: string;
   readonly port: string;
@@ -83,9 +83,9 @@ export interface HttpProxy {
 }
 
 /**
- * Opens tunnels by CONNECT, for http:// targets as well: what is meant for the proxy and what is meant for the target
- * never stand in one request. undici's ProxyAgent is not used: it keeps the password that it was made with, hides what
- * the proxy answered, and the InfluxDB client knows no dispatcher.
+ * Opens tunnels by CONNECT, also for http:// targets, so that the proxy's credentials and the target's never share a
+ * request. undici's ProxyAgent is not used: it caches the password, hides the proxy's response, and the InfluxDB client
+ * accepts no dispatcher.
  */
 function createProxy(
   config: ProxyConfig,
@@ -120,7 +120,7 @@ function createProxy(
       port: url.port || (isSecure ? 443 : 80),
       path: authority,
       headers: { host: authority, "user-agent": USER_AGENT, ...credentials() },
-      // The global agent goes by the environment's proxies where Node.js was told to.
+      // The global agent may use the proxies of the environment.
       agent: false,
     };
     if (!isSecure) return plainRequest(options);
@@ -144,7 +144,7 @@ function createProxy(
         return await new Promise<Socket>((resolve, reject) => {
           request.on("error", (error) => reject(failureOfConnection(error, proxy)));
           request.once("connect", ({ statusCode = 0, headers }, socket, head) => {
-            // Whoever uses the connection listens for its errors too; until then nobody would.
+            // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);
             const answer = {
               status: statusCode,

@@ -1,9 +1,8 @@
 import { ConfigError } from "../errors/errors.ts";
 
 /**
- * What every connection of ours that speaks TLS says for itself, so that no setting of the surroundings decides it:
- * whoever answers shows a certificate for the name that we meant, in TLS 1.2 or newer. Node.js would otherwise take
- * the first from NODE_TLS_REJECT_UNAUTHORIZED and the second from `--tls-min-v1.0` in NODE_OPTIONS.
+ * TLS options of every connection: certificates are verified, TLS 1.2 or newer. Without them, Node.js would follow
+ * NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0` in NODE_OPTIONS.
  */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
 
@@ -11,9 +10,8 @@ export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } 
 const TELLS_KEYS = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 
 /**
- * Throws `ConfigError` where the surroundings ask Node.js not to check certificates, or to tell the keys of its
- * connections. Ours would be checked all the same, but whoever has set it believes something else, and what is left
- * over from a search for a fault must not stay unseen. Called before anything is sent.
+ * Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. Plenum would verify anyway, but
+ * such a setting is a mistake that must be visible. Called before the first request.
  */
 export function refuseUnverifiedTls(
   environment: Readonly<Record<string, string | undefined>> = process.env,

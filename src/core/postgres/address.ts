@@ -11,7 +11,7 @@ export interface Address {
   readonly sslmode: SslMode;
 }
 
-/** What a person may write for it: the words of libpq and a URL. */
+/** Parts of a PostgreSQL address: keywords of libpq, or a URL. */
 export interface AddressParts {
   readonly url?: string | undefined;
   readonly host?: string | undefined;
@@ -27,7 +27,7 @@ export type SslMode = (typeof SSL_MODES)[number];
 
 const PORT = 5432;
 
-/** What stands before the servers in an address, they themselves, and what stands behind them. */
+/** Splits an address into scheme and credentials, servers, and the rest. */
 const SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** An address for each server of `postgresql://plenum@a:5432,b:5433/plenum`; of any other text it is itself. */
@@ -64,7 +64,7 @@ function decoded(text: string): string {
   }
 }
 
-/** Whether what is said can be read by nobody on the way. */
+/** True when the connection is encrypted or local. */
 export function staysPrivate({ host, sslmode }: Address): boolean {
   return sslmode === "verify-full" || isSocket(host) || isLoopback(host);
 }

@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { type SslMode, urlsOf } from "./address.ts";
 
-/** Options that whoever talks to PostgreSQL has. */
+/** Options of all PostgreSQL connections. */
 
-/** Why a word that libpq knows is none of ours. */
+/** Reasons why a keyword of libpq is not supported. */
 const REFUSED: Readonly<Record<string, string>> = {
   allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
   prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",

@@ -3,7 +3,7 @@ import { failureOfConnection, noTls, type Server } from "../http/connection-prob
 import { type Address, serverAt } from "./address.ts";
 import { Unanswered } from "./transact.ts";
 
-/** What the server says of an error; its `detail` may quote a whole row, and is not looked at. */
+/** An error of the server. `detail` is not read, because it may quote a row. */
 export interface ServerError {
   readonly code: string;
   readonly message: string;
@@ -49,20 +49,19 @@ function wordsOf(error: unknown): string {
 }
 
 /**
- * What an error means that is not about single events.
+ * Meaning of an error that is not about a single event.
  *
- * | SQLSTATE           | Meaning     | Because                                                         |
- * | ------------------ | ----------- | --------------------------------------------------------------- |
- * | 28…, 42501         | ConfigError | password, role or its rights have to be set right               |
- * | 3D000, 57P04       | ConfigError | there is no such database                                       |
- * | 25006              | ConfigError | a read-only replica, or a database that is set so               |
- * | 42…, 3F000, 0A000, | ConfigError | the tables are not as they were made, or a trigger of somebody  |
- * | P0001, 22…, 23…, 54… |           | refuses everything                                              |
- * | 53…                | Retryable   | disk, memory or connections of the server are used up           |
- * | 57P0…              | Retryable   | it stops, starts or recovers                                    |
- * | 57014, 55P03, 40…  | Retryable   | it took too long, or somebody else was in the way               |
- * | all others         | Retryable   | may pass                                                        |
- * | none               | as listed in src/core/http/connection-problem.ts                                               |
+ * | SQLSTATE                                   | Meaning     | Because                                                |
+ * | ------------------------------------------ | ----------- | ------------------------------------------------------ |
+ * | 28…, 42501                                 | ConfigError | password, role or permissions are wrong                |
+ * | 3D000, 57P04                               | ConfigError | the database does not exist                            |
+ * | 25006                                      | ConfigError | the database is read-only                              |
+ * | 42…, 3F000, 0A000, P0001, 22…, 23…, 54…    | ConfigError | the tables were changed, or a trigger rejects the rows |
+ * | 53…                                        | Retryable   | disk, memory or connections of the server are used up  |
+ * | 57P0…                                      | Retryable   | the server stops, starts or recovers                   |
+ * | 57014, 55P03, 40…                          | Retryable   | a timeout or a conflict                                |
+ * | all others                                 | Retryable   | may pass                                               |
+ * | none                                       | see src/core/http/connection-problem.ts                              |
  */
 export function failureOf(error: unknown, address: Address, wording: Wording = FOR_TABLES): Failure {
   if (error instanceof Unanswered && error.cause !== undefined) {
@@ -90,20 +89,20 @@ export function failureOf(error: unknown, address: Address, wording: Wording = F
   return new Retryable(`${end.name} ${fault}: ${said}.`, hint === undefined ? {} : { hint });
 }
 
-/** What is said differently by those who talk to a database for different ends. */
+/** Texts that differ between the users of a database. */
 export interface Wording {
   readonly addressOption: "host" | "url";
-  /** What a role lacks, behind "Grant the role …". */
+  /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
   /** Behind the server's name: that it takes nothing. */
   readonly refused: string;
-  /** What to do when tables are not as they were made. */
+  /** Advice when tables were changed. */
   readonly changed: string;
-  /** What to do when a statement takes too long. */
+  /** Advice when a statement takes too long. */
   readonly tooLong: string;
 }
 
-/** Of the connector, which puts rows into tables for others. */
+/** Texts of the connector, which writes rows for other programs. */
 const FOR_TABLES: Wording = {
   addressOption: "host",
   rights: "usage and create on the schema, and select, insert and update on its tables",
@@ -114,7 +113,7 @@ const FOR_TABLES: Wording = {
 
 type Settings = readonly [fault: string, field: string, hint: string];
 
-/** What a person has to change; null for what may pass. */
+/** Advice for errors that a person has to fix; null for errors that may pass. */
 function settingsOf(code: string, { user, sslmode }: Address, wording: Wording): Settings | null {
   if (code === "28P01") {
     return ["does not accept the password", "password", `Check the password of the role ${user}.`];

@@ -10,7 +10,7 @@ export interface Pool {
    * the same at once.
    */
   use<T>(limitMs: number, work: (session: Session) => Promise<T>): Promise<T>;
-  /** What is under way fails. */
+  /** Closes all connections; running statements fail. */
   close(): Promise<void>;
 }
 
@@ -20,7 +20,7 @@ export interface PoolOptions {
   connect(signal: AbortSignal): Promise<Session>;
 }
 
-/** Whoever asks while the server is away is told so at once, and it is left alone for a moment. */
+/** Pause after a failed connection; requests during the pause fail at once. */
 const BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
 
 export function createPool({ connections, clock, connect }: PoolOptions): Pool {
@@ -37,7 +37,7 @@ export function createPool({ connections, clock, connect }: PoolOptions): Pool {
       taken += 1;
       return;
     }
-    // Whoever leaves hands the place over.
+    // The next waiting caller gets the connection when one is released.
     await new Promise<void>((resolve) => waiting.push(resolve));
   }
 

@@ -1,4 +1,4 @@
-/** A name as it stands in a statement. */
+/** Quotes a name for a statement. */
 export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }

@@ -1,7 +1,7 @@
 import { ConfigError } from "../errors/errors.ts";
 import type { Session } from "./session.ts";
 
-/** What a server says of itself. */
+/** Version and settings of a server. */
 export interface Server {
   /** `off` where a commit returns before it is on the disk. */
   readonly synchronousCommit: string;

@@ -8,7 +8,7 @@ import { type Address, serverAt } from "./address.ts";
 /** One connection to the database. What goes wrong is thrown as the server or the library says it. */
 export interface Session {
   readonly address: Address;
-  /** Rows as lists of cells; without values several statements may stand in one text, and the answer is the last one's. */
+  /** Rows as lists of cells. Without values, the text may hold several statements; returns the result of the last one. */
   query(text: string, values?: Values): Promise<QueryResult>;
   /** All of them are sent before the first is answered; the first error is thrown, when all are answered. */
   queries(asked: readonly Query[]): Promise<readonly QueryResult[]>;
@@ -29,11 +29,11 @@ export type Values = readonly (Buffer | string | readonly string[] | null)[];
 export interface Query {
   readonly text: string;
   readonly values?: Values;
-  /** What the server is to know the statement by, so that it reads and plans the text once for each connection. */
+  /** Name of a prepared statement, so that the server parses and plans it once per connection. */
   readonly name?: string;
 }
 
-/** What stands in one place of an answer. */
+/** Value of one column in a row. */
 export type Cell = string | number | boolean | null;
 
 export interface QueryResult {
@@ -151,7 +151,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     query: (text, values) => ask(values === undefined ? { text } : { text, values }),
     outcomes,
     async queries(asked) {
-      // An error is told when nothing of this is under way any more.
+      // Wait for every statement before reporting the error.
       const became = await outcomes(asked);
       return became.map((each) => {
         if (each.status === "rejected") throw each.reason;

@@ -9,13 +9,13 @@ const IDLE_MS = 60_000;
 
 /** Limits of one transaction, in milliseconds. */
 export interface Limits {
-  /** Of each statement, but for the commit. */
+  /** Time limit of each statement except the commit. */
   readonly statementMs: number;
   /** Until the next statement. */
   readonly idleMs?: number;
 }
 
-/** The connection was lost at the commit: nobody knows whether there was one. What caused it says why. */
+/** The connection was lost during the commit, so its result is unknown. `cause` has the error. */
 export class Unanswered extends Retryable {}
 
 /**
@@ -54,7 +54,7 @@ export async function transactAtOnce(
     .flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
 }
 
-/** What was never sent cannot have been committed. */
+/** Throws before the commit is sent when the connection is lost: an unsent commit has no effect. */
 function refuseLost(session: Session): void {
   const lost = session.lost();
   if (lost !== null) throw lost;
@@ -81,7 +81,7 @@ function proveCommitted(became: readonly PromiseSettledResult<QueryResult>[]): v
   const commit = became.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
   const first = became.find((each) => each.status === "rejected");
-  // Of a transaction that had failed before, the server says so instead of refusing.
+  // The server answers the commit of a failed transaction with a rollback instead of an error.
   if (first === undefined) throw new Retryable("The database server took the transaction back.");
   const code = (first.reason as { readonly code?: unknown } | null)?.code;
   const isAnswer = typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && hasSeverity(first.reason);

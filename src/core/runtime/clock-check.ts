@@ -6,15 +6,13 @@ import type { Metrics } from "./metrics.ts";
 import { createWakeup, loop, type Wakeup } from "./waiting.ts";
 
 /**
- * Whether the wall clock can be trusted. What is measured never hangs on it; but lives of commands, hours of writing
- * and the age of what a person sees are stated in wall time, so while it is in doubt nothing is written and nothing is
- * dropped for its age.
+ * Decides whether the wall clock can be trusted. Lifetimes of commands, hours of writing and ages are stated in wall time.
+ * While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
  *
- * It is in doubt from a step on (a person or a time server set it, or the machine was suspended, when measured time
- * stands still), until two replies in a row of one service carry a `Date` that agrees with it. And it is in doubt, as
- * far as a service is concerned, while that one's `Date` differs.
+ * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
+ * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
  *
- *   wall − measured:  ───────┐          a step of −3,600 s: schedules start anew, commands are refused
+ *   wall − measured:  ───────┐          a step of −3,600 s: schedules restart, commands are rejected
  *                            └───┬───   two replies agree: trusted again
  */
 export interface ClockCheck {
@@ -28,7 +26,7 @@ export interface ClockCheck {
   anywhere(): ClockDifference | null;
   /** A reply's `Date` said that our clock is so many milliseconds ahead of the service's. */
   compared(service: string, aheadMs: number): void;
-  /** A sentence about a step, for a person; the difference to a service's clock is told with the service. */
+  /** Messages about steps. Differences to a service's clock are reported with the service. */
   notices(): readonly string[];
   /** Looks every few seconds until the signal aborts. */
   watch(signal: AbortSignal): Promise<void>;
@@ -42,14 +40,14 @@ export interface ClockDifference {
   readonly message: string;
 }
 
-/** From here on a difference of the clocks, ours and a service's, is told, and closes writing; milliseconds. */
+/** Difference between our clock and a service's from which it is reported and stops writing, in milliseconds. */
 export const DIFFERENCE_BOUND_MS = 30_000;
 
-/** A change of wall against measured time that is a step. Nobody's schedule or time to live suffers from less. */
+/** Change of wall time against measured time that counts as a step, in milliseconds. */
 const STEP_MS = 2_000;
 /**
- * What a time server does to a clock without stepping it, and what one crystal differs from another: 500 millionths
- * (the kernel's own limit). A change that comes no faster is followed and never adds up to a step: 1.8 s in an hour.
+ * Rate at which a time server may slew a clock, plus crystal differences: 500 ppm (the kernel's limit). Slower changes are
+ * followed and never add up to a step, e.g. 1.8 s in an hour.
  */
 const SLEW = 500e-6;
 const LOOK_EVERY_MS = 5_000;

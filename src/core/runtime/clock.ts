@@ -15,7 +15,7 @@ export interface Clock {
   sinceBoot?(): SinceBoot | null;
 }
 
-/** Measured time that goes on from one process to the next, as long as the machine is not started anew. */
+/** Measured time that continues across processes until the machine restarts. */
 export interface SinceBoot {
   /** Which start of the machine that was. */
   readonly boot: string;

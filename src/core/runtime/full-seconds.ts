@@ -7,10 +7,7 @@ import type { Clock } from "./clock.ts";
  */
 
 const SECOND_MS = 1_000;
-/**
- * A timer may wake some milliseconds early, by the clock that it was set with. Whoever comes in the last 50 ms of a second
- * has had that second, and sleeps until the next.
- */
+/** Timers may fire some milliseconds early. A wake-up in the last 50 ms of a second counts for the next second. */
 const EARLY_MS = 50;
 
 /** One for all: without a reason each abort makes an error with its stack. */
@@ -21,7 +18,7 @@ type Sleep = Pick<Clock, "sleep">;
 /** A full second that somebody sleeps for. */
 interface Second {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
-  /** Nobody sleeps for it any more. */
+  /** Aborted when the last sleeper leaves. */
   readonly abandoned: AbortController;
 }
 

@@ -1,9 +1,6 @@
 import { insertSorted } from "./sorted-insert.ts";
 
-/**
- * The median of the last so many numbers. They are kept in order, because one more comes with each reply: sorted anew,
- * 15 and 50 of them took a hundredth of all the processor time of 20 sources.
- */
+/** Median of the last numbers, kept sorted: sorting them at each reply took 1 % of the processor time of 20 sources. */
 export interface LastMedian {
   add(value: number): void;
   /** How many there are, at most as many as are remembered. */

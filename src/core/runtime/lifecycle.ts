@@ -2,11 +2,11 @@ import type { Clock } from "./clock.ts";
 import type { Log } from "./log.ts";
 
 /**
- * What the worker starts and stops: scheduler, dispatcher, status server, command intake.
+ * A part that the worker starts and stops: scheduler, dispatcher, status server, command intake.
  *
- * `start` returns once the service works in the background; `signal` aborts what it has under way.
- * `stop` lets what is under way finish until `deadlineMs` (milliseconds from now) and then gives up on it.
- * A stop before a start, and a second stop, are fine.
+ * `start` returns once the service works in the background; `signal` aborts its current work.
+ * `stop` lets current work finish until `deadlineMs` (milliseconds from now) and then aborts it.
+ * A stop before a start, and a second stop, do nothing.
  */
 export interface Service {
   readonly name: string;
@@ -14,7 +14,7 @@ export interface Service {
   stop(deadlineMs: number): Promise<void>;
 }
 
-/** The reason of an abort that means "we are stopping", so that nobody reports it as a fault. */
+/** Abort reason of an orderly stop; it is not reported as a fault. */
 export class Stopping extends Error {
   constructor() {
     super("stopping");
@@ -109,7 +109,7 @@ export interface Run {
 /** How long services may take to end of which one has not started, in milliseconds: hardly anything is under way. */
 const NOT_STARTED_MS = 1_000;
 
-/** Runs services once. `started` is told when they have started, `ended` ends what they stood on. */
+/** Runs services once. Calls `started` after all have started and `ended` after all have stopped. */
 export function createRun(
   services: Pick<Service, "start" | "stop">,
   {

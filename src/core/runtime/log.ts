@@ -31,8 +31,8 @@ export class Secret {
 }
 
 /**
- * What every text from outside passes before it is kept or shown. Takes out the secrets of this process in any spelling,
- * user names and passwords in addresses, which libraries put into messages, and what looks like credentials.
+ * Removes secrets from a text that comes from outside: the secrets of this process in any spelling, user names and passwords
+ * in addresses, and text that looks like credentials.
  */
 export function withoutCredentials(text: string): string {
   // The scheme has a greatest length, so that a long text without one costs time in proportion to its length.
@@ -47,7 +47,7 @@ export function withoutCredentials(text: string): string {
     );
 }
 
-/** What may follow the words "basic" and "bearer" in a sentence; both are otherwise followed by a credential. */
+/** Words after "basic" and "bearer" in ordinary sentences; any other word there is a credential. */
 const AFTER_A_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
 /** Small letters alone, as of a word or of several with hyphens; what a machine made has digits or capitals in it. */
 const WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
@@ -82,7 +82,7 @@ export function createLog(options: LogOptions): Log {
   const threshold = { least: numberOf(options.level) };
   const log: Log = pino(
     {
-      // All that comes of this logger goes by one threshold, so that it can be moved for all of them.
+      // One threshold in the stream decides, so that it can be changed for all child loggers.
       level: "trace",
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
@@ -92,7 +92,7 @@ export function createLog(options: LogOptions): Log {
       },
       serializers: { err: describe, error: describe },
       hooks: {
-        // No secret, wherever a line got it from; and whoever looks on in a terminal is not steered by a name.
+        // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
           const shown = printableJson(masked(line));
           options.recent?.add(shown);

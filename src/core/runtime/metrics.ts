@@ -83,10 +83,7 @@ export function addEventLoopMetrics(registry: Registry): void {
   });
 }
 
-/**
- * Of the process's metrics those that this file has itself, and those whose names break the rules of Prometheus (`promtool
- * check metrics`).
- */
+/** Default process metrics that are replaced here, or whose names break the rules of `promtool check metrics`. */
 const LEFT_OUT = [
   "eventloop_lag_seconds",
   ...["min", "max", "mean", "stddev", "p50", "p90", "p99"].map((name) => `eventloop_lag_${name}_seconds`),
@@ -100,7 +97,7 @@ const LEFT_OUT = [
 export function createMetrics() {
   const registry = new Registry();
   const metrics = { registry, ...describedMetrics([registry]) };
-  // A gauge without labels begins at 0; nobody knows these before they are first set.
+  // A gauge without labels starts at 0; these are unknown until they are set.
   const unknown = [
     metrics.auditBytes,
     metrics.auditLimitBytes,

@@ -10,10 +10,7 @@ export interface Moment {
 /** Says which moment it is. */
 export type Mark = () => Moment;
 
-/**
- * For whoever compares with no lease: the time since boot is read from a file of the kernel, which took 50 µs of the
- * 2.2 ms that a request costs.
- */
+/** Mark without the time since boot, for code without leases: reading it takes 50 µs of the 2.2 ms of a request. */
 export function monotonicMark(clock: Pick<Clock, "monotonic">): Mark {
   return () => ({ monotonicMs: clock.monotonic(), sinceBootMs: null });
 }

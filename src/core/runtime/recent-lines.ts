@@ -1,4 +1,4 @@
-/** The last lines of a log, kept in memory so that whoever has trouble can look at them: `plenum doctor`. */
+/** Last lines of the log, kept in memory for `plenum doctor`. */
 export interface RecentLines {
   add(line: string): void;
   /** The oldest first. */
@@ -7,7 +7,7 @@ export interface RecentLines {
 
 /** So many lines are kept. */
 const LINES = 300;
-/** Of a line so many characters, so that all of them take 600 kB at most. */
+/** Most characters of a line; all lines together take at most 600 kB. */
 const LENGTH = 2_000;
 
 export function createRecentLines(): RecentLines {

@@ -8,7 +8,7 @@ import { neverShow, readAt } from "../values/masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
 
-/** Where a secret is found. The text itself never stands in the configuration. */
+/** Reference to a secret in a file or an environment variable. The configuration never contains the secret itself. */
 export const SecretRef = z
   .union(
     [
@@ -122,10 +122,7 @@ export function cachedSecret(
   };
 }
 
-/**
- * Changes when the file does, or who may read it: whoever was told to run chmod need not wait for the next look. A file that
- * is away for a moment is being replaced.
- */
+/** Changes when the file or its permissions change. A file that is missing for a moment is being replaced. */
 export function secretStamp(file: string): string {
   try {
     const { mtimeMs, ctimeMs, ino, size } = statSync(file);
@@ -139,7 +136,7 @@ function nameOf(ref: SecretRef): string {
   return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
-/** What tokens are made of, at least 20 of it; a path of folders has a slash, and what is shorter is a name. */
+/** Text that looks like a token: at least 20 of these characters. A path contains a slash. */
 const TOKEN = /^[A-Za-z0-9._~+=:|-]{20,}$/;
 /** `api-token-2.txt`; what follows the last dot of a token (`eyJhbGciOi….eyJzdWIiOi….SflKxwRJSM`) is longer. */
 const EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
@@ -166,7 +163,7 @@ function ownFile(path: string): string {
   if (complaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: complaint });
   let handle: number;
   try {
-    // To open a pipe that nobody writes to would wait, and the whole worker with it. Windows has no such flag.
+    // O_NONBLOCK: opening a named pipe without a writer would block the worker. Windows has no such flag.
     handle = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     const code = systemCodeOf(error);
@@ -230,8 +227,8 @@ function unreadable(error: unknown, what: string): Error {
 }
 
 /**
- * Certificates (PEM) from a file of ours, read now. Throws ConfigError, naming the option `field`, when it cannot be
- * read, and LocalFailure when this machine cannot read files at the moment.
+ * Reads certificates (PEM) from a file. Throws ConfigError with the option `field` when the file is invalid, and
+ * LocalFailure when this machine cannot read files at the moment.
  */
 export function readCertificates(path: string, field: string): string {
   const what = `The certificate file ${path} cannot be read`;

@@ -6,15 +6,15 @@ interface Manifest {
   readonly gitHead?: string;
 }
 
-/** How much of a commit is said: as many digits as nobody meets twice. */
+/** Digits of a commit in the version; enough to be unique. */
 const COMMIT_DIGITS = 12;
 
 const manifest: Manifest = JSON.parse(read("package.json") ?? "");
 const commit = manifest.gitHead ?? commitOfCheckout();
 
 /**
- * The version of package.json and the commit, as a semantic version: `0.1.0+1a2b3c4d5e6f`, with `.dirty` behind it when
- * a package was made of files that were not committed. Where nobody knows the commit, the version alone.
+ * Version of package.json and the commit, as a semantic version: `0.1.0+1a2b3c4d5e6f`. A package of uncommitted files ends
+ * with `.dirty`. Only the version when the commit is unknown.
  */
 export const VERSION: string =
   commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
@@ -22,7 +22,7 @@ export const VERSION: string =
 /** The version of package.json alone, for what may not change with each commit. */
 export const RELEASE: string = manifest.version;
 
-/** What Plenum says of itself in every HTTP request. */
+/** User agent of every HTTP request. */
 export const USER_AGENT = `plenum/${VERSION}`;
 
 function shortened(id: string): string {
@@ -30,7 +30,7 @@ function shortened(id: string): string {
   return digits.slice(0, COMMIT_DIGITS) + rest;
 }
 
-/** Of a clone, without calling git, which need not be there. */
+/** Commit of a clone, read from .git without running git. */
 function commitOfCheckout(): string | null {
   const head = read(".git/HEAD")?.trim();
   const branch = /^ref: (\S+)$/.exec(head ?? "")?.[1];

@@ -7,7 +7,7 @@ import { inFullSeconds } from "./full-seconds.ts";
  * that does it over and over. All of it by a `Clock`, so that a test can move the time.
  */
 
-/** Lets others wait for news. A ring that nobody waits for is not lost on a loop that compares `rings`. */
+/** Wakes waiting code. A loop that compares `wakeups` does not miss one that came while it worked. */
 export interface Wakeup {
   wakeUp(): void;
   /** How often it was rung: a loop that notes it before it looks sees whether something came while it looked. */
@@ -149,10 +149,9 @@ export interface WorkSignal {
 }
 
 /**
- * Aborts as soon as one of the signals does, and with its reason. `AbortSignal.any` says the same for ever, and so does a
- * listener that has a signal of its own for its end; both leave it to the collector to find out by weak references that
- * nobody listens any more. A collection of young objects takes those for strong: what the listener knows, a batch of 100
- * events say, lives on until all of the memory is looked through, which costs thirty times as much (test/let-go.test.ts).
+ * Aborts with the reason of the first signal that aborts. `end` removes all listeners at once. `AbortSignal.any` leaves that
+ * to the garbage collector: a batch of 100 events then survives until a full collection, which costs thirty times as much
+ * (test/let-go.test.ts).
  */
 export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
   const first = new AbortController();
@@ -172,8 +171,8 @@ export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
 }
 
 /**
- * A time in milliseconds for one request, beside the signal that ends it. With `AbortSignal.timeout` what listens stays
- * in memory until the time is up, at 2 writes a second of 64 KiB each and 30 s some 4 MB.
+ * Time limit in milliseconds for one request, in addition to its signal. `AbortSignal.timeout` keeps listeners until the
+ * time is up: 4 MB at 2 writes of 64 KiB a second and 30 s.
  */
 export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): WorkSignal {
   const limit = firstOf(signal);
@@ -198,7 +197,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
     const abort = () => reject(signal.reason);
     if (signal.aborted) abort();
     else signal.addEventListener("abort", abort, { once: true });
-    // Also after an abort: nobody else may look at how the promise ends.
+    // Also after an abort, so that a late rejection is handled.
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
   });
 }
@@ -267,7 +266,7 @@ export async function loop(options: Loop): Promise<void> {
   }
 }
 
-/** What is tried until it succeeds. */
+/** Work that is retried until it succeeds. */
 export interface Persistence<T> {
   readonly clock: Clock;
   readonly signal: AbortSignal;
@@ -310,15 +309,15 @@ export async function yieldIfMany(things: number): Promise<void> {
   if (things >= MANY_THINGS) await yieldToEventLoop();
 }
 
-/** Whoever has something to do does it now; for long work, which a stop may end here. Rejects with the signal's reason then. */
+/** Lets the event loop run other work. Rejects with the signal's reason when it has aborted. */
 export async function yieldUnlessAborted(clock: Clock, signal: AbortSignal): Promise<void> {
   await sleepFor(clock, 0, signal);
   signal.throwIfAborted();
 }
 
 /**
- * Walks through long work that stops after each of its steps, and answers what it comes to: after each so many steps
- * whoever has something to do does it. Rejects with the signal's reason when a stop ends it.
+ * Runs a generator of long work and returns its result. After every `stepsAtOnce` steps the event loop runs other work.
+ * Rejects with the signal's reason when it aborts.
  */
 export async function runInSlices<T>(
   steps: Generator<unknown, T, undefined>,

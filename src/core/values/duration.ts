@@ -10,7 +10,7 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   y: 365 * 86_400_000,
 };
 
-/** How people write the units out. A month is none of them: nobody knows how long it is. */
+/** Spellings of the units. There is no month, because its length varies. */
 const SPELLED: readonly (readonly [unit: string, spelled: RegExp])[] = [
   ["ms", /^(ms|msecs?|milliseconds?)$/],
   ["s", /^(s|secs?|seconds?)$/],
@@ -42,7 +42,7 @@ function unitOf(word: string): string | undefined {
   return isPlain ? SPELLED.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
 }
 
-/** What to write in place of a text that is no duration, as a sentence. */
+/** One sentence on how to write an invalid duration. */
 function durationComplaint(text: string): string {
   const given = text.trim();
   if (/^\d+(\.\d+)?$/.test(given)) {

@@ -1,23 +1,22 @@
 /**
- * What comes from outside may repeat what we sent: a service that echoes headers in an error, a proxy that prints a
- * request. Every such text passes `masked` before it is kept or shown; it knows every secret of this process, in the
- * usual spellings, whole or in part.
+ * Masks secrets. Servers and proxies may echo what Plenum sent, so every text from outside passes `masked` before it is
+ * stored or shown. All secrets of this process are registered here, in the usual spellings, complete or in part.
  */
 
 /** So many characters of a secret in a row are too many; of a shorter secret all of them. */
 const PART = 12;
 /** Below this a secret would be found in ordinary words. */
 const SHORTEST = 8;
-/** Of those that were exchanged while a worker runs, so many are known still, the latest: something may yet repeat them. */
+/** Number of replaced secrets that stay registered while the worker runs. */
 const MOST_EXCHANGED = 64;
 
 export const MASK = "[redacted]";
 
 /** All that are in use, however many: 200 sources have 200 tokens. And the latest that were exchanged. */
 const known = new Set<string>();
-/** Those that are no longer where they were read, in the order of their exchange. */
+/** Replaced secrets, oldest first. */
 const exchanged = new Set<string>();
-/** What was read last, by the place where it stands. */
+/** Current secret by the place where it was read. */
 const placed = new Map<string, string>();
 /** By length, every part of every spelling, and of how many spellings it is one: secrets may have parts in common. */
 const parts = new Map<number, Map<string, number>>();
@@ -48,7 +47,7 @@ export function readAt(place: string, secret: string): void {
   if (before === secret) return;
   placed.set(place, secret);
   if (before === undefined || !known.has(before)) return;
-  // Where it stands at another place as well, its next reading there takes it out again.
+  // If another place still has the old secret, reading it there removes it from the replaced ones.
   exchanged.add(before);
   for (const oldest of exchanged) {
     if (exchanged.size <= MOST_EXCHANGED) break;
@@ -80,15 +79,15 @@ export function forgetSecrets(): void {
 const ADDRESS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /**
- * Of an address that is a secret (`https://me:word@hooks.example.com/T0/B0/x`), what names the server is none: messages
- * name it, and so may a mail address in some reply.
+ * Parts of a secret address (`https://me:word@hooks.example.com/T0/B0/x`) to mask. The server's name is no secret: messages
+ * and mail addresses contain it.
  */
 function secretPartsOf(secret: string): readonly string[] {
   const [, scheme = "", user, behind] = ADDRESS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
   if (user === undefined) return [behind];
   const said = `//${user}@`;
-  // Of a short password, only with what stands before it is there enough to be found.
+  // A short password is masked only together with the text before it.
   return [said.length < SHORTEST ? scheme + said : said, user, behind];
 }
 
@@ -110,7 +109,7 @@ export function secretsKnown(): number {
   return learned;
 }
 
-/** The text with `[redacted]` where a secret, or a part of one, stands in any spelling. */
+/** Returns the text with `[redacted]` in place of every secret or part of one. */
 export function masked(text: string): string {
   if (parts.size === 0) return text;
   if (text.length < SHORTEST) return text;
@@ -145,7 +144,7 @@ interface Plain {
   beginOf(i: number): number;
 }
 
-/** What an echo may put in between: escapes of JSON (`\/`, `\u002f`) and addresses (`%2F`, `%252F`), broken lines. */
+/** Escapes that an echo may insert: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`), broken lines. */
 const ESCAPED = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
 
@@ -174,7 +173,7 @@ function lower(text: string): string {
   return small.length === text.length ? small : text;
 }
 
-/** As it is, in hex, in base64 (alone or behind something, as in `user:password`), and that in base64 once more. */
+/** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
 function spellingsOf(secret: string): readonly string[] {
   const bytes = Buffer.from(secret).toString("latin1");
   const encoded = base64Of(bytes);

@@ -1,6 +1,6 @@
 import { suggestion } from "./suggest.ts";
 
-/** What is wrong with a time zone as the `tz` of a history request, as a sentence; null when it is fine. */
+/** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
 export function zoneComplaint(zone: string): string | null {
   const known = resolved(zone);
   // An offset is no zone: it knows no daylight saving.

@@ -3,8 +3,8 @@ import type { Clock } from "../../runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../runtime/secret.ts";
 
 /**
- * Request headers of a configuration, with lower-case names, read anew at each call: an exchanged secret needs no
- * restart. Throws `ConfigError` where a secret does not fit into a header.
+ * Configured request headers with lower-case names. Secrets are read at each call, so a changed secret needs no restart.
+ * Throws `ConfigError` when a secret is not valid in a header.
  */
 export function givenHeaders(
   headers: Readonly<Record<string, string | SecretRef>>,
@@ -18,7 +18,7 @@ export function givenHeaders(
   return () => Object.fromEntries(texts.map(([name, text]) => [name, text()]));
 }
 
-/** A secret that shall stand in a header. */
+/** Returns the secret when it is valid in a header. */
 export function inHeader(text: string, name: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text;
   throw new ConfigError(`The secret for the header ${name} has to be one line of plain ASCII characters.`, {

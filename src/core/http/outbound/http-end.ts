@@ -141,7 +141,7 @@ export function receiverAt(origin: string): Server {
   };
 }
 
-/** What is wanted of a body, as far as it comes; the rest costs the connection. The status has been answered already. */
+/** Reads the start of a body up to the limit; a longer body closes the connection. */
 async function beginningOf(
   body: AsyncIterable<Buffer>,
   maxBytes: number,

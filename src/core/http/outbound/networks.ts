@@ -7,7 +7,7 @@ export interface Network {
   readonly family: "ipv4" | "ipv6";
 }
 
-/** Null when the text is no network. A single address needs its prefix length, so that nobody guesses. */
+/** Null for invalid text. A single address needs its prefix length, e.g. `10.0.0.7/32`. */
 export function parseNetwork(text: string): Network | null {
   const match = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
   const address = match?.[1] ?? "";

@@ -23,7 +23,7 @@ export interface ReceiverRequest {
   /** Sent as it is, in place of `json`. */
   readonly text?: { readonly body: string; readonly contentType: string };
   readonly headers?: Readonly<Record<string, string>>;
-  /** Statuses beside 2xx that the caller understands. */
+  /** Statuses that the caller handles, in addition to 2xx. */
   readonly allow?: readonly number[];
 }
 
@@ -69,16 +69,16 @@ export async function sendRequest(
 }
 
 /**
- * What the status of an answer means where a receiver has no rule of its own; null for 2xx.
+ * Default meaning of a receiver's status; null for 2xx.
  *
- * | status             | means                                                        |
- * | ------------------ | ------------------------------------------------------------ |
- * | 3xx, 401, 403, 404 | a person has to change something                             |
- * | 410                | the far end wants no more, ever                              |
- * | 429                | wait; it was not carried out                                 |
- * | 502, 503, 504      | wait; it may have been carried out                           |
- * | 408, 425, other 5xx | trouble that may pass; it may have been carried out         |
- * | other 4xx          | this will not be accepted as it is                           |
+ * | status              | means                                             |
+ * | ------------------- | ------------------------------------------------- |
+ * | 3xx, 401, 403, 404  | a person has to change something                  |
+ * | 410                 | the endpoint is gone for good                     |
+ * | 429                 | wait; the request was not executed                |
+ * | 502, 503, 504       | wait; the request may have been executed          |
+ * | 408, 425, other 5xx | retry; the request may have been executed         |
+ * | other 4xx           | this request is never accepted                    |
  */
 export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = answer;
