@@ -10,12 +10,10 @@ import { RESTORES, UNRESTORED } from "./timed.ts";
 import { WRITE_COUNT } from "./write-count-limit.ts";
 
 /**
- * Whether this state may write at all. A new state has no kill switch thrown, has counted no write and remembers no
- * approvers, so whoever may name another folder in the configuration would have all of that behind them. So a state
- * writes nothing until somebody who can do more than edit the configuration has armed it: once, with
- * `plenum writes arm` beside its folder, or with `plenum run --arm-writing`. The same again when what limits or takes
- * back writes was damaged in it: a counter that is gone would begin at 0; and in a copy, because a command that both get
- * would be written twice.
+ * Decides whether this state folder may write. A new folder has no kill switch, no write counts and no approvals, so a person
+ * who changes the folder in the configuration would bypass all of them. Therefore a person with access to the folder arms it
+ * once, with `plenum writes arm` or `plenum run --arm-writing`. It must be armed again after its write limits were damaged,
+ * and in a copy, because two workers would execute the same command.
  */
 export interface Arming {
   refusing(): Refusing | null;
@@ -28,7 +26,7 @@ export interface ArmRequest {
   /** Who asks, for the audit log. */
   readonly by: string;
   isThere(): boolean;
-  /** What it asked for is done. */
+  /** Reports that the request was executed. */
   taken(): void;
 }
 
@@ -38,7 +36,7 @@ export const ARM_FILE = "ARM-WRITES";
 const ARMED = "command-armed";
 const KEY = "writing";
 
-/** What of the state has to be whole for its limits to hold. */
+/** Document sets required to enforce write limits. */
 const GUARDS = [ARMED, WRITE_COUNT, RESTORES, UNRESTORED];
 
 interface Armed {
@@ -57,7 +55,7 @@ export interface ArmingOptions {
   readonly request: ArmRequest;
   /** Why this machine may not write although the state is armed; null where it may. */
   readonly unarmedHere: () => string | null;
-  /** Whoever started the worker asks for it. */
+  /** True when the worker was started with `--arm-writing`. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;
@@ -129,7 +127,7 @@ function notArmed(place: string, { copy, damaged, isAnothers }: Omit<LookedAt, "
   };
 }
 
-/** What remembers that a state is armed. */
+/** Document that stores that a state is armed. */
 export function armedAs(armed: Armed): DocumentChange {
   return { set: ARMED, put: [[KEY, armed]] };
 }

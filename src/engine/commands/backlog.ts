@@ -7,8 +7,8 @@ import type { Refusing } from "./gate.ts";
 import type { Accepted } from "./journal.ts";
 
 /**
- * Where accepted commands wait for a slot of the quota: one per tag, a later one supersedes. Whoever waits too
- * long, or until writing is closed, is told so at once and not only when a slot comes.
+ * Accepted commands that wait for a slot of the quota: one per tag, a later one supersedes. A command that waits too long, or
+ * until writing is closed, ends at once.
  */
 export interface Backlog {
   add(accepted: Accepted): void;
@@ -23,7 +23,7 @@ export interface Backlog {
   endOf(accepted: Accepted): Finish | null;
   /** Ends those whose time is up, until `stopping` aborts. */
   watch(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
-  /** Rings when somebody came; whoever knows why somebody may leave now rings it too. */
+  /** Wakes when a command arrives or may leave. */
   readonly bell: Wakeup;
   /** A wait for a slot that becomes needless when the backlog is empty, or the worker stops, before `over`. */
   slotWait(stopping: AbortSignal): SlotWait;
@@ -53,7 +53,7 @@ const NOT_SECONDED: Finish = {
   message: "No second person agreed within the time to live; nothing was written.",
 };
 
-/** What closes writing is looked at so often while somebody waits, in milliseconds. */
+/** Interval of the check for closed writing while commands wait, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 
 export function createBacklog(options: {

@@ -2,12 +2,12 @@ import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { Listed, StoredToken, StoredValue } from "../sync/snapshot.ts";
 
-/** What the gate needs to know of the building, read from the snapshot at the moment of asking. */
+/** The building as the gate needs it, read from the stored documents at each call. */
 export interface BuildingView {
   tag(source: string, tagId: string): Promise<Listed<Tag> | undefined>;
   value(source: string, tagId: string): Promise<StoredValue | undefined>;
   gateways(source: string, siteId: number): Promise<readonly Listed<Gateway>[]>;
-  /** What the service said about our token; undefined before it was asked. */
+  /** Information about the token; undefined before the first request. */
   token(source: string): Promise<TokenInfo | undefined>;
 }
 

@@ -10,10 +10,10 @@ import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 
-/** What closes writing as a whole, whatever the command. Asked when one arrives and again when it is about to leave. */
+/** Conditions that close all writing. Checked when a command arrives and again before it is sent. */
 export interface ClosedWindows {
   readonly closed: () => Refusing | null;
-  /** What a person should know. */
+  /** Warnings for people. */
   notices(): readonly string[];
   /** Anybody can change these from outside, by a file, so the audit log learns of it by looking. */
   watch(signal: AbortSignal): Promise<void>;
@@ -22,7 +22,7 @@ export interface ClosedWindows {
 const LOOK_EVERY_MS = 1_000;
 
 export function createClosedWindows(options: {
-  /** As it is in force. */
+  /** The current configuration. */
   readonly config: () => CommandsConfig;
   readonly killSwitch: KillSwitch;
   readonly arming: Arming;
@@ -92,7 +92,7 @@ export function createClosedWindows(options: {
           },
           fault: (error) => log.warn({ err: error }, trouble),
         });
-      // What a file asks for may fail; that the switch was thrown is told all the same.
+      // A file's request may fail; the thrown kill switch is reported anyway.
       const telling = everySecond(async () => {
         seen = await tellChanges(seen);
       }, "what closes writing could not be audited");

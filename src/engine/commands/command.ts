@@ -67,7 +67,7 @@ export const REFUSALS = [
 ] as const;
 export type CommandRefusal = (typeof REFUSALS)[number];
 
-/** What else a result may give as its reason, besides a refusal. */
+/** Reasons of a result in addition to the rejections. */
 export const ENDINGS = [
   "not-seconded",
   "wrong-second",
@@ -85,7 +85,7 @@ export const ENDINGS = [
 ] as const;
 export type Reason = CommandRefusal | (typeof ENDINGS)[number];
 
-/** What a finished command has to say. */
+/** Result of a finished command. */
 export interface Finish {
   readonly outcome: CommandOutcome;
   /** Null when confirmed without anything to add. */
@@ -94,7 +94,7 @@ export interface Finish {
   readonly before?: TagValue;
   readonly readBack?: TagValue;
   readonly rehearsal?: boolean;
-  /** What the service said to the write, for the audit log: its complaint, or how it was answered. */
+  /** The service's response to the write, for the audit log. */
   readonly answer?: string;
 }
 

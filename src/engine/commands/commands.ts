@@ -49,7 +49,7 @@ export interface Commands extends Service {
    * is wrong with them, and then nothing has changed.
    */
   change(config: CommandsConfig, around: Rules): void;
-  /** What a person may write to a tag; null where the allow-list does not name it. */
+  /** Values that a person may write to a tag; null when the allow-list does not contain it. */
   writable(source: string, tagId: string): WritableTag | null;
 }
 
@@ -68,7 +68,7 @@ export interface CommandsOptions {
   readonly guards: Guards;
   /** Arms the state, should it not be armed yet; see `Arming`. */
   readonly armAtStart?: boolean;
-  /** What else decides what is written where, e.g. the addresses of the sources; approved with the configuration. */
+  /** Other settings that decide what is written where, e.g. addresses of sources; approved with the configuration. */
   readonly around?: Rules;
   /** The whole of what is approved, where `config` is a part of it. */
   readonly approved?: CommandsConfig;
@@ -93,7 +93,7 @@ interface Line {
 const HOUR_MS = 3_600_000;
 /** While the clock cannot be trusted, it is looked so often whether it can. */
 const LOOK_AGAIN_MS = 60_000;
-/** What was only counted so far may take this long to be recorded at a stop, even when its time is over. */
+/** Time at a stop for recording counted rejections, even after the deadline, in milliseconds. */
 const LAST_WORDS_MS = 100;
 const HOURLY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
@@ -236,7 +236,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         closures.watch(ending),
       ]);
     },
-    /** Nothing leaves any more at once; a request under way may finish, and what waited is told. */
+    /** Sends nothing more; a running request may finish, and waiting commands end with a result. */
     stop(deadlineMs) {
       stopped ??= end(deadlineMs);
       return stopped;
@@ -276,7 +276,7 @@ async function recover(
 ): Promise<void> {
   for (const { command, state, changedAt } of journal.open()) {
     const line = lines.get(command.source);
-    // What is to put an old value back is not over: the promise is kept as soon as that is possible.
+    // A restore stays open: the old value is put back as soon as possible.
     if (state === "accepted" && journal.restoreBy(command.id) !== undefined) continue;
     if (state === "accepted") {
       const message = "The worker stopped before the command left; nothing was written.";

@@ -9,8 +9,8 @@ import { FRESH_MS, type FreshValue, freshValue, isFromBefore, needsFreshValue } 
 import type { Accepted, Journal } from "./journal.ts";
 
 /**
- * What tags hold at present, for the checks that must know: from the live reads where they are recent enough, and
- * otherwise by a request of our own. A reading from before our own last write of the tag says nothing any more.
+ * Current values of tags for checks: from live reads when they are recent, otherwise from a request. A reading before
+ * Plenum's last write of the tag does not count.
  */
 export interface FreshValues {
   of(command: Command): Promise<FreshValue | undefined>;
@@ -48,7 +48,7 @@ export function createFreshValues(options: {
     return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
   }
 
-  /** One that cannot be looked up is not known, and read anew; it must not keep other commands from leaving. */
+  /** A value that cannot be loaded is read again; it must not delay other commands. */
   async function heldValue(tagId: string) {
     try {
       return await view.value(source.name, tagId);

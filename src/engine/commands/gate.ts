@@ -23,13 +23,13 @@ export interface Refusing {
 
 type Refused = { readonly refused: Refusing };
 
-/** What the gate looks at in a reading. */
+/** Fields of a reading that the gate checks. */
 export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 /** A value older than this is not fresh enough to measure a step against. */
 export const FRESH_MS = 60_000;
 
-/** A reading further ahead of the clock than this is from before the clock was set back: nobody knows how old it is. */
+/** A reading further in the future than this is older than a clock step, so its age is unknown; milliseconds. */
 const AHEAD_MS = 1_000;
 
 const DAY_MS = 86_400_000;
@@ -211,7 +211,7 @@ export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
 
 /** Two steps of a number in single precision, as a part of it: 22.1 is 22.100000381 there. */
 const SINGLE = 2 ** -22;
-/** What a conversion of units leaves of 0: 4e-15 of 32 °F. */
+/** Rounding error of a unit conversion around 0, e.g. 4e-15 for 32 °F. */
 const NOTHING = 1e-9;
 
 /**

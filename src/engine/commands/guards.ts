@@ -5,8 +5,8 @@ import { freeBytesOf } from "./audit/space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 
 /**
- * What stands beside the configuration and the store when it is asked whether anything may be written. A lone worker has
- * it as files in the folder of its state; in a fleet it is one for all members.
+ * State outside the store that decides about writing. A single worker has files in its state folder; a fleet shares
+ * one.
  */
 export interface Guards {
   /** For people, such as `the state /var/lib/plenum/state`. */
@@ -30,7 +30,7 @@ export function folderGuards(folder: string): Guards {
     pin: {
       read: () => readPin(folder),
       write: (pinned) => writePin(folder, pinned),
-      // The folder is locked, so nobody else writes.
+      // The folder is locked, so no other process writes.
       mark: () => "",
     },
     freeBytes: () => freeBytesOf(folder),

@@ -20,7 +20,7 @@ import { isRestoreId } from "./timed.ts";
  * acknowledged only when this has returned.
  */
 export interface IntakeOptions {
-  /** As it is in force. */
+  /** The current configuration. */
   readonly config: () => CommandsConfig;
   readonly allowList: AllowList;
   readonly view: BuildingView;
@@ -194,7 +194,7 @@ export function createIntake(options: IntakeOptions): Accept {
     const { requests } = parsed;
     const closed = options.closed();
     if (closed !== null) {
-      // Of an id that was used before nothing new is refused: who sent it hears what became of it already.
+      // An id that was used before is not rejected again: its sender gets the known result.
       const why = ({ id }: Request) => (journal.knows(id) ? KNOWN : closed);
       return refuse(requests.map((request) => notice(arrival, request.id, request, why(request))));
     }
@@ -216,7 +216,7 @@ export function createIntake(options: IntakeOptions): Accept {
   };
 }
 
-/** What a notice is about. */
+/** Subject of a warning. */
 type Subject = Pick<Request, "source" | "tagId" | "value">;
 
 interface Why {

@@ -55,9 +55,9 @@ export interface Journal {
   /** A command that waits for a second person. */
   unseconded(id: string): Command | undefined;
   /**
-   * The one terminal outcome; false when the command had ended before, and then nothing is changed. The end of a
-   * restore ends its promise too, and is told as `command-not-restored` where the old value does not hold again; the end
-   * of a command that was written ends the promises that were made for its tag before.
+   * Records the one final outcome; false when the command had ended before. The end of a restore also ends its promise and
+   * emits `command-not-restored` when the old value does not hold again. The end of a written command ends earlier promises
+   * of its tag.
    */
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
@@ -114,7 +114,7 @@ interface StoredEntry {
   readonly state: CommandState;
   readonly changedAt: string;
   readonly command?: Command;
-  /** What a finished one has left with. */
+  /** Value that a finished command has sent. */
   readonly sent?: { readonly tag: string; readonly value: TagScalar };
 }
 
@@ -150,7 +150,7 @@ export async function openJournal({
     if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? ""))
       lastSent.set(sent.tag, stored);
   }
-  // What became of a damaged entry nobody knows any more, but its id was used.
+  // The outcome of a damaged entry is unknown, but its id was used.
   for (const id of await store.damagedKeys(COMMANDS))
     if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
@@ -214,7 +214,7 @@ export async function openJournal({
         const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
         const wearing = wear.writing(commands);
         const promised = leaving.flatMap(({ command, before }) => {
-          // What puts a value back keeps its promise until it has ended.
+          // A command that restores a value keeps its promise until it has ended.
           if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
           const key = tagKey(command);
           return [[key, promiseOf(command, before, restores.get(key), clock.now())] as const];
@@ -332,7 +332,7 @@ export async function openJournal({
     },
     isUnproved(command) {
       const last = lastSent.get(tagKey(command));
-      // Of the value that was sent itself any reading since then is the proof.
+      // Any later reading of the sent value proves the write.
       if (last?.sent === undefined || sameValue(last.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(last.state);
     },
@@ -372,7 +372,7 @@ function supersededAt(changedAt: string): StoredEntry {
   return { state: "superseded", changedAt };
 }
 
-/** What was asked, by whom, and within which limits it was let through. */
+/** Request, requester and limits of an accepted command. */
 function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> {
   const { replyTo: _replyTo, correlation: _correlation, id: _id, ...told } = command;
   return { ...told, limits: entry };

@@ -6,7 +6,7 @@ import { join } from "node:path";
  * line, a message, the worker itself can throw it.
  */
 export interface KillSwitch {
-  /** What a person does to go on, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
+  /** How a person continues, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
   /** Asked before every single write, so it answers at once. */
   thrown(): boolean;
@@ -14,7 +14,9 @@ export interface KillSwitch {
   throwIt(by: string, at: string): Promise<void> | void;
 }
 
-/** That of one state: thrown for as long as its file exists, so anything that can create a file can throw it. */
+/**
+ * Kill switch of one state folder: thrown while its file exists, so any program that can create a file can throw it.
+ */
 export interface FolderKillSwitch extends KillSwitch {
   readonly file: string;
   throwIt(by: string, at: string): void;

@@ -1,7 +1,7 @@
 import type { Arrival } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 
-/** What every arrival from a person at the command line or the status page has. */
+/** Fields of every command from the command line or the status page. */
 interface FromOperator {
   readonly id: string;
   readonly source: string | null;
@@ -9,7 +9,7 @@ interface FromOperator {
   /** The name that the person has at the machine, as the command line says. */
   readonly user: string | null;
   readonly receivedAtMs: number;
-  /** Where they sit. */
+  /** Origin of the command. */
   readonly at?: "command line" | "status page";
 }
 

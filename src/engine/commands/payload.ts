@@ -6,12 +6,12 @@ import { KINDS } from "../../core/model/event.ts";
 import type { CommandRefusal } from "./command.ts";
 
 /**
- * What a command message says. Three forms:
+ * Parsed command message. Its forms:
  * - a bare value on a tag's own topic: `21.5`, `true`;
  * - JSON: `{"id": "…", "value": 21.5}`, or for up to 20 tags at once `{"id": "…", "writes": [{"tag": "10001",
  *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s`, `for_s` and `expect`;
  * - the kill switch: `{"stop": true}`. It can be thrown this way and not released;
- * - on a topic of its own, a second person's word: `{"second": "<id of the command>", "value": 21.5}`.
+ * - on a separate topic, the approval of a second person: `{"second": "<id of the command>", "value": 21.5}`.
  */
 export interface Request {
   /** Unique per tag: the sender's id, followed by the tag id where one message holds several. */
@@ -166,7 +166,7 @@ function claimedId(value: object): string | null {
   return id?.success === true ? id.data : null;
 }
 
-/** MQTT 5 carries an id beside the payload; with 3.1.1 it can only be inside. */
+/** MQTT 5 carries an id next to the payload; with 3.1.1 it can only be inside. */
 function givenId(arrival: Arrival): string | null {
   const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;

@@ -28,7 +28,7 @@ export type SendResult = "answered" | "in-doubt" | "group-refused";
 export interface AwaitingProof {
   readonly command: Command;
   readonly sent: SendResult;
-  /** What the service said when it refused, for a person. */
+  /** The service's reason for a rejected write, for people. */
   readonly complaint: string | null;
   readonly before: TagValue;
   /** Wall time of the write, milliseconds since 1970: earlier readings prove nothing. */
@@ -53,7 +53,7 @@ interface Case {
   readonly rideUntilMs: number;
   dueMs: number;
   attempts: number;
-  /** A first reading of ours showed another value; a slow device gets a second one. */
+  /** A first reading showed another value; a slow device gets a second reading. */
   sawOther: boolean;
   /** A reading together with others was refused as a whole. */
   isSuspect: boolean;
@@ -77,7 +77,7 @@ export function createReadBack(options: {
     cases.delete(each);
   }
 
-  /** What the live reads saw last. One that cannot be read proves nothing, and must not keep the others from their proof. */
+  /** Last live value. One that cannot be loaded proves nothing and must not delay the others. */
   async function heldValue({ tagId }: Command) {
     try {
       return await view.value(source.name, tagId);

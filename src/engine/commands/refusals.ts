@@ -6,9 +6,8 @@ import type { Journal } from "./journal.ts";
 import type { Warning } from "./result-event.ts";
 
 /**
- * Tells refusals. At any normal rate each is told and audited by itself. In a flood (a loop, a device gone mad, an
- * attack) they are counted and told together, one record per reason and minute, so that the log of commands cannot
- * be filled by what never became one.
+ * Reports rejections. At a normal rate each gets its own event and audit record. In a flood, such as a loop or an attack,
+ * they are counted: one record per reason and minute, so that the audit log cannot be filled.
  */
 export interface Refusals {
   /** Resolves when they are durable, or counted. */
@@ -32,7 +31,7 @@ interface Allowance {
 interface Crowd {
   count: number;
   readonly sinceMs: number;
-  /** When it is told, by measured time. */
+  /** When it is reported, in measured time. */
   readonly dueMs: number;
   latest: Warning;
 }

@@ -21,12 +21,12 @@ import {
 } from "./timed.ts";
 
 /**
- * "22 °C for two hours": puts the old value back once, by an ordinary command that expects the tag to still hold
- * ours. The promise is in the journal until that command has ended, so it outlives restarts; a later write of the tag
- * through Plenum ends it, once it is known to be one.
+ * "22 °C for two hours": puts the old value back once, with an ordinary command that expects the tag to still hold ours. The
+ * promise is in the journal until that command has ended, so it survives restarts. A later verified write of the tag through
+ * Plenum ends it.
  *
- * What is in the way before it has left may pass: then it is tried again, for a day. Once it has left it is never
- * sent again. Whatever keeps the old value from holding in the end is told as `command-not-restored`.
+ * Before the command is sent, failures are retried for a day. After it was sent, it is never sent again. When the old value
+ * does not hold in the end, `command-not-restored` is emitted.
  */
 export interface Restores {
   run(endings: Endings, signal: AbortSignal): Promise<void>;
@@ -69,7 +69,7 @@ export function createRestores(options: {
   const attempts = new Map<string, Attempt>();
   /** By command, when its time is over by measured time: a clock that is set back prolongs none. */
   const deadlines = new Map<string, number>();
-  /** Those that are too late or refused here: what ends them is not put off again. */
+  /** Restores that are too late or rejected: their end is not postponed again. */
   const ending = new Set<string>();
   const bell = createWakeup();
 
@@ -79,7 +79,7 @@ export function createRestores(options: {
     const dueInMs = dueIn(id, restore);
     if (dueInMs > 0) return dueInMs;
     if (journal.entry(id)?.state === "sending") return null;
-    // Whoever is first at the tag goes first: if that write leaves, the promise is over.
+    // The first write of the tag goes first: when it is sent, the promise is over.
     if (isTaken(restore)) return null;
     const attempt = attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null };
     if (attempt.againAtMs === null) return null;

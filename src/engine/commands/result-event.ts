@@ -27,7 +27,7 @@ export function acceptedEvent(command: Command, waitMs: number, time: string): E
   });
 }
 
-/** How a command's end, or a refusal, is told: one `command-result` event. */
+/** Creates the `command-result` event of an ended or rejected command. */
 export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
   return makeEvent({
     type: "command-result",

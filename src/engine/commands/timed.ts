@@ -17,7 +17,7 @@ export interface Restore {
   readonly older?: Restore;
 }
 
-/** Of the promises of a tag: the one that holds now, null when none does, and those that a newer command ended. */
+/** Promises of a tag: the current one, null without one, and those that a newer command ended. */
 export interface Promises {
   readonly kept: Restore | null;
   readonly over: readonly Restore[];
@@ -36,9 +36,9 @@ export function promiseOf(
 }
 
 /**
- * What the end of a command leaves of the promises of its tag. Only what was written ends an older promise: 22 for two
- * hours, then 23, which the service refuses, and after two hours 22 ends all the same. Where nobody knows whether 23 was
- * written both are kept, for each puts back only what it finds as it left it.
+ * Promises of the tag after a command ended. Only a written value ends an older promise: after 22 for two hours and a rejected
+ * 23, 22 still ends after two hours. When it is unknown whether 23 was written, both stay: each restores only the value that
+ * it wrote.
  */
 export function promisesAfter(
   command: Command,
@@ -57,7 +57,7 @@ export function promisesAfter(
     const { older: _older, ...alone } = held;
     if (isOwn) return { kept: alone, over: olderThan(held) };
     const kept = prolonged(command, finish, held, nowMs);
-    // A value that somebody else had put there already was no write of ours, so nothing is promised for it.
+    // The tag already had the value, so Plenum wrote nothing and promises nothing.
     if (kept === null && command.forMs !== null && finish.reason === "already-set")
       return { kept: held, over: [] };
     return { kept, over: withOlder(held) };
@@ -67,9 +67,8 @@ export function promisesAfter(
 }
 
 /**
- * Whether a value may be in force that its command did not find there. Nobody could read the tag; or it held another value
- * when it was read, and a reading may be 14 s old, or a gateway without a line writes when it has one. Where an older
- * promise waits, that one is kept: it says what is to hold.
+ * True when a value may be in force although it was not read back: the tag could not be read, or a reading was up to 14 s
+ * old, or an offline gateway writes later. An older waiting promise stays, because it states the value that must hold.
  */
 function mayYetHold({ outcome }: Finish, { older }: Restore): boolean {
   return outcome === "unknown" || (outcome === "mismatch" && older === undefined);
@@ -97,16 +96,14 @@ function olderThan({ older }: Restore): readonly Restore[] {
 }
 
 /**
- * Later than this after its time a value is not put back any more. A day, because whatever is in the way (a gateway
- * without power, a service in maintenance, a token that has run out) is mended by people within a working day, and
- * because hours in which a tag may be written come once a day. Until then the value that was meant for two hours is
- * still in force and nobody else will end it; what anybody has changed meanwhile is left (`unexpected-value`). After a
- * day people have arranged themselves with it, and a change out of the blue would do more harm than the word that it
- * was not put back.
+ * Time after which a value is no longer put back, in milliseconds. A day: most obstacles (a gateway without power, a
+ * maintenance, an expired token) are fixed within a working day, and permitted hours come once a day. A value that was
+ * changed meanwhile stays (`unexpected-value`). After a day, a sudden change would do more harm than the report that the old
+ * value was not restored.
  */
 export const PATIENCE_MS = 86_400_000;
 
-/** The id of the command that puts back what another one changed. Nobody else's command may end like this. */
+/** Id of the command that restores the value of another command. No other id may end like this. */
 export function restoreId(id: string): string {
   return `${id}${ENDING}`;
 }
@@ -124,7 +121,7 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
     value: before,
     expect: command.value,
     forMs: null,
-    // Whoever agreed to the write agreed to its end.
+    // The approval of the write includes its end.
     needsSecond: false,
     by: `the end of ${command.id}`,
     receivedAt: isoUtc(nowMs),
@@ -177,7 +174,7 @@ export interface Unrestored {
   readonly source: string;
   readonly siteId: number;
   readonly tagId: string;
-  /** What the tag holds as far as is known; null when nobody knows. */
+  /** Last known value of the tag; null when unknown. */
   readonly inForce: TagValue;
   readonly since: string;
   readonly wanted: TagScalar;

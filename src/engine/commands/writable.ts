@@ -1,7 +1,7 @@
 import type { AllowedTag, CommandsConfig } from "./config.ts";
 import type { Refusing } from "./gate.ts";
 
-/** What a person may write to a tag. */
+/** Values that a person may write to a tag. */
 export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly min: number | null;

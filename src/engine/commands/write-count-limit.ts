@@ -7,7 +7,7 @@ export interface WriteCountLimit {
   ofTag(source: string, tagId: string): readonly number[];
   /** Writes of all tags of a source within the last hour. */
   lastHour(source: string): number;
-  /** What is to be stored when these tags are written now; `remember` it once it is. */
+  /** Documents to store when these tags are written now; call `remember` after the commit. */
   writing(tags: readonly Tag[]): readonly WriteCountChange[];
   remember(changes: readonly WriteCountChange[]): void;
 }

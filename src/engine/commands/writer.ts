@@ -35,7 +35,7 @@ export interface Writer {
 export interface WriterOptions {
   readonly source: Source;
   readonly timeZone: string;
-  /** As it is in force. */
+  /** The current configuration. */
   readonly config: () => CommandsConfig;
   readonly view: BuildingView;
   readonly values: FreshValues;
@@ -81,8 +81,7 @@ export function createWriter(options: WriterOptions): Writer {
   }
 
   /**
-   * What may leave together now: nothing that a second person has to agree to yet, no tag whose last write is not
-   * proved yet, and no suspect among others.
+   * Commands that may be sent together: approved, no tag with an unverified write, and no bisection tag among others.
    */
   function candidates(): readonly Accepted[] {
     const free = backlog.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
@@ -110,8 +109,8 @@ export function createWriter(options: WriterOptions): Writer {
       nowMs,
     });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
-    // After a write that was not proved, such as one that an offline gateway carries out later, a reading of the value from
-    // before it proves nothing: whoever sends that value again wants it written behind the other one.
+    // An older reading proves nothing after an unverified write, which an offline gateway may execute later: the sender wants
+    // the value written after the other one.
     if (isSetAlready(before, command.value) && !journal.isUnproved(command)) {
       const message = `The tag held ${before} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
@@ -140,7 +139,7 @@ export function createWriter(options: WriterOptions): Writer {
         const end = backlog.endOf(accepted) ?? (await endOf(accepted, ready.size));
         const before = await presentValue(accepted);
         if (end !== null) ends.set(accepted, end);
-        // What is to be put back may have become too old since the last look; then it is read anew.
+        // A restore may have become too old since the last check; then it is checked again.
         else if (before !== null || accepted.command.forMs === null)
           ready.set(accepted, { ...accepted, before });
       }
@@ -171,7 +170,7 @@ export function createWriter(options: WriterOptions): Writer {
     void settled.then(() => underWay.delete(settled));
   }
 
-  /** What need not or may not leave is told without spending a slot of the quota on it. */
+  /** Ends commands that need not or may not be sent, without using a slot of the quota. */
   async function endEarly(signal: AbortSignal): Promise<void> {
     for (const accepted of candidates()) {
       if (await values.isMissing(accepted)) continue;

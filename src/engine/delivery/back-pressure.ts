@@ -17,18 +17,18 @@ export interface BackPressure {
 }
 
 /**
- * Of the bytes of the log that may be on their way to a sink: nothing is fetched above, and again below. Little, because
- * an alarm waits behind them, and because the rest is for what cannot be fetched again.
+ * Share of the log that may wait for a sink: above it no history is fetched. Small, because an alarm waits behind it, and the
+ * rest is for events that cannot be fetched again.
  */
 const HELD_ABOVE = 0.1;
 const FREE_BELOW = 0.05;
-/** Of the log, one reply of history; a few may be under way. */
+/** Share of the log of one history response; several may be in flight. */
 const REPLY_SHARE = 0.02;
 /** From here on a log counts as full, and the next large step of retention is near. */
 const FULL = 0.9;
-/** What was delivered can be sent again for at least as long (docs/promise.md), in milliseconds. */
+/** Delivered events can be sent again for at least this long (docs/promise.md), in milliseconds. */
 const REPLAY_LEAST_MS = 15 * 60_000;
-/** What the log weighs is asked once for all sources that want to know within this time, in milliseconds. */
+/** Lifetime of the cached size of the log, in milliseconds. */
 const SAME_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 

@@ -2,9 +2,9 @@ import type { Settlement } from "../store/store.ts";
 import { type Batch, countedAfter } from "./offer.ts";
 
 /**
- * What a sink has taken into its hands and not made durable yet (`gathered` in its receipt). The cursor stays before it:
+ * Events that a sink buffers (`gathered` in its receipt). The cursor stays before them:
  *
- *   cursor ─► 5 6 7 8 9 ─► through      offered next: 10; a crash, or any failure, has 5 offered again
+ *   cursor ─► 5 6 7 8 9 ─► through      offered next: 10; after a crash or a failure, 5 is offered again
  */
 export function createBuffered() {
   let through = 0;

@@ -26,7 +26,7 @@ export interface DispatcherOptions {
 
 export interface Dispatcher extends Service {
   status(): readonly SinkStatus[];
-  /** For a person: far ends that were restarted lately; empty while none was. */
+  /** Messages about servers that were restarted lately. */
   notices(): readonly string[];
   /**
    * Has these sinks from now on; resolves once those that are new are known, as at a start. One that is the same object
@@ -42,8 +42,8 @@ const LOOK_EVERY_MS = 1_000;
 const REPLACED_WITHIN_MS = 40_000;
 
 /**
- * One loop per sink over the same log. `start` makes the sinks known to the outbox, so that everything committed
- * from then on reaches them, and does not wait for any far end.
+ * Runs one loop per sink over the same log. `start` registers the sinks with the outbox, so that all later events reach them,
+ * and waits for no server.
  */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { outbox, clock, log, random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
@@ -67,8 +67,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   let looksForOthers = 0;
 
   /**
-   * Resolves once the first try is over; what fails is tried again, by whoever looked last, until it succeeds. Whoever has
-   * come back meanwhile is in use at each try.
+   * Resolves after the first attempt; failures are retried until they succeed. Sinks that were added again are
+   * skipped.
    */
   function endOthers(): Promise<void> {
     looksForOthers += 1;
@@ -98,7 +98,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return tried.promise;
   }
 
-  /** Those that finish their batch and are not configured as they are any more. */
+  /** Sinks that finish their batch and are no longer configured. */
   const leaving = new Set<SinkRunner>();
   const endings = new Set<Promise<void>>();
 
@@ -115,7 +115,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     const starting = coming.map((runner) => runner.start(hasLeft(runner.configured)));
     const ending = endAll(going).finally(() => endings.delete(ending));
     endings.add(ending);
-    // Known, so what is committed from here on reaches whoever is new; who goes needs his time.
+    // New sinks are registered, so later events reach them; leaving sinks may finish.
     await Promise.all(starting);
   }
 
@@ -137,7 +137,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   function watchNews(): Promise<void> {
-    // Listened for again before anybody is told: what is committed meanwhile is not overslept.
+    // Listen again before notifying the sinks, so that no commit is missed.
     let heard: Promise<void> | null = null;
     const listen = () => {
       const next = outbox.changed(draining.signal);
@@ -160,7 +160,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     });
   }
 
-  /** Nobody hears what another process marks; that anything was changed is one number for all sinks. */
+  /** Polls one number for changes that other processes make. */
   function watchChanges(): Promise<void> {
     let seen: number | null = null;
     return loop({

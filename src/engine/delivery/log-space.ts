@@ -13,7 +13,7 @@ export interface LogSpace {
   notices(): readonly string[];
 }
 
-/** From this share on it is told. */
+/** Share of the log from which a warning is shown. */
 const SCARCE = 0.8;
 const MEBIBYTE = 1024 ** 2;
 

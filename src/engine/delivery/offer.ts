@@ -53,19 +53,19 @@ export function countedAfter(counted: Sequence | undefined, events: number): Seq
   return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
 
-/** What a receipt says about a portion. */
+/** Result of a receipt for a batch. */
 export interface Outcome {
   /** Null when nothing of it is settled. */
   readonly settlement: Settlement | null;
   readonly accepted: number;
-  /** What was rejected of a batch that was only gathered, and is settled later; null where it was not gathered. */
+  /** Rejected events of a buffered batch, which is settled later; null for other batches. */
   readonly gathered: Settlement["rejected"] | null;
   readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
 /**
- * Reads a receipt with suspicion: one that does not fit its batch keeps everything, because an event that may
- * arrive twice can be told by its id, and one that is lost cannot.
+ * Validates a receipt. One that does not fit its batch keeps all events: a repeated event is recognized by its id, a lost
+ * one is not.
  */
 export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
   const { batch, again, urgent } = portion;
@@ -105,7 +105,7 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   };
 }
 
-/** What a sink wants to be remembered, as a change of documents. */
+/** Documents that store a sink's state change. */
 export function sinkStateChange(
   sink: string,
   remembered: SinkStateChange = new Map(),

@@ -9,14 +9,14 @@ import { snapshotRequest } from "./snapshot.ts";
 /** The reason with which a sink is ended that the configuration does not name any more; it may come back. */
 export const NOT_CONFIGURED = "not in the configuration";
 
-/** Of a sink that was ended for good: which far end it was that wanted no more. */
+/** State of a sink that ended for good: the server that was gone. */
 const ENDS = "sink-ended-at";
 
 interface EndedAt {
   readonly farEnd: string | null;
 }
 
-/** Of a configured sink. */
+/** A configured sink. */
 interface Registrant {
   readonly name: string;
   readonly sink: Pick<Sink, "farEnd">;
@@ -43,7 +43,7 @@ export function createRegistration(options: {
 }): Registration {
   const { clock, outbox, store, log } = options;
 
-  /** First the wish, then the name: a crash in between leaves a sink that is new still. */
+  /** Stores the request before the name: after a crash in between the sink is still new. */
   async function known(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
     const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
@@ -51,7 +51,7 @@ export function createRegistration(options: {
     return outbox.register(name, "now");
   }
 
-  /** Whoever said that it wants no more was another one than the sink leads to now. */
+  /** True when the sink now leads to another server than the one that ended it. */
   async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
     const at = await store.document<EndedAt>(ENDS, name);
     return at !== undefined && at.farEnd !== (sink.farEnd ?? null);

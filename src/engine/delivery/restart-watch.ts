@@ -5,21 +5,20 @@ import { abortable, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
 /**
- * Notices that a far end was restarted, and sends again what it may have lost by that: VictoriaMetrics writes what it
- * has acknowledged to the disk some 10 s later, and Mosquitto by default never.
+ * Detects a restart of a server and sends again what it may have lost: VictoriaMetrics writes acknowledged data to disk 10 s
+ * later, and Mosquitto by default never.
  *
  *   delivered:  ──●────●────●────●────●──┊ restart ┊──✗ noticed
  *   alive:      ─────────────────────seen┊
- *   sent again:      ◄── window ────────►●●●           what was delivered since `seen - window`
+ *   sent again:      ◄── window ────────►●●●           delivered since `seen - window`
  *
- * What counts is when an event was delivered, not when it was committed: a sink that catches up after a night takes
- * events of hours ago now. Times are of our own runs: the time in which no worker ran does not count, since nothing was
- * delivered in it, and the wall clock has no part in it.
+ * The time of delivery counts, not the time of the commit: a sink that catches up takes events that are hours old. Times are
+ * measured while the worker runs; the wall clock is not used.
  */
 export interface RestartWatch {
-  /** Asks the far end, when it was opened just now or was not asked for a while, and marks what it may have lost. */
+  /** Asks the server after it was opened, or after a while, and marks what it may have lost. */
   look(sink: "opened" | "open", signal: AbortSignal): Promise<void>;
-  /** After how many milliseconds an open far end is to be asked again; infinite when it is never asked. */
+  /** Milliseconds until an open server is asked again; infinite when it is never asked. */
   dueInMs(): number;
   /** Events that are sent again were delivered once more; before they are settled. */
   deliveredAgain(positions: readonly number[]): Promise<void>;
@@ -33,7 +32,7 @@ export interface Restarted {
 export interface RestartWatchOptions {
   readonly name: string;
   readonly sink: Pick<Sink, "look">;
-  /** What was delivered within this time before is sent again, in milliseconds; 0: nothing, and nobody is asked. */
+  /** Events delivered within this time before a restart are sent again, in milliseconds; 0 disables the check. */
   readonly windowMs: number;
   readonly outbox: Pick<Outbox, "register" | "replayBetween">;
   readonly store: Pick<Store, "document" | "commit">;
@@ -46,27 +45,27 @@ export interface RestartWatchOptions {
 const LOOK_EVERY_MS = 30_000;
 /** After no word of one that has spoken before: it may have only just come back. Twice as long each time, in milliseconds. */
 const LOOK_SOON_MS = 5_000;
-/** A far end that does not answer this question is not waited for, in milliseconds. */
+/** Time limit of the check, in milliseconds. */
 const LOOK_WITHIN_MS = 5_000;
 /** Points of the cursor in a window. */
 const POINTS = 60;
-/** Points, and stretches, that are kept where a far end has stopped saying anything. */
+/** Most points and ranges that are stored for a server that no longer responds. */
 const MOST = 500;
 /** Positions sent again in one window that lie so close together count as one stretch. */
 const CLOSE = 1_000;
 const LIVES = "sink-life";
 
-/** Where the cursors of a sink were; `urgent` is absent in states of before. */
+/** Cursors of a sink at one time; `urgent` is absent in older states. */
 interface Point {
   readonly atMs: number;
   readonly position: number;
   readonly urgent?: number;
 }
 
-/** What is kept in the state. `atMs` is milliseconds of our runs. */
+/** Stored state. `atMs` is measured time of all runs, in milliseconds. */
 interface HeldLife {
   readonly nowMs: number;
-  /** What the far end said last; null before it said anything. */
+  /** Last known server instance; null before the first response. */
   readonly life: string | null;
   /** When it was alive last with that life. */
   readonly seenMs: number;
@@ -118,7 +117,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     return { position, urgent };
   }
 
-  /** The far end's word; null when it says nothing now, which is no news. */
+  /** The server's current instance; null when it does not respond, which changes nothing. */
   async function ask(before: string | null, signal: AbortSignal) {
     const limit = new AbortController();
     const answered = new AbortController();
@@ -158,7 +157,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     if (signal.aborted) return;
     silences = said === null && life.life !== null ? silences + 1 : 0;
     const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
-    // Of one that never says anything nothing has to be remembered.
+    // A server that never states its instance needs no stored points.
     if (said === null) return life.life === null ? undefined : save({ ...life, points });
     if (said.isNew) {
       const again = await sendAgain(life, life.seenMs - windowMs);

@@ -6,14 +6,14 @@ import type { DeliveryConfig } from "./config.ts";
 
 /** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
 const RECHECK_MS = 5 * 60_000;
-/** The longest wait that a far end can order, in milliseconds; a wrong header must not stop a sink for years. */
+/** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
 const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 
 /** How a sink goes on after a failure. */
 export type Consequence =
-  /** Its far end wants no more, ever. */
+  /** The server is gone for good. */
   | { readonly go: "end"; readonly reason: string }
-  /** What was offered has used up its schedule. */
+  /** The event has used up its schedule. */
   | { readonly go: "give-up" }
   /** It is offered again after `waitMs`; `reopen` where what is open may be of no use any more. */
   | {
@@ -43,10 +43,10 @@ export function createSetbacks(
   random: () => number,
 ): Setbacks {
   const backoff = { firstMs: retry.first, maxMs: retry.max };
-  /** What failed last, and how often it did in a row. */
+  /** Event that failed last, with its number of consecutive failures. */
   let head: string | null = null;
   let attempts = 0;
-  /** Answers of the far end to it that did not take it; what `schedule` counts. */
+  /** Rejections of that event by the server; `schedule` counts them. */
   let refusals = 0;
   /** Failures and ordered waits since anything was taken. */
   let failures = 0;
@@ -74,7 +74,7 @@ export function createSetbacks(
         const told = failure.retryAfterMs ?? backoffMs(backoff, holds, random);
         return wait("throttled", Math.min(Math.max(told, 0), LONGEST_HOLD_MS), false);
       }
-      // Nobody's attempt, and no reason to leave the far end alone for long.
+      // A local failure counts as no attempt and needs no long wait.
       if (failure instanceof LocalFailure) return wait("retrying", LOCAL_RETRY_MS);
 
       failures += 1;

@@ -55,7 +55,7 @@ export interface DeliveryOptions {
   readonly random: () => number;
   /** How long what is believed waits, in milliseconds, before it is looked again whether it is whole. */
   readonly lookEveryMs: number;
-  /** Writes down that the far end wants no more, ever. */
+  /** Stores that the server is gone for good. */
   endForGood(reason: string): Promise<void>;
   /** Aborts when nothing new may begin. */
   readonly draining: AbortSignal;
@@ -83,7 +83,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
   const skipped = createSkipped(clock, settle);
   const gathered = createBuffered();
-  /** Of urgent events and of the others; what one kind of event meets says nothing of the other. */
+  /** Failures of urgent and other events are counted separately. */
   const setbacksOf = {
     urgent: createSetbacks(config, options.random),
     others: createSetbacks(config, options.random),
@@ -193,7 +193,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     });
   }
 
-  /** What follows from a write; `giveUpHead` lets go of the event whose turn it is, for good. */
+  /** Decides what follows a write. `giveUpHead` makes the failing event a dead letter. */
   async function whatNext(
     outcome: Outcome,
     what: string,
@@ -287,7 +287,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     giveUpHead: (() => Promise<void>) | null,
     letsUrgentPass = false,
   ): Promise<boolean> {
-    // What was gathered is offered again from its first event on; the one that was refused is not the first of them.
+    // Buffered events are offered again from the first one; the rejected event is not the first.
     const letGo = gathered.isEmpty() ? giveUpHead : null;
     gathered.forget();
     const next = setbacks.judge(error, what, letGo !== null);
@@ -303,7 +303,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
     if (next.reopen) isOpen = false;
     state.trouble(next.as, next.failure, next.attempts, next.waitMs);
-    // The far end answers, and refuses this event only: an alarm need not wait until it is tried again.
+    // The server rejects only this event, so an alarm need not wait for its next attempt.
     const isRefusal = letsUrgentPass && next.failure.kind === "rejected";
     if (!isRefusal || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
     return false;
@@ -364,9 +364,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   /**
-   * Gives a call a signal that aborts at the deadline, which begins anew with each step of the sink, or with `cancel`.
-   * A sink that goes on regardless is waited for, because it must not be called twice at a time; meanwhile its state
-   * says what is wrong.
+   * Calls with a signal that aborts at the deadline, which restarts with each progress of the sink, or with `cancel`. Waits for a
+   * sink that ignores the signal, because calls must not overlap; its state shows the problem meanwhile.
    */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limit = firstOf(cancel);
@@ -402,7 +401,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   return { turn, end: skipped.settle };
 }
 
-/** Of events that are sent again, the positions that a settlement settles; of others none. */
+/** Positions that a settlement of events that are sent again settles; empty for other events. */
 function positionsSettled({ again, batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }

@@ -54,7 +54,7 @@ export interface SinkRunner {
 
 /** How often a sink that has ended is looked at: somebody may have let it go on. */
 const ENDED_LOOK_MS = 1_000;
-/** Waits after a fault of ours, or while the state is out of order. */
+/** Waits after an internal fault, or while the state is damaged. */
 export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** The part of a stop's deadline in which writes may finish by themselves. */
 const GRACEFUL = 0.75;
@@ -131,7 +131,7 @@ export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
         return ENDED_LOOK_MS;
       },
       fault(error, inMs) {
-        // A fault of ours must not silence a sink for ever: it begins anew.
+        // An internal fault must not stop a sink for good: the loop restarts.
         const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
         if (delivery !== null) log.error({ sink: name, err: error }, message);
         state.trouble("retrying", error, 1, inMs);

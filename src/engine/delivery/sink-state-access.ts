@@ -2,7 +2,7 @@ import type { SinkState } from "../../core/connector.ts";
 import { type Store, sinkStateSet } from "../store/store.ts";
 import { sinkStateChange } from "./offer.ts";
 
-/** What a sink remembers, in the state. */
+/** Access to a sink's stored state. */
 export function createSinkState(
   sink: string,
   store: Pick<Store, "document" | "documents" | "commit">,

@@ -35,7 +35,7 @@ export interface SinkStatus {
   /** Attempts that failed in a row for the event whose turn it is. */
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
-  /** Number of things that follow from settled events and that the far end has still to get; see `Sink.waiting`. */
+  /** Requests that settled events still cause; see `Sink.waiting`. */
   readonly waiting: number;
   /** As of a few seconds ago; null before the first look. */
   readonly lag: SinkLag | null;
@@ -50,16 +50,16 @@ export interface SinkState {
   /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
   trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
   end(reason: string): void;
-  /** Its far end was restarted, and so many events are sent again. */
+  /** The server was restarted; `again` events are sent again. */
   onRestart(restarted: { readonly again: number }): void;
-  /** For a person; empty while its far end was not restarted lately. */
+  /** Messages for people; empty unless the server was restarted lately. */
   notices(): readonly string[];
   /** Is in use, or again after its end. */
   goOn(): void;
   status(): Omit<SinkStatus, "lag" | "waiting">;
 }
 
-/** How long the status says that a far end was restarted, in milliseconds. */
+/** How long the status mentions a restart, in milliseconds. */
 const RESTART_TOLD_MS = 60 * 60_000;
 
 /** The only place that changes what a sink's state is said to be, with its log lines and its gauge. */

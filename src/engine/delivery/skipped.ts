@@ -2,7 +2,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Settlement } from "../store/store.ts";
 import type { Batch } from "./offer.ts";
 
-/** What a filter took out is settled together, not event by event: each settlement is a write to the disk. */
+/** Filtered events are settled together: each settlement is a disk write. */
 const SETTLE_EVENTS = 1_000;
 const SETTLE_MS = 5_000;
 
@@ -18,7 +18,7 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
     await settle({ again: false, through, rejected: [] });
   }
 
-  /** Whoever rests for this long finds it due: both go by one sum, because others round differently. */
+  /** Both callers use this sum, so that rounding cannot make one of them wake too early. */
   const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + SETTLE_MS - clock.monotonic());
 
   async function settleIfDue(): Promise<void> {

@@ -19,19 +19,19 @@ const SET = "snapshot";
 /** For so long after it was asked for a picture that is not whole is waited for, in milliseconds. */
 const WAIT_MS = 10 * 60_000;
 
-/** Asks for one, by `from: state` or by hand; one that is under way begins anew. */
+/** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
 export function snapshotRequest(sink: string, askedAt: string): DocumentChange {
   const held: HeldSnapshot = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SET, put: [[sink, held]] };
 }
 
-/** What is believed now, told to one sink, in its order and by its filter; goes on after a restart where it was. */
+/** Sends the stored state to one sink, in its order and through its filter; continues after a restart. */
 export interface Snapshot {
   /** The next events; empty when none is under way, nothing is left of it, or it waits for a picture that is whole. */
   next(limit: number): Promise<readonly Event[]>;
-  /** Whether it waits for that: then it is to be asked again. */
+  /** True while it waits for complete lists. */
   waits(): boolean;
-  /** Whether urgent events may overtake what is told now: they are about other things than these. */
+  /** True when urgent events may overtake the current part of the snapshot. */
   letsUrgentPass(): boolean;
   /** So many of the last `next` are with the sink; what it remembers of them is written with that. */
   settle(count: number, documents: readonly DocumentChange[]): Promise<void>;
@@ -49,7 +49,7 @@ export function createSnapshot(options: {
   /** The rest of a part, read once: a page of 100 tags must not read 50,000. */
   let rest: { readonly of: string; readonly events: readonly StateEvent[] } | null = null;
   let waits = false;
-  /** What had been changed in the state when nobody wanted one: a busy sink asks before each batch. */
+  /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
   let unwantedAt: number | null = null;
   let offered: { readonly held: HeldSnapshot; readonly page: readonly StateEvent[] } | null = null;
 
@@ -103,7 +103,7 @@ export function createSnapshot(options: {
 
     async settle(count, documents) {
       const last = offered?.page[count - 1];
-      // What the sink remembers where nothing is settled is written by itself (`sink-loop`).
+      // Without a settlement the sink's state is written separately (`sink-loop`).
       if (offered === null || last === undefined) return;
       const { held } = offered;
       const now = await store.document<HeldSnapshot>(SET, sink);

@@ -7,7 +7,7 @@ import type {
 } from "../../core/connector.ts";
 import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../../core/model/event.ts";
 
-/** The parts of what is believed, in the order in which they are told: what something belongs to comes before it. */
+/** Parts of the stored state in the order of sending: a site before its gateways. */
 export const STATE_PARTS = [
   "site",
   "gateway",
@@ -27,8 +27,8 @@ export interface StateEvent {
 }
 
 /**
- * What is believed of one part now, as events that are marked `snapshot`, ordered by key. `askedAt` is when the snapshot
- * was asked for (UTC): with it the ids are the same on every try, and others at the next snapshot.
+ * Events marked `snapshot` for one part of the stored state, ordered by key. `askedAt` is the time of the request (UTC): it
+ * makes the ids stable across attempts and different between snapshots.
  */
 export async function stateEvents(
   picture: BuildingView,

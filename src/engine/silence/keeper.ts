@@ -6,7 +6,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
 import { beginSilence, endSilence, silencesIn } from "./silence.ts";
 
-/** The command line makes silences beside a running worker, so it looks this often, in milliseconds. */
+/** Interval in milliseconds of the check for silences that the command line made. */
 const LOOK_EVERY_MS = 5_000;
 
 /** Tells the beginnings and ends of silences when they are there. */

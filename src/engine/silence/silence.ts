@@ -6,12 +6,12 @@ import { globMatches } from "../../core/values/glob.ts";
 import type { Store } from "../store/store.ts";
 
 /**
- * An agreed time in which alarms are not told to people: a lift is repaired, a boiler is exchanged. What is selected has
- * to fit in every part that is given. An alarm that is active at the end is told then; who was told of a beginning is
- * told of the end, silence or not.
+ * Time in which people get no notifications of the selected alarms, e.g. while a lift is repaired. An alarm must match every
+ * given part of the selection. An alarm that is active at the end is notified then. The end of an alarm is always notified
+ * when its beginning was.
  */
 export interface Silence extends AgreedSilence {
-  /** Whether its beginning was told as an event. */
+  /** True when its beginning was emitted as an event. */
   readonly isTold: boolean;
   /** Who had it end before its time, by then `to`, and leaves it to the worker to tell so. */
   readonly endedBy?: string | null;
@@ -38,7 +38,7 @@ export async function addSilence(
   await store.commit({ documents: [{ set: SILENCES, insert: [[silence.id, silence]] }] });
 }
 
-/** Ends a silence, at its time or before; tells it where the beginning was told. False when there is none. */
+/** Ends a silence, at its time or before. Emits the end when the beginning was emitted. False without a silence. */
 export async function endSilence(
   store: Pick<Store, "commit" | "document">,
   id: string,
@@ -55,8 +55,8 @@ export async function endSilence(
 }
 
 /**
- * The same for somebody who may tell nothing, such as a command beside a fleet: one that was told is over from now on,
- * and whoever keeps the silences of this state ends it. False when there is none that goes on.
+ * Ends a silence without emitting events, for a command next to a fleet. The worker that keeps the silences of this state emits
+ * the end. False without a running silence.
  */
 export async function cutSilence(
   store: Pick<Store, "commit" | "document">,
@@ -85,7 +85,7 @@ export async function beginSilence(
   });
 }
 
-/** Whether it concerns an alarm, at whatever time. */
+/** True when the silence selects the alarm, at any time. */
 export function covers(silence: Silence, source: string, alarm: Alarm): boolean {
   return (
     (silence.source === null || silence.source === source) &&

@@ -18,7 +18,7 @@ const LONGEST_MS = 366 * 86_400_000;
 /** Characters of a reason. */
 export const LONGEST_REASON = 500;
 
-/** A silence as it was wished; throws `ConfigError` with one sentence where it makes no sense. */
+/** Creates the requested silence; throws `ConfigError` with one sentence when the request is invalid. */
 export function silenceOf({ fromMs, toMs, reason, ...wish }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs))
     throw new ConfigError("The end has to be after the beginning, and after now.");

@@ -21,7 +21,7 @@ import {
 } from "../sync/snapshot.ts";
 import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
 
-/** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
+/** Creates the view of all sources' documents for connectors. `zones` has each source's time zone by name. */
 export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function ofAll<H, P>(
     name: SnapshotName,

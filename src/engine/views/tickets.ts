@@ -20,12 +20,12 @@ interface IncidentState {
 /** Where people find an alarm at a receiver. */
 export interface Ticket {
   readonly sink: string;
-  /** What it is called there; null where it has no name. */
+  /** Name at the receiver; null without a name. */
   readonly ticket: string | null;
   /** https address; null where none is known. */
   readonly link: string | null;
   readonly isOpen: boolean;
-  /** It is told as a part of something larger: a gateway that is away, a storm. */
+  /** True when it is part of a larger incident, e.g. an offline gateway or a storm. */
   readonly isFolded: boolean;
 }
 
@@ -34,7 +34,7 @@ export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
 
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
-/** What the sinks remember of where they told alarms. `documents` reads a set of the state. */
+/** Tickets in the stored state of the sinks. `documents` reads a set of the state. */
 export async function ticketsOf(
   documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
   sinks: readonly string[],
@@ -80,8 +80,8 @@ export async function unsentBy(
 }
 
 /**
- * The same store; what it is told of an alarm says where people find it, so that a lake or another ticketing system can
- * be joined with it. `sinks`: those that make tickets of alarms now.
+ * Adds the tickets to each alarm event that is committed, so that a lake or another ticket system can be joined. `sinks`:
+ * names of the sinks that create tickets.
  */
 export function withTickets(store: Store, sinks: () => readonly string[]): Store {
   return {

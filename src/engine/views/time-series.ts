@@ -21,7 +21,7 @@ const NAMES_MS = 60_000;
 /** A day or a week as one value says nothing about hours. The finest first. */
 const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
-/** What of the state a curve is made of; the service is not asked. */
+/** Documents that time series are read from; no request is sent. */
 export interface TimeSeriesStore extends Pick<Store, "document" | "documents"> {
   readonly outbox: Pick<Store["outbox"], "recent">;
 }
@@ -104,7 +104,7 @@ function subjectsOf({ id, siteId }: NamedTag): readonly string[] {
 
 type TagEvent = Extract<AnyEvent, { readonly type: "tag-value" | "tag-history" }>;
 
-/** What was read, and buckets of history for times of which nothing was read; of two words on one time the later. */
+/** Live values, and history buckets for times without live values; the later one wins for equal times. */
 function pointsOf(
   newestFirst: readonly LoggedEvent[],
   newest: readonly TimeSeriesPoint[],

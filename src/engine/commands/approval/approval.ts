@@ -4,32 +4,31 @@ import type { Refusing } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";
 
 /**
- * The two-person rule: what decides about writing counts only as approvers have signed it.
+ * Two-person rule: rules of writing count only when approvers have signed them.
  *
- * What is signed is the whole of it, with the approvers and the time. The worker remembers (`Pinned`) whose approval it
- * saw last: new approvers, fewer of them or none at all count only when the old ones agree, and nothing older than the
- * last approval counts any more. So whoever may edit the configuration, but holds no key, can close writing and never
- * open more of it.
+ * A signature covers the complete rules, the approvers and the time. The worker stores the last approval (`Pinned`): new or
+ * fewer approvers need the agreement of the old ones, and older approvals do not count. A person who can edit the
+ * configuration but has no key can only restrict writing.
  */
 export type Rules = Readonly<Record<string, unknown>>;
 
 /** Who may approve, and how many have to. */
 export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
 
-/** As the file holds it. */
+/** Contents of the approvals file. */
 export interface Approvals {
   /** UTC; the same for all signatures, and part of what is signed. */
   readonly at: string;
-  /** What was signed, so that an approver can be shown what has changed since. */
+  /** The signed rules, so that an approver sees what has changed since. */
   readonly rules: Rules;
   /** Base64, by approver. */
   readonly signatures: Readonly<Record<string, string>>;
 }
 
-/** What the worker saw last. */
+/** The approval that the worker accepted last. */
 export interface Pinned extends Approvers {
   readonly at: string;
-  /** Where the approvals were: whoever takes `approval` out of the configuration needs one more there. */
+  /** Path of the approvals file, so that removing `approval` from the configuration needs an approval there. */
   readonly file: string;
 }
 
@@ -43,7 +42,7 @@ export interface Pin {
   mark(): string;
 }
 
-/** A clock that is set differently may be ahead of ours by this much. */
+/** Most milliseconds by which an approver's clock may be ahead. */
 const AHEAD_MS = 300_000;
 
 /** Everything that decides what may be written: the commands' own section, and what stands around it. */
@@ -57,7 +56,7 @@ export function rulesOf(config: CommandsConfig, around: Rules): Rules {
   };
 }
 
-/** What an approver signs. */
+/** Text that an approver signs. */
 export function textOf(rules: Rules, at: string): string {
   return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
 }
@@ -75,7 +74,7 @@ export function signersOf(
 export interface ApprovalFacts {
   readonly rules: Rules;
   readonly approvals: Approvals | null;
-  /** Of the configuration; null where it has no such rule. */
+  /** Approvers in the configuration; null without the rule. */
   readonly configured: Approvers | null;
   readonly pinned: Pinned | null;
   readonly nowMs: number;

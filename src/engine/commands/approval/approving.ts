@@ -15,7 +15,7 @@ import { readApprovals, writeApprovals } from "./files.ts";
 import { fileOf } from "./guard.ts";
 import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
 
-/** What an approver asks. It needs no worker: the configuration and the state folder know everything. */
+/** Input of an approval. It needs no running worker, only the configuration and the state folder. */
 export interface ApprovalQuestion {
   readonly config: ApprovalConfig | null;
   readonly rules: Rules;
@@ -28,7 +28,7 @@ export interface ApprovalState {
   /** Why writing is closed; null when it is approved. */
   readonly refusing: string | null;
   readonly approvedBy: readonly string[];
-  /** What differs from what was approved last: `+` is new, `-` is gone. */
+  /** Differences from the last approval: `+` is new, `-` is removed. */
   readonly changes: readonly string[];
 }
 
@@ -50,7 +50,7 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
   };
 }
 
-/** Signs what may be written as it stands now, beside those who have signed the same. */
+/** Signs the current rules, in addition to existing signatures of the same rules. */
 export function approve(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
   const { config, pinned, rules } = question;
   const key = privateKeyOf(pem, keyFile);
@@ -72,7 +72,7 @@ function placeOf({ config, pinned }: ApprovalQuestion): string {
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
-/** Everything is new when nobody who may approve has signed what the file holds. */
+/** Every rule is new when no approver has signed the file's contents. */
 function changesSince(
   approvals: Approvals | null,
   groups: readonly Approvers[],

@@ -16,7 +16,7 @@ export function publicKeyOf(text: string): KeyObject | null {
   }
 }
 
-/** The spelling in which a public key stands in the configuration. */
+/** Public key in the format of the configuration. */
 export function publicKeyText(privateKey: KeyObject): string {
   return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
 }

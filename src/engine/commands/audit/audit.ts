@@ -4,11 +4,11 @@ import { type Event, makeEvent } from "../../../core/model/event.ts";
 import type { Store } from "../../store/store.ts";
 
 /**
- * The audit log: one record for every step of every command, append-only, each holding the hash of the one
- * before. Whoever edits, removes or reorders a record breaks the chain at that place.
+ * The audit log: one record per step of every command, append-only, each with the hash of the previous one. An edited,
+ * removed or reordered record breaks the chain.
  *
- * A record is committed in the same transaction as the step it tells of, and before any write leaves. When it
- * cannot be written, the step does not happen.
+ * A record is committed in the transaction of its step, and before the write is sent. When the record cannot be written,
+ * the step does not happen.
  */
 export const AUDIT_LOG = "audit";
 
@@ -25,7 +25,7 @@ export interface AuditRecord extends AuditEntry {
   readonly hash: string;
 }
 
-/** What the first record holds in place of a previous hash. */
+/** Previous hash of the first record. */
 export const CHAIN_START = "0".repeat(64);
 
 export function chain(previous: string, entry: AuditEntry): AuditRecord {
@@ -69,8 +69,7 @@ export interface AuditVerdict {
 }
 
 /**
- * Walks the whole log. That its end is missing, or that all of it was written anew, cannot be seen from inside: only a
- * head that was kept elsewhere tells.
+ * Checks the complete log. A removed end or a rewritten log is only detected with a head that was stored elsewhere.
  */
 export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
   let hasExpected = expected === null ? null : expected.records === 0;

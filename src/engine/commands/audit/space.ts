@@ -11,7 +11,7 @@ import type { AuditSize } from "./size.ts";
 export interface AuditSpace {
   /** Why nothing may be written; null while there is space. */
   full(): Refusing | null;
-  /** What a person should know from four fifths on; null before. */
+  /** Warning from 80 % of the space; null below. */
   notice(): string | null;
   /** Keeps the metrics true, and says once in the log that the space becomes scarce. */
   look(): void;
