@@ -14,8 +14,8 @@ import { type StoredUnavailability, syncSet } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
 /**
- * What is told about the service itself: exactly one `source-unavailable` when it goes, whole, with one feature or with
- * one site that the token does not see any more, and one `source-available` when it is back. The state is on disk, so a restart in between tells neither again.
+ * Emits `source-unavailable` once when the service, one feature, or one site outside the token's scope becomes unavailable, and
+ * `source-available` once when it is back. The state is stored, so a restart in between repeats neither.
  */
 export interface Availability {
   isDown(): boolean;
@@ -24,13 +24,13 @@ export interface Availability {
   up(): Promise<void>;
   featureDown(job: string, reason: string): Promise<void>;
   featureUp(job: string): Promise<void>;
-  /** The sites that were told to be out of the token's sight, and since when, UTC. */
+  /** Sites reported as out of the token's scope, and since when, UTC. */
   sitesDown(): ReadonlyMap<number, string>;
   /** `since` is when the loss was noticed, UTC. */
   siteDown(siteId: number, since: string, reason: string): Promise<void>;
   /** `known` is what is remembered of the token with it: a restart must not take an earlier loss for a new one. */
   siteUp(siteId: number, known: readonly DocumentChange[]): Promise<void>;
-  /** Nobody waits for it any more; nothing is told. */
+  /** The site is gone for good; nothing is emitted. */
   siteGone(siteId: number): Promise<void>;
   /**
    * Commits what a job found, with the good news about its feature in front where it is due. While the service is

@@ -42,7 +42,7 @@ const Schedules = z.strictObject({
   }),
 });
 
-/** What happens with the alarms that are active when the worker starts. */
+/** Handling of alarms that are active when the worker starts. */
 const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
 const Alarms = z.strictObject({

@@ -24,7 +24,7 @@ import {
   syncSet,
 } from "./snapshot.ts";
 
-/** What a plan needs of the configuration. */
+/** Options that a plan uses. */
 export interface PlanSettings {
   readonly source: string;
   readonly read: ReadConfig;
@@ -46,7 +46,7 @@ export interface PlanSettings {
   };
 }
 
-/** What only a running worker knows. */
+/** Facts that only a running worker knows. */
 export interface PlanLive {
   readonly quota: Pick<QuotaFacts, "polls" | "shared">;
   readonly freshness: readonly ClassFreshness[];
@@ -79,7 +79,7 @@ export async function factsFromState(
     silent,
     active,
     ...past,
-    // What cannot be seen now costs nothing now.
+    // Invisible tags cost nothing now.
     tags: past.tags.filter(({ outOfSight }) => outOfSight === undefined),
     nowMs: clock.now(),
     live,
@@ -150,7 +150,7 @@ export async function activeFromList(
   try {
     for await (const page of source.alarms({ status: "active" }, signal)) return page.total ?? 0;
   } catch {
-    // What keeps alarms from being listed is said by others; a plan is made without them.
+    // Alarm lists report their own failures; the plan is made without them.
     signal.throwIfAborted();
   }
   return 0;
@@ -265,7 +265,7 @@ interface Ledgers {
   readonly byClass: ReadonlyMap<string | null, readonly LedgerOf[]>;
 }
 
-/** As the worker would begin or go on with them. */
+/** Ledgers as the worker would start or continue them. */
 function ledgersOf(
   settings: PlanSettings,
   tags: readonly LocatedTag[],

@@ -9,12 +9,11 @@ import {
 import type { Page } from "../source/source.ts";
 
 /**
- * What the pages of one list add up to.
+ * Result of all pages of one list.
  *
- * Only a complete listing says that something is *not* there: every page arrived, the total stayed the same from
- * page to page and equals the number of different ids. A list that moved while it was read (`shown` is not null)
- * proves what it shows and nothing about what it does not show. A list with a page missing proves nothing, unless its
- * records count one by one (`keepsShown`): then what came before the missing page counts.
+ * Only a complete listing proves an absence: every page arrived, and the total stayed the same and equals the number of
+ * different ids. A list that changed while it was read proves what it contains and no absence. A list with a missing page
+ * proves nothing, unless its records count one by one (`keepsShown`): then the pages before the missing one count.
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
@@ -31,7 +30,7 @@ export type Listing<T> =
        * either; `trouble`: a later page failed or was none, which may pass by itself.
        */
       readonly brokenBy?: "pages" | "trouble";
-      /** What was thrown, where that broke it. */
+      /** The error that interrupted it. */
       readonly failure?: Failure;
       /**
        * Why a list that was read to its end does not add up. `total`: the stated number of records changed from page to
@@ -128,7 +127,7 @@ export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
   return listing.total === listing.count + listing.unreadable.length;
 }
 
-/** What a listing shows, complete or not. */
+/** Records of a listing, complete or not. */
 export function listedCoverage<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }

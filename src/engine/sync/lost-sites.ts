@@ -15,7 +15,7 @@ import type { SyncState } from "./sync-state.ts";
  * the token brings within a minute, and once when the site is back.
  */
 export interface LostSites {
-  /** Compares what was told with what the token may, at once and after each change. Ends with the signal. */
+  /** Compares the reported sites with the token's scope, at once and after each change. Ends with the signal. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ export function createLostSites(options: {
         await availability.siteUp(siteId, seenAgain(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lost.some(([id]) => Number(id) === siteId)) {
-        // It is taken for gone, and nobody waits for it any more.
+        // The site counts as gone.
         await availability.siteGone(siteId);
       }
     }
@@ -74,7 +74,7 @@ export function createLostSites(options: {
         ...(options.random && { random: options.random }),
         bell: scope.changes,
         async turn() {
-          // While the service is away the first that is told is that it is back.
+          // During an outage, `source-available` comes first.
           await abortable(outage.over(signal), signal);
           await tell();
           return Number.POSITIVE_INFINITY;

@@ -20,20 +20,19 @@ import type { TokenScope } from "./scope.ts";
 import type { StoredHealth } from "./snapshot.ts";
 
 /**
- * The time in which the service as a whole is not to be had: the token is refused, it is in maintenance, or it
- * cannot be reached. Everything rests but one probe; the picture stays as it was. When the service is back, the first
- * thing told is that it is back; one pass then tells what each page shows, and compares everything before it tells what
- * is absent.
+ * An outage of the complete service: it rejects the token, is in maintenance, or cannot be reached. Everything pauses except one
+ * probe, and the stored state stays as it was. When the service is back, `source-available` comes first; then one pass emits the
+ * contents of each page, and compares everything before it reports absences.
  */
 export interface Outage {
   isOn(): boolean;
-  /** Resolves when the service is to be had; at once when it is. */
+  /** Resolves when the service is available; at once when it is. */
   over(signal: AbortSignal): Promise<void>;
-  /** Resolves when it is not to be had; at once when it is not. */
+  /** Resolves when an outage begins; at once during one. */
   begun(signal: AbortSignal): Promise<void>;
-  /** What a failure of a job says about the whole service; true when it is an outage now. */
+  /** Judges a failed job; true when it means an outage. */
   judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
-  /** Probes until the service is back, as long as there is an outage. Runs beside everything else. */
+  /** Probes during an outage until the service is back. Runs in parallel to everything else. */
   watch(signal: AbortSignal): Promise<void>;
   /** Any job has succeeded. */
   noteSuccess(): void;
@@ -145,7 +144,7 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** What a refusal says about the whole service. The token is asked once a minute at most, whatever is refused. */
+  /** Decides what a rejection means for the complete service. Requests `GET me` once a minute at most. */
   async function wordAbout(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation") {
@@ -196,7 +195,7 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** Null when the service is back and that was told. */
+  /** Null after the service is back and `source-available` was emitted. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
     if (isRefusedToken(cause) || reconcile === null) {
@@ -210,7 +209,7 @@ export function createOutage(options: OutageOptions): Outage {
     } catch (error) {
       signal.throwIfAborted();
       const failure = meaningOf(error);
-      // What a page showed was told, and that the service is back: a failure that may pass does not take that back.
+      // Pages were emitted after `source-available`: a temporary failure does not revoke that.
       const isAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
       if (!isAnswer(failure) && isAway) {
         await availability.down(reasonOf(failure));
@@ -281,7 +280,7 @@ export function createOutage(options: OutageOptions): Outage {
             cause = meaningOf(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
-          // What was waited for a service that is away says nothing about a token that is refused now.
+          // Waits for an unavailable service do not count for a token that is rejected now.
           if (isForPerson(before) !== isForPerson(cause)) attempts = 0;
         }
         log.info("the service is back");

@@ -8,7 +8,7 @@ import {
 } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
-/** What visiting every site brought; a site that failed is missing from `seen` and named in `failures`. */
+/** Result of visiting every site; failed sites are missing in `seen` and are in `failures`. */
 export interface Visits<T> {
   readonly seen: ReadonlyMap<number, T>;
   readonly failures: ReadonlyMap<number, Failure>;

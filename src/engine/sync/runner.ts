@@ -5,13 +5,13 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
-/** What came of one run. */
+/** Result of one run. */
 export type RunResult = JobOutcome | { readonly kind: "failed"; readonly failure: Failure };
 
 /** One job with its memory: whether it runs, how often it failed in a row, and until when it is to be left alone. */
 export interface Runner {
   readonly name: string;
-  /** What its next run does; of a run that is under way nothing changes. */
+  /** The job of the next run; a running one does not change. */
   job(): Job;
   become(job: Job): void;
   isRunning(): boolean;
@@ -38,13 +38,13 @@ export interface RunnerOptions {
   readonly succeeded?: ((job: string) => void) | undefined;
 }
 
-/** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
+/** Retries after temporary failures, with growing pauses; the next tick comes anyway. */
 const RETRY = { firstMs: 15_000, maxMs: 900_000 };
-/** The same for live reads and history, for which no tick comes: a reply that can be had again is missed for no longer. */
+/** Retries of live reads and history, which have no ticks; shorter, because a missed reply is lost. */
 const FOLLOWED_RETRY = { firstMs: 15_000, maxMs: 120_000 };
 /**
- * What a person has to change (a 403, a 422) is looked at again this often, in milliseconds; at once when the token may
- * something else than before, and soon while nobody knows what it may: `GET me` is asked once a minute then.
+ * Pause in milliseconds after a failure that a person has to fix (403, 422). It ends when the token's scope changes, and is
+ * shorter while the scope is unknown: `GET me` is requested once a minute then.
  */
 const REFUSED_MS = 900_000;
 export const SECOND_LOOK_MS = 60_000;

@@ -40,7 +40,7 @@ export function withoutNickname(expression: string): string {
   return NICKNAMES[expression.trim().toLowerCase()] ?? expression;
 }
 
-/** What is wrong with a cron expression, as a sentence; null when it is fine. */
+/** One sentence on an invalid cron expression; null when it is valid. */
 export function scheduleComplaint(expression: string): string | null {
   if (expression.trim() === "@reboot") return "Leave this out: each job runs once at every start anyway.";
   const meant = expressionFor(expression.trim());
@@ -57,7 +57,7 @@ export function scheduleComplaint(expression: string): string | null {
   return `The field ${field} cannot be read: write ${RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
-/** What somebody means who writes `5m`, `every 5 minutes`, `@every 1h` or `06:30`; null where nobody can tell. */
+/** Cron expression for `5m`, `every 5 minutes`, `@every 1h` or `06:30`; null for other text. */
 function expressionFor(text: string): string | null {
   const time = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
@@ -77,13 +77,11 @@ function expressionFor(text: string): string | null {
 }
 
 /**
- * The next match is computed, waited for by measured time, and fired; what was missed meanwhile counts as one match,
- * however long it was, and nobody walks over it.
+ * Computes the next match, waits by measured time, and fires. Missed matches count as one.
  *
- * When the wall clock was stepped, what is due is looked at anew, and never put off: at 12:01 the next of every five
- * minutes is 12:05, in 4 minutes. The clock is set back to 11:01: due at 11:05, in 4 minutes too. It is set back to
- * 11:00: due in 4 minutes of measured time, which is 11:04, and from then on at 11:05, 11:10 … It is set forward by ten
- * days: due at once, one time.
+ * After a step of the wall clock the next match is computed again and never postponed. Example at 12:01, every five minutes: due
+ * at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4 minutes of
+ * measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
  */
 export function clockTicker(clock: Clock, doubt: Pick<ClockCheck, "look" | "steps">): Ticker {
   /** All that is waited for, in one wait: 200 sources have 2,600 schedules. */
@@ -155,7 +153,7 @@ export function clockTicker(clock: Clock, doubt: Pick<ClockCheck, "look" | "step
 interface Awaited {
   readonly fire: () => void;
   readonly nextMatch: (afterMs: number) => number;
-  /** By the wall clock, and by the monotonic one, which nobody steps. */
+  /** By the wall clock, and by the monotonic clock. */
   dueMs: number;
   leftUntilMs: number;
 }

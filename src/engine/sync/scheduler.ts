@@ -28,7 +28,7 @@ export interface SchedulerOptions {
   readonly source: string;
   /** In the order of their first runs. */
   readonly jobs: readonly Job[];
-  /** What goes on all the time. */
+  /** Continuous work. */
   readonly followers?: readonly Follower[];
   readonly ticker: Ticker;
   readonly clock: Clock;
@@ -39,7 +39,7 @@ export interface SchedulerOptions {
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
-  /** What the token may: a change lets at once what was refused try again. */
+  /** Scope of the token: a change retries rejected jobs at once. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
   /** Tells which sites the token lost. */
   readonly lostSites?: LostSites;
@@ -56,7 +56,7 @@ export interface Scheduler extends Service {
 }
 
 export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spreadMs"> {
-  /** Those that are to run at once, because what they ask for is something else. One that was switched off runs anyway. */
+  /** Jobs to run at once, because their request changed. A disabled job runs, too. */
   readonly again: ReadonlySet<string>;
 }
 
@@ -93,7 +93,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Ends the ticks of a job, by its name. */
   const stops = new Map<string, () => void>();
 
-  /** Something that runs beside the rest; a stop ends it quietly, anything else is our own mistake. */
+  /** Runs work in parallel; a stop ends it quietly, any other end is a fault. */
   function beside(work: Promise<void>): void {
     const watched = work
       .catch((error: unknown) => {
@@ -168,7 +168,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     remember(work, remark);
   }
 
-  /** True when the whole service is not to be had. */
+  /** True when the complete service is unavailable. */
   async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const whole = await outage.judge(
@@ -185,7 +185,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Keeps one follower at work; it rests while the service is away, and after a failure as long as that means. */
   async function keepFollowing(follower: Follower): Promise<void> {
     let failures = 0;
-    /** Of those, the last ones that were refusals: a service that was away before says nothing about what is refused. */
+    /** Consecutive rejections among the failures: an earlier outage proves nothing about a rejection. */
     let refusals = 0;
     let wasAway = false;
     const labels = { source, job: follower.name };
@@ -252,7 +252,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
   }
 
-  /** What was refused is tried at once when the token may something else; a site that is new is listed at once. */
+  /** Retries rejected jobs when the scope changes; lists a new site at once. */
   async function followScope(): Promise<void> {
     let before = options.scope.known();
     await loop({
@@ -343,7 +343,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     );
   }
 
-  /** What is on its way keeps the job that it began with; nothing of it is cut short. */
+  /** Applies new jobs; running ones finish unchanged. */
   function change({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
     if (waits.signal.aborted) return;
     const isSpread = nextSpreadMs !== spreadMs;

@@ -7,20 +7,18 @@ import type { Source } from "../source/source.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
 
 /**
- * What the token may: the sites that it sees and its abilities, as `GET me` last said. A thing that is missing is
- * missing only while its site is seen: what `before` and `after` both name was seen all along, as far as the service
- * says; and whoever was refused asks here before anything else is blamed.
+ * Scope of the token: visible sites and abilities, as `GET me` last stated. An object counts as missing only while its site is
+ * visible before and after the list. Code that gets a rejection asks here for the cause.
  *
- * `GET me` is asked when something is missing or refused, at most once a minute for refusals, and every minute while
- * something that was there is out of sight, so that its return is noticed. Whatever it says counts at once, for
- * everybody, in both directions.
+ * `GET me` is requested after a rejection, at most once a minute, and every minute while a known site is invisible, so that its
+ * return is noticed. The result counts at once for all, in both directions.
  */
 export interface TokenScope {
-  /** The sites that the token sees; null while nobody knows. */
+  /** Visible sites; null while unknown. */
   known(): ReadonlySet<number> | null;
-  /** Whether the token sees a site; true while nobody knows. */
+  /** True when the site is visible, or while the scope is unknown. */
   sees(siteId: number): boolean;
-  /** Whether the token has an ability, such as `read:tags`; true while nobody knows. */
+  /** True when the token has the ability, such as `read:tags`, or while the scope is unknown. */
   may(ability: string): boolean;
   /** When the service last said what the token may, milliseconds since 1970; null when never. */
   askedAtMs(): number | null;
@@ -30,15 +28,15 @@ export interface TokenScope {
   refresh(signal: AbortSignal): Promise<Scope>;
   /** As `refresh`, but null when the service does not answer: then nothing is said about what is missing. */
   tryRefresh(signal: AbortSignal): Promise<Scope | null>;
-  /** What somebody else was told by `GET me`. */
+  /** Takes over the result of another `GET me`. */
   learn(info: Pick<TokenInfo, "sites" | "abilities">): void;
-  /** What the token had and has not now, a site's id or an ability, with the time (UTC) at which that was noticed. */
+  /** Lost sites and abilities, with the time (UTC) at which the loss was noticed. */
   lost(): Readonly<Record<string, string>>;
-  /** What `lost` said when the worker ran last: also after a restart its return is looked for. */
+  /** Restores `lost` of the last run, so that a return is noticed after a restart. */
   recall(lost: Readonly<Record<string, string>>): void;
   /**
-   * A request was refused (403, or a 404 that may be one) at `atMs`, on the monotonic clock; why? `unknown` where the
-   * token's word from after the refusal is not to be had yet: then nobody is to blame so far.
+   * Explains a rejection (403, or a 404 that may be one) at `atMs` on the monotonic clock. `unknown` while no newer scope is
+   * available: then nothing is to blame yet.
    */
   explain(refusal: Refused, signal: AbortSignal): Promise<Explanation>;
   /** Rings when the sites or the abilities are others than before. */
@@ -66,7 +64,7 @@ const ASK_EVERY_MS = 60_000;
 /** For what was lost longer ago than this, every five minutes are enough, in milliseconds. */
 const LOST_LATELY_MS = 3_600_000;
 const SELDOM_MS = 300_000;
-/** What was lost longer ago than this is taken for gone, in milliseconds. */
+/** Time after which a loss counts as final, in milliseconds. */
 const GONE_MS = 7 * 86_400_000;
 
 export function createScope(source: Source, clock: Clock): TokenScope {
@@ -78,7 +76,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
   let triedMs = Number.NEGATIVE_INFINITY;
   let answeredMs = Number.NEGATIVE_INFINITY;
   let refusedMs = Number.NEGATIVE_INFINITY;
-  /** What the token had and has not now, and since when, on the monotonic clock. */
+  /** Lost sites and abilities, and since when, on the monotonic clock. */
   const lost = new Map<string, number>();
 
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
@@ -121,7 +119,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
     recall(known) {
-      // A time ahead of the clock is from before the clock was set back: then it counts from now on.
+      // A future time is older than a clock step: it counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
       if (lost.size > 0) news.wakeUp();
@@ -141,7 +139,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       refusedMs = Math.max(refusedMs, atMs);
       news.wakeUp();
       if (answeredMs < atMs && clock.monotonic() - triedMs >= ASK_EVERY_MS) await scope.tryRefresh(signal);
-      // What the token is known to lack explains a refusal also where the word is older.
+      // A known lack explains a rejection even when the scope is older than it.
       if (ability !== null && !scope.may(ability)) return "ability";
       for (const siteId of siteIds) if (!scope.sees(siteId)) return "site";
       return answeredMs >= atMs ? "unexplained" : "unknown";

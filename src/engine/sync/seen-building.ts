@@ -6,7 +6,7 @@ import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
-/** What of a building a comparison is about. */
+/** Parts of a building that a comparison needs. */
 export interface BuildingSelection {
   /** Sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
@@ -22,8 +22,7 @@ export interface ListedBuilding extends SeenBuilding {
 }
 
 /**
- * From the inventory that a worker keeps; the store is only read. Null where it does not know all that is wished, or
- * where the token sees other sites than it did.
+ * Reads the stored inventory without changing it. Null when it lacks a part, or when the token's sites have changed.
  */
 export async function buildingFromState(
   store: Store,
@@ -66,7 +65,7 @@ export async function buildingFromState(
 /** How far a listing of tags is. */
 export interface ListProgress {
   readonly tags: number;
-  /** Of the sites that are listed, counted from 1. */
+  /** Index of the listed site, from 1. */
   readonly site: number;
   readonly sites: number;
   readonly pages: number;

@@ -40,7 +40,7 @@ export const Selection = z.strictObject({
 });
 export type Selection = z.infer<typeof Selection>;
 
-/** What a selection is decided on; an inventory's held tag fits. */
+/** Fields that a selection matches on; a listed tag has them. */
 export interface SelectableTag {
   readonly tag: Tag;
   readonly siteId: number | null;

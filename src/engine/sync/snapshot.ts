@@ -3,8 +3,8 @@ import type { DayAccount } from "../../core/model/history-facts.ts";
 import type { Quality } from "../../core/model/tag-facts.ts";
 
 /**
- * What is held in the store between two polls: the snapshot, as documents. Sets are named by `documentSet`, those
- * that only this room needs by `syncSet`. The pollers write these; the status page and the command gate read them.
+ * Documents that are stored between two polls. Sets are named by `documentSet`; those that only this package uses by `syncSet`.
+ * Pollers write them; the status page and the command gate read them.
  */
 
 /** Sets of this room alone. */
@@ -41,7 +41,7 @@ export interface Listed<T> {
   readonly since: string;
   /** Since when complete listings do not show it; null while they do. */
   readonly missingSince: string | null;
-  /** Of a tag that is missing: before the last listing that showed it began, UTC. */
+  /** For a missing tag: time before the last list that contained it, UTC. */
   readonly lastSeen?: string;
 }
 
@@ -49,7 +49,7 @@ export interface Listed<T> {
 export interface StoredTagSystems {
   /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
-  /** When they were told, UTC; absent in what was written before they were, and then they are told anew. */
+  /** Time of the last event about them, UTC; absent in older states, which emits them again. */
   readonly toldAt?: string;
 }
 
@@ -73,20 +73,20 @@ export interface StoredAlarm {
   readonly since: string;
   /** Complete listings in a row that did not show it. */
   readonly misses: number;
-  /** True for an episode that was over before its site was followed, so that nobody was told of it. */
+  /** True for an episode that ended before its site was followed and was never emitted. */
   readonly untold?: true;
   /** How often the same episode came back after it had ended or left the scope; part of the ids of what follows. */
   readonly returns: number;
   /**
-   * The last end that was told before the episode came back: when it was, milliseconds since 1970, and the number of its
-   * last active event. Absent while it never came back after an end.
+   * The last emitted end before the episode came back: its time, milliseconds since 1970, and the number of its last active event.
+   * Absent while it never came back.
    */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
   /** Episodes of the same alarm before this one, the latest of them, oldest first; absent where there was none. */
   readonly former?: readonly FormerEpisode[];
 }
 
-/** An episode that was told, or is not to be told, and its end, milliseconds since 1970; null where none is known. */
+/** An earlier episode and its end, milliseconds since 1970; null when unknown. */
 export interface FormerEpisode {
   readonly episode: string;
   readonly endMs: number | null;
@@ -112,7 +112,7 @@ export interface StoredSweep {
   readonly wholeAt: string;
 }
 
-/** That the service, or one feature of it, is not to be had (set `availability`); keyed by subject, absent while all is well. */
+/** An unavailable service or feature (set `availability`), keyed by subject; absent while it is available. */
 export interface StoredUnavailability {
   readonly since: string;
   readonly reason: string;
@@ -121,18 +121,18 @@ export interface StoredUnavailability {
 /** The last word of the service's own health check, while it seems to be away (set `health`, key `health`). */
 export interface StoredHealth {
   readonly status: string;
-  /** As the service says, UTC; null when it does not. */
+  /** Time stated by the service, UTC; null without one. */
   readonly time: string | null;
   readonly askedAt: string;
 }
 
-/** What the service says about our token (set `token`, key `token`). */
+/** Information about the token (set `token`, key `token`). */
 export interface StoredToken {
   readonly info: TokenInfo;
   readonly checkedAt: string;
-  /** The smallest number of days before the expiry that was told for this expiry; null when none was. */
+  /** Smallest number of days before this expiry that was emitted; null without one. */
   readonly warnedDays: number | null;
-  /** What it had before and lost: a site's id or an ability, with the time (UTC) at which that was noticed. */
+  /** Lost sites (ids) and abilities, with the time (UTC) of the loss. */
   readonly lost?: Readonly<Record<string, string>>;
 }
 
@@ -154,7 +154,7 @@ export interface StoredValue {
    * the type is believed.
    */
   readonly typeDoubt?: UnverifiedType;
-  /** What the live reads told last; it differs from this reading where only changes are told. Absent before the first. */
+  /** Last emitted reading; differs from this one with `on_change`. Absent before the first. */
   readonly told?: EmittedReading | "this";
   /** The offline gateway that explains a null; absent where none does. */
   readonly behindGateway?: string;
@@ -177,7 +177,7 @@ export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading 
   return lastGood === undefined ? { value, time } : lastGood;
 }
 
-/** What was told of a tag last; undefined before the first time. */
+/** Last emitted reading of a tag; undefined before the first. */
 export function lastEmittedOf({
   behindGateway,
   quality,
@@ -216,13 +216,13 @@ export interface StoredLeftOut {
 }
 
 /**
- * What is had of the history of a tag, and why the rest is not (set `history`), keyed by `<tag id> <resolution>`, or
- * by `<tag id> <resolution> total` where totals are fetched. Times are UTC.
+ * Ledger of a series: fetched ranges, and the reasons for the others (set `history`), keyed by `<tag id> <resolution>`, or by
+ * `<tag id> <resolution> total` for totals. Times are UTC.
  *
  * ```
  *   wished                               since          watermark     now
- *     |  null  | refused |  not asked  |  points  | points  |  to come |
- *              |       ◄─ backfill comes this way | following goes on ─►
+ *     |  null  | refused |  not fetched |  points  | points  |  to come |
+ *              | ◄─ backfill goes backwards     | following goes on ─►
  * ```
  */
 export interface StoredHistory {
@@ -245,14 +245,14 @@ export interface StoredHistory {
   readonly days?: string;
   /** Older days than the first here may be in `StoredDays`. */
   readonly daysMoved?: true;
-  /** What was answered before this time was not counted; absent where all of it was. */
+  /** Responses before this time were not counted; absent when all were. */
   readonly countedFrom?: string;
   /** Where reading again for late data goes on; null while none is under way. */
   readonly rereadFrom: string | null;
   /** When the last day, and the whole look-back, were last read again. */
   readonly dailyAt: string;
   readonly weeklyAt: string;
-  /** What was told is remembered completely from this time on. */
+  /** Emitted points are stored completely from this time on. */
   readonly rememberedFrom: string;
   /** `unproven`: not yet known whether it has a log. `no-log`: the service said 404 of its log (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
@@ -281,7 +281,7 @@ export interface StoredRange {
   readonly emitted?: true;
 }
 
-/** What the service said when it refused something, when it said so last and how often in a row. */
+/** The service's last message about a rejection, its time, and the number of consecutive rejections. */
 export interface StoredRefusal {
   readonly said: string;
   readonly at: string;
@@ -292,7 +292,7 @@ export interface StoredRefusal {
   readonly reason?: "unreadable";
 }
 
-/** Whether a series has everything that is wished up to its watermark; for the status page. */
+/** True when a series has all configured buckets up to its watermark; for the status page. */
 export function isComplete({ state, refusal, spans, wished, since, watermark }: StoredHistory): boolean {
   // A state written before has no spans.
   if (state !== "following" || refusal || !spans) return false;
@@ -312,7 +312,7 @@ export interface StoredBackfill {
   /** A selection as in the configuration. */
   readonly select: unknown;
   readonly askedAt: string;
-  /** When every bucket was had, or the service had said that there is no log of it; null until then. */
+  /** Time at which every bucket was fetched or known to have no log; null until then. */
   readonly doneAt: string | null;
   /** Buckets of which it said so, and of how many tags; absent in orders that ended before this was known. */
   readonly withoutLog?: { readonly buckets: number; readonly tags: number };
@@ -323,7 +323,7 @@ export interface StoredPause {
   readonly pausedAt: string | null;
 }
 
-/** Points that were told and may still change (set `history-told`), keyed by `<history key> <number of the span>`. */
+/** Emitted points that may still change (set `history-told`), keyed by `<history key> <number of the range>`. */
 export interface EmittedPoints {
   /** Seconds since the start of the span, ascending. */
   readonly at: readonly number[];
@@ -337,12 +337,12 @@ export interface StoredDays {
   readonly days: string;
 }
 
-/** How far a site is complete, as it was told last (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
+/** Last emitted completeness of a site (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
 export interface StoredCompleteness {
   /** As in the event, `2026-11-02`. */
   readonly from: string | null;
   readonly until: string;
-  /** The latest day of which it was told that something holds it back; null when none was. */
+  /** Latest day with a reported delay; null without one. */
   readonly heldBack: string | null;
 }
 
@@ -368,7 +368,7 @@ export interface StoredWindow {
   readonly good: number;
   /** The fewest that were not, as long as that is believed. */
   readonly bad: number | null;
-  /** What `bad` was before a failure that may have another cause. */
+  /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;
   /** Full answers since the last change. */
   readonly streak: number;
@@ -399,7 +399,7 @@ export interface StoredSensorPeriod {
   readonly watchedMs: number;
 }
 
-/** What it has shown of up to 250 tags (set `sensors`, by number from 0 on); only of the period that it names. */
+/** Readings of up to 250 tags (set `sensors`, by number from 0) in the period. */
 export interface StoredSensors {
   readonly from: string;
   readonly ids: readonly string[];

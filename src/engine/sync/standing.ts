@@ -9,7 +9,7 @@ export type Line = (begun: () => void, signal: AbortSignal) => Promise<void>;
 export interface StandingOptions {
   /** Requests that are on their way at once, at most, for now. */
   readonly most: () => number;
-  /** Aborts when nothing new may begin: who stands in line leaves, what is on its way comes to its end. */
+  /** Aborts when nothing new may begin: waiting requests leave, running ones finish. */
   readonly draining: AbortSignal;
   /** Aborts what is on its way. */
   readonly forced: AbortSignal;

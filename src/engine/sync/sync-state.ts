@@ -75,9 +75,8 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
 }
 
 /**
- * The same store for who reads what this room holds, such as the live reads: from memory. 50,000 tags are then in memory
- * once and not once for each reader, and no look at them stops everything for half a second. The map goes on changing:
- * whoever waits for something while walking it copies it first.
+ * The same store, but reads documents of this package from memory. 50,000 tags are in memory once instead of once per reader, and
+ * reading them does not stop the event loop for half a second. The map keeps changing: copy it before you wait while iterating.
  */
 export function withSyncState(store: Store, holding: Pick<SyncState, "get" | "version">): Store {
   return {

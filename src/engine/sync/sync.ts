@@ -52,7 +52,7 @@ export interface SyncOptions {
   readonly random?: () => number;
 }
 
-/** What is held of one monitored service, and what follows it. */
+/** Stored state of one monitored service, and its polls. */
 export interface Sync {
   readonly scope: TokenScope;
   /** The store, for who reads what is held here. */
@@ -72,7 +72,7 @@ export interface Sync {
   firstInventory(): FirstInventory;
   /** False while only a part of a site's tags may be known, because its first list is not read to its end. */
   knowsTagsOf(siteId: number): boolean;
-  /** The polls at their times, and beside them what goes on all the time: live reads, history. Called once. */
+  /** Polls at their times, and continuous work: live reads and history. Called once. */
   service(followers: readonly Follower[]): Service;
   /**
    * Takes another configuration over: times of polls, and how their answers are believed. What is held, what the token may
@@ -102,7 +102,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   const availability = createAvailability({ source: source.name, holding, clock });
   const lastToken = holding.get<StoredToken>(tokenSet).get("token");
   if (lastToken !== undefined) {
-    // What was lost since the token's last poll is known from what was told.
+    // Losses since the token's last poll are known from the emitted events.
     const down = availability.sitesDown();
     const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
     scope.learn({ ...lastToken.info, sites });
@@ -177,7 +177,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   const tagPoll = () => followedBy(createTagPoll(partsFor(config), systemsRead.promise), options.tagsListed);
   let scheduler: Scheduler | null = null;
 
-  /** What the polls of alarms remember beyond the store; made anew only where their own settings change. */
+  /** In-memory state of the alarm polls; created again only when their settings change. */
   function pollsOf(parts: PollParts) {
     const everyMs = () =>
       config.schedules.alarms === false ? null : everyMsOf(config.schedules.alarms, clock.now());
@@ -188,7 +188,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     const before = config;
     config = next;
     nextGatewayList = nextListOf(next);
-    // What is believed is told at a start only; this is none.
+    // `startup` applies to a start, and a reload is none.
     const started = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
     if (!isDeepStrictEqual(before.alarms, next.alarms)) polls = pollsOf(partsFor(started));
     scheduler?.change({ jobs: jobs(), spreadMs: next.spread, again: askedAgain(before, next) });

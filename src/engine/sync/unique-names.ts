@@ -1,6 +1,6 @@
 import type { z } from "zod";
 
-/** A check for a list of classes: two with one name could not be told apart in logs, metrics and plans. */
+/** Rejects two classes with one name, which logs, metrics and plans could not distinguish. */
 export function uniqueNames(entries: readonly { readonly name: string }[], context: z.RefinementCtx): void {
   const seen = new Set<string>();
   for (const [index, entry] of entries.entries()) {

@@ -24,11 +24,11 @@ export interface SourceCounts {
   readonly inventoryPageMs: number | null;
 }
 
-/** Where one tag stands in the live reads of a running worker. Durations are seconds, times UTC. */
+/** State of one tag in the live reads. Durations are seconds, times UTC. */
 export interface LiveTag {
   readonly className: string;
   readonly wishedSeconds: number;
-  /** What is kept now: the wish, stretched by the plan and backed off where the tag keeps failing. */
+  /** Current interval: the target interval, times the overload factor, plus back-off of a failing tag. */
   readonly everySeconds: number;
   readonly lastAt: string | null;
   /** When it is due; null while it is on its way. It may go earlier, when a request has a place left. */

@@ -5,7 +5,7 @@ import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
 import { instant, isSameMoment, shiftBetween } from "./times.ts";
 
-/** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */
+/** Steps of one alarm: each function returns the new stored alarm and the events of one change. */
 
 export interface AlarmContext {
   /** `/sources/<name>` */
@@ -41,7 +41,7 @@ export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, bef
   return { held, events };
 }
 
-/** What is remembered of episodes once another one of the alarm begins. */
+/** Episodes to store when another episode of the alarm begins. */
 function formerBy(before: StoredAlarm) {
   return withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
 }
@@ -95,7 +95,7 @@ export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: Ala
   return { held, events: [acknowledged(held, context)] };
 }
 
-/** Nobody says what became of it, and everybody was asked; or its id stands for another episode by now. */
+/** The alarm is absent everywhere, or its id now belongs to another episode. */
 export function vanish(before: StoredAlarm, context: AlarmContext): Step {
   const held: StoredAlarm = { ...before, state: "vanished", since: context.at };
   return { held, events: [fact("alarm-vanished", held, context.at, [held.returns], context)] };
@@ -114,7 +114,7 @@ export function miss(before: StoredAlarm, context: AlarmContext): Step {
   return { held: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
-/** Whether the episode is still open as far as was told. */
+/** True when the emitted state of the episode is open. */
 export function isOpen(held: StoredAlarm): boolean {
   return held.state !== "resolved" && held.state !== "vanished";
 }
@@ -251,7 +251,7 @@ function startOf(alarm: Alarm, context: AlarmContext): string {
   return timeOr(alarm.triggeredAt, context);
 }
 
-/** The service's own time where it is certain, otherwise when we saw it: nobody guesses an offset. */
+/** The service's time when its offset is known, otherwise the time of the request. */
 function timeOr(time: string | null, context: AlarmContext): string {
   return time !== null && instant(time) !== null ? time : context.at;
 }

@@ -30,14 +30,13 @@ import {
 import { inEpisodeOrder } from "./episode-order.ts";
 import { endOf } from "./times.ts";
 
-/** What one poll of the active alarms saw, and what it asked because of that. */
+/** Result of one poll of the active alarms and of the searches that followed. */
 export interface AlarmObservation {
   /** Records of the active list, each as some answer of the service showed it. */
   readonly listed: readonly Alarm[];
   /**
-   * What the list says about a site's other alarms: `complete`: they are not active; `moving`: nothing, the list
-   * changed while it was read or could not be read to its end, or its drop is to be confirmed; `none`: the site was
-   * not observed.
+   * Meaning of a site's absent alarms. `complete`: they are not active. `moving`: unknown, because the list changed, is incomplete,
+   * or its drop awaits confirmation. `none`: the site was not read.
    */
   readonly coverage: (siteId: number) => Coverage;
   /** Alarm ids that some answer showed, in a way that nothing can be concluded from yet (doubts.ts). */
@@ -68,7 +67,7 @@ export interface AlarmDiffOptions extends AlarmContext {
   readonly vanishAfterMisses: number;
   /** Whether this site's alarms were listed before; the alarms of a new one are met, not seen to begin. */
   readonly isKnownSite: (siteId: number) => boolean;
-  /** What to do with a site at its first listing after the start of the worker, and when that start was, UTC. */
+  /** Handling of a site's first list after the start of the worker, and the time of that start, UTC. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
   /** Whether the site of an alarm, or a page with the alarm, was listed after the start. */
@@ -102,8 +101,8 @@ export function absentees(
 }
 
 /**
- * The difference that one poll makes. Pure: the same held state, observation and options give the same answer. It stops
- * after each alarm that may be news, because 5,000 of them take 100 ms: whoever walks it lets others have their turn.
+ * Compares stored alarms with one poll. Pure. Yields after each alarm that may have changed, because 5,000 of them take 100 ms
+ * and other work must run in between.
  */
 export function* diffAlarms(
   held: ReadonlyMap<string, StoredAlarm>,
@@ -174,7 +173,7 @@ function* observe(
   const relation = relationOf(known, alarm);
   // An answer from the past changes nothing, until it turns out to be the present.
   if (isOvertaken(known, alarm) && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
-  // An end that was told is taken back only by a record that states none.
+  // Only a record without an end revokes an emitted end.
   if (relation === "same" && known.state === "resolved" && contradictsItself(alarm)) return;
   if (
     relation === "same" ||
@@ -192,8 +191,8 @@ function* observe(
 }
 
 /**
- * Whether an overtaken record says more than that an alarm is open, and was before, which is known. A service that was
- * restored from a backup counts its events anew, and what is acknowledged there from then on is news.
+ * True when an overtaken record contains more than a known open alarm. A service restored from a backup numbers its events from
+ * an earlier point, and later acknowledgements there are new.
  */
 function isNews(known: StoredAlarm, alarm: Alarm): boolean {
   if (!isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before") return true;

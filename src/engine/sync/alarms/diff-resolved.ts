@@ -20,16 +20,15 @@ import { endOf, lastTimeOf } from "./times.ts";
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
   readonly fromMs: number;
-  /** Whether an alarm that nobody told of began and ended before its site was followed. */
+  /** True when an unknown alarm began and ended before its site was followed. */
   readonly isHistory: (alarm: Alarm) => boolean;
   /** True at the first sweep after a start that is to be silent. */
   readonly silent: boolean;
 }
 
 /**
- * What the list of resolved alarms adds to what the polls saw: ends that they missed, whole episodes that began and ended
- * between two polls, and acknowledgements that came after the end. Every record is the service's own word about one alarm;
- * nothing is read from what the list does not show.
+ * Adds what the list of resolved alarms shows beyond the polls: missed ends, complete episodes between two polls, and
+ * acknowledgements after the end. Each record is evidence about one alarm; an absence proves nothing.
  */
 export function diffResolved(
   held: ReadonlyMap<string, StoredAlarm>,
@@ -47,7 +46,7 @@ export function diffResolved(
     const relation = known === undefined ? "newer" : relationOf(known, record);
     const told = known !== undefined && relation === "same";
     if (told && known.state === "resolved") {
-      // Of several ends of one episode only the last one says who acknowledged it.
+      // If an episode has several ends, the last one states the acknowledgement.
       const isLast = record === evidence.get(record.id)?.findLast((one) => relationOf(known, one) === "same");
       const step = known.untold === true || !isLast ? null : acknowledgeEnded(known, record, options);
       if (step !== null) put.set(record.id, step.held);
@@ -81,7 +80,7 @@ export function diffResolved(
   return { put, events };
 }
 
-/** Of what has vanished, an end is believed that belongs to an event before the last one, unless it was told. */
+/** For a vanished alarm, accepts an end of an earlier event unless that end was emitted. */
 function isLateWord(known: StoredAlarm, record: Alarm): boolean {
   return known.state === "vanished" && isSameEpisode(known, record) && !isEmittedEnd(known, record);
 }

@@ -3,8 +3,8 @@ import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
 import { areOneTime, endOf, instant, isSameMoment, later, shiftBetween } from "./times.ts";
 
 /**
- * One episode is one raise and one end. Its key is the alarm's id and the time of its trigger; where the service
- * gives no time, the id of the last active event stands in.
+ * An episode is one raise and one end. Its key is the alarm's id and the time of its trigger; without a time, the id of the last
+ * active event.
  */
 export function episodeOf(alarm: Alarm): string {
   const start = instant(alarm.triggeredAt);
@@ -14,8 +14,8 @@ export function episodeOf(alarm: Alarm): string {
 }
 
 /**
- * Whether the service itself says that it is over: its word `resolved`, or a time of resolution beside a word that
- * the interface does not name. `active` beside a time of resolution contradicts itself and is not read as resolved.
+ * True when the service states that the alarm is over: status `resolved`, or a time of resolution with an unknown status.
+ * `active` with a time of resolution contradicts itself and does not count as resolved.
  */
 export function isResolved(alarm: Alarm): boolean {
   if (alarm.status === "resolved") return true;
@@ -26,8 +26,8 @@ export function isResolved(alarm: Alarm): boolean {
 }
 
 /**
- * Whether a record of the list of *active* alarms contradicts itself: resolved, but not since when, or with an end and
- * not resolved. An end from before the alarm was last triggered is the end of another time and contradicts nothing.
+ * True when a record of the *active* list contradicts itself: resolved without a time, or with an end but not resolved. An end
+ * before the last trigger belongs to an earlier episode and contradicts nothing.
  */
 export function contradictsItself(alarm: Alarm): boolean {
   return alarm.status === "resolved" ? alarm.resolvedAt === null : statesItsEnd(alarm);
@@ -53,7 +53,7 @@ export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActi
  * known before: that a thing is not said is not the news that it changed, and no new episode.
  */
 function filledFrom(known: Alarm, alarm: Alarm): Alarm {
-  // What the list showed as it is held (source.ts, Held) leaves nothing open.
+  // A record that equals the stored one needs no completion.
   if (alarm === known || hasNoStatus(alarm)) return known;
   const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
   const sameStart = unsaidStart || alarm.triggeredAt === known.triggeredAt;
@@ -81,8 +81,8 @@ function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
 }
 
 /**
- * What a record is to the episode that is held of its alarm: `same` is that episode, as it is now or as it ended;
- * `newer` began after it; `past` is an older one, or the same as it was before, and changes nothing by itself.
+ * Relation of a record to the stored episode: `same` is that episode, current or ended; `newer` began after it; `past` is older
+ * and changes nothing by itself.
  */
 export type Relation = "same" | "newer" | "past";
 
@@ -105,7 +105,7 @@ export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   if (start === null || before === null)
     return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activity];
   if (start > before || activity === "after") return "newer";
-  // The same activity with an earlier time is a corrected time; an end from before it is the end of another episode.
+  // The same activity with an earlier time is a corrected time; an end before it belongs to another episode.
   const end = instant(alarm.resolvedAt);
   return activity === "same" && (end === null || end >= before) ? "same" : "past";
 }
@@ -150,7 +150,7 @@ export function isOverBefore(known: StoredAlarm, record: Alarm): boolean {
   return end !== null && start !== null && end < start && !isSameEpisode(known, record);
 }
 
-/** When a record was last active, beside another one, as far as the numbers of their events say. */
+/** Order of the last activity of two records, by the numbers of their events. */
 export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
   if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
   const order = one.lastActiveEvent.id - other.lastActiveEvent.id;
@@ -158,8 +158,8 @@ export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "
 }
 
 /**
- * Whether a record of the list of active alarms is overtaken by what is known: it is from the past, or shows the episode
- * open whose end was told, without a later event that would have opened it again.
+ * True when a record of the active list is overtaken: it is older than the stored one, or shows an ended episode as open without
+ * a later event.
  */
 export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   const relation = relationOf(known, alarm);
@@ -167,7 +167,7 @@ export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   return orderOfActivity(alarm, known.alarm) !== "after";
 }
 
-/** What is remembered of an end, and of those before it, once the episode has come back. */
+/** End to store, with earlier ones, when the episode has come back. */
 export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
   return {
     endMs: later(endOf(alarm), ended?.endMs ?? null),
@@ -175,7 +175,7 @@ export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlar
   };
 }
 
-/** Whether a record states the end, or an earlier one, that was told before the episode came back. */
+/** True when a record states an end that was emitted before the episode came back. */
 export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   if (ended === undefined) return false;
   const isLaterEvent = later(record.lastActiveEvent?.id ?? null, ended.eventId) !== ended.eventId;
@@ -192,14 +192,14 @@ export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
  */
 const FORMER = 20;
 
-/** Whether a record is of an episode that was told before the held one. */
+/** True when a record belongs to an episode that was emitted before the stored one. */
 export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeOf(record);
   const start = instant(record.triggeredAt);
   return former.some((one) => one.episode === episode || isSameTime(one.episode, record.id, start));
 }
 
-/** Whether a record may be of an episode that began before all that are remembered, and was told. */
+/** True when a record may belong to an emitted episode that is no longer stored. */
 export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const start = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
   return (

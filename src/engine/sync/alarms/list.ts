@@ -17,7 +17,7 @@ import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";
 import { createSiteList, type ReadHow, sameAs } from "./site-list.ts";
 
-/** What the active lists of one poll show. */
+/** Active alarms of one poll. */
 export interface ActiveAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
@@ -26,7 +26,7 @@ export interface ActiveAlarms {
   readonly failures: ReadonlyMap<number, Failure>;
   /** Why not everything is covered completely, as sentences. */
   readonly reasons: readonly string[];
-  /** What a person should know of how it was read, as sentences. */
+  /** Messages for people about the reading. */
   readonly remarks: readonly string[];
   /** Records that cannot be read, each as the service sent it, cut. */
   readonly unreadable: readonly string[];
@@ -52,7 +52,7 @@ export interface AlarmListOptions {
   readonly only: readonly number[] | null;
   /** The sites that the token is known to see. */
   readonly sites: () => Iterable<number>;
-  /** What is held of an alarm. */
+  /** Returns the stored alarm. */
   readonly held: (id: string) => Alarm | undefined;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
@@ -162,7 +162,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
       );
       const lists = [...visits.seen.values()].map(({ listing }) => listing);
       return {
-        // Of the other sites the pages say only what was emitted when they arrived.
+        // Alarms of other sites were emitted when their pages arrived.
         listed: lists.flatMap(listedCoverage),
         coverage: (siteId) => {
           const one = visits.seen.get(siteId);

@@ -38,7 +38,7 @@ export interface PendingVerification {
     shown: readonly Alarm[],
     coverage: (siteId: number) => Coverage,
   ): Sifted;
-  /** What the last reading was made of is committed: the next one is another. */
+  /** The last reading was committed; the next one counts as another. */
   committed(): void;
 }
 

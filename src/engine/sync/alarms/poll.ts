@@ -41,7 +41,7 @@ export interface AlarmPoll {
 
 /** How often it is asked whether the scope has grown, where no list would show it, in milliseconds. */
 const SCOPE_CHECK_MS = 300_000;
-/** Of so many alarms at most what is new is compared or committed at once: 5,000 would stop everything for half a second. */
+/** Alarms compared or committed at once: 5,000 would stop the event loop for half a second. */
 const PART = 250;
 /** A step over all of so many alarms takes 5 to 10 ms. */
 const MANY = 5_000;
@@ -166,9 +166,9 @@ export function createAlarmPoll(
   }
 
   /**
-   * Emits what a page shows before the next page arrives, as far as nothing else can change what it means. A page that
-   * cannot be committed is committed with the complete list, and so are the pages after it. `returning`: the service was
-   * away, which is told to be over first, because the gateways that are read before new alarms are not told until then.
+   * Emits the alarms of a page before the next page arrives, when nothing else can change their meaning. A page that cannot be
+   * committed waits for the complete list, and so do the pages after it. `returning`: after an outage, `source-available` comes
+   * first, because gateway events wait for it.
    */
   function pageEmitter(returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
     let isFailing = false;
@@ -239,8 +239,8 @@ export function createAlarmPoll(
     const waiting = new Set(asked.waiting.map(({ alarm }) => alarm.id));
     const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
     const found = Map.groupBy(asked.found, (alarm) => alarm.id);
-    // The scope is looked at with each reading that is to confirm a drop, and else when an alarm is asked after: one that
-    // stays absent for hours, such as one that ended by a word that nobody knows, costs no look at every poll.
+    // Checks the scope with each reading that may confirm a drop, and when an alarm is searched. An alarm that stays absent for
+    // hours costs no request per poll.
     const looked = [...worth, ...absent.filter((known) => guard.isOpen(known.alarm.site.id))];
     const isExplained = (known: StoredAlarm) =>
       (found.get(known.alarm.id) ?? []).some((word) => !isResolved(word) || isEndOf(known, word));
@@ -258,7 +258,7 @@ export function createAlarmPoll(
       .values()
       .filter((known) => isFollowed(known) && isHidden(known))
       .toArray();
-    // What the list shows needs no explanation, though the token's word does not name its site.
+    // A listed alarm needs no explanation, even when the token's scope lacks its site.
     const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
     const unexplained =
       looked.some((known) => !found.has(known.alarm.id)) ||
@@ -268,7 +268,7 @@ export function createAlarmPoll(
         .some((known) => isFollowed(known) && refused.has(known.alarm.site.id));
     const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
 
-    // Of several pages that were read once, an absence that nothing explains says nothing yet.
+    // An unexplained absence in pages that were read once proves nothing yet.
     const unconfirmed = seen.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
     const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
     if (gateways !== null) await gateways;
@@ -297,7 +297,7 @@ export function createAlarmPoll(
     const covered = [
       ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
     ].filter((siteId) => seen.coverage(siteId) === "complete");
-    // What began after this request, by the clock that states the times of alarms, is news.
+    // Alarms that began after this request, by the service's clock, are new.
     const followedSince = isoUtc(askedAtMs - (source.clockSkewMs() ?? 0));
     const known: DocumentChange[] = [
       { set: alarmSet, remove: forgottenIds(diff.put) },

@@ -24,12 +24,12 @@ export interface ResolvedReading {
 }
 
 export interface ResolvedReadingOptions {
-  /** What ended before this is history, milliseconds since 1970; null for a first reading. */
+  /** Start of the relevant time, milliseconds since 1970; null for a first reading. */
   readonly fromMs: number | null;
   /** The order that earlier readings learned; null to read every page. */
   readonly stopBy: StoredSweep["newestFirstBy"];
   readonly maxPages: number;
-  /** Whether an alarm is open as far as is known, or its end was told and its acknowledgement not yet. */
+  /** True when an alarm is open, or its end was emitted and its acknowledgement was not. */
   readonly isAwaited: (alarmId: string) => boolean;
 }
 
@@ -88,7 +88,7 @@ export async function readResolved(
       }
     }
   } catch (error) {
-    // Each record is the service's word about one alarm, so what came before the pages went astray is told.
+    // Each record is evidence about one alarm, so pages before the failure count.
     if (count === 0 || !(error instanceof Malformed)) throw error;
     return result(false, false, { brokenBy: error.message });
   }

@@ -111,7 +111,7 @@ export function createResolvedSweep(
     }
     const broken = readings.find((reading) => reading.brokenBy !== null);
     if (broken !== undefined) return incomplete(`${broken.brokenBy} What it showed before is told.`);
-    // What a moving list showed is told, and the watermark stays; only the very first reading has to be repeated.
+    // Records of a changing list are emitted and the watermark stays; only the very first reading is repeated.
     remarks.push(
       ...unreadableRecords(
         readings.flatMap(({ unreadable }) => unreadable),
@@ -142,8 +142,8 @@ export function createResolvedSweep(
   }
 
   /**
-   * Whether a record is of the time that is looked at for its own site. Ten days that are caught up with for one site are
-   * history for the others: what was told of them is not remembered for so long, and would be told anew.
+   * True when a record lies within the time that is read for its site. Ten days of one site are history for the others, whose
+   * emitted episodes are stored for a shorter time and would be emitted again.
    */
   function isLookedAt(record: Alarm, known: StoredSweep, visible: ReadonlySet<number> | null): boolean {
     const fromMs = knownUntilMsAt(record.site.id, known, visible) - settings.resolved_overlap;

@@ -5,7 +5,7 @@ import { collect, listedCoverage } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOverBefore, relationOf } from "./episode.ts";
 
-/** What asking after absent alarms brought. */
+/** Result of searching absent alarms. */
 export interface SearchResult {
   readonly found: readonly Alarm[];
   /** Ids that were searched for in every page of every status. */

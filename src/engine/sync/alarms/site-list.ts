@@ -187,7 +187,7 @@ function nameOf(siteId: number, { priority, acknowledged }: Part): string {
 
 const idOf = (alarm: Alarm) => alarm.id;
 
-/** What makes two readings of an active alarm the same. */
+/** Key by which two readings of an active alarm are equal. */
 export function sameAs(alarm: Alarm): string {
   return `${alarm.id} ${episodeOf(alarm)} ${alarm.status}`;
 }

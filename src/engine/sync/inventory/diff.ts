@@ -33,11 +33,11 @@ export interface InventoryDiffOptions {
   readonly at: string;
   /** Milliseconds that complete lists must be without a thing before it counts as removed. */
   readonly removeAfterMs: number;
-  /** What hangs on a gateway. */
+  /** Hosts behind a gateway. */
   readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }
 
-/** What becomes of one thing, and what is told of it: its document and its events belong into one transaction. */
+/** Document and events of one object; both belong into one transaction. */
 export interface InventoryStep<T> {
   readonly id: string;
   /** Null: it is forgotten. */
@@ -153,7 +153,7 @@ interface Sighting<T> {
   readonly item: T;
 }
 
-/** Of these, wherever they are shown. */
+/** Listings that contain the object. */
 function sightingsOf<T extends { readonly id: string | number }>(
   ids: ReadonlySet<string>,
   observations: readonly InventoryObservation<T>[],
@@ -190,7 +190,7 @@ function differences<N extends InventoryNoun>(
   return before;
 }
 
-/** A gateway whose record does not say whether it is online is as it was; the next word about it is told. */
+/** A gateway record without an online state keeps the stored one; the next state is emitted. */
 function withLastWord<T extends object>(before: T, item: T): T {
   // Attributes that came empty, as PHP writes an object without members, say nothing: no name was taken away.
   const said = Object.entries(item).filter(

@@ -5,7 +5,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 const DROP_LEAST = 5;
 const DROP_BELIEVED_MS = 600_000;
 
-/** What a list showed before, and how much of it is not there now. */
+/** Size of a list before, and the number of missing objects now. */
 export interface Drop {
   readonly before: number;
   readonly gone: number;

@@ -12,9 +12,8 @@ export interface GatewayRecheck extends Follower {
   /** Has the list of this site read soon; ignored while it would say nothing new. */
   request(siteId: number): void;
   /**
-   * Reads the lists of sites with new alarms, where a site has one gateway that is not known to be offline: the alarms can
-   * then be told as behind it. Waits for 5 seconds at most; what was not read is read soon. Null where there is nothing to
-   * read.
+   * Reads the gateway lists of sites with new alarms and one gateway that is not known as offline, so that the alarms can be
+   * attributed to it. Waits 5 seconds at most; the rest is read later. Null when there is nothing to read.
    */
   beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
 }

@@ -16,14 +16,14 @@ export interface LocatedTag {
   readonly outOfSight?: "site" | "tag";
 }
 
-/** What `expectedTags` is made from. */
+/** Sets that `expectedTags` reads. */
 export function inventorySets(source: string): readonly string[] {
   return [documentSet("tag", source), syncSet("tag-system", source), documentSet("site", source)];
 }
 
 const NO_SYSTEMS: readonly string[] = [];
 
-/** What was made of a set that is held in memory, and by which versions of what it was made from. */
+/** Derived values of a set, with the versions of the sets that they were derived from. */
 const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly LocatedTag[] }>();
 
 /**

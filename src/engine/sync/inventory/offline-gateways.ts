@@ -5,8 +5,8 @@ import type { Listed } from "../snapshot.ts";
 import { offlineGateways } from "./behind-gateway.ts";
 
 /**
- * What the list of gateways says of a site, for as long as that counts. A list that cannot be read any more says
- * nothing: a gateway that was offline an hour ago may be back, and then its tags are to be read as often as wished.
+ * Offline gateways of each site while their list is recent. An old list proves nothing: the gateway may be back, and its tags
+ * must be read at their interval.
  */
 export interface OfflineGateways {
   /** The site's list, which notes that it was read to its end. */
@@ -36,7 +36,7 @@ export function createOfflineGateways(
     const nowMs = clock.now();
     return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LATE_MS;
   };
-  /** What was held at a start counts as if it had been listed then. */
+  /** Gateways stored at the start count as listed at the start. */
   const atStartMs = fromNowMs();
   let lookedAtMs = Number.NEGATIVE_INFINITY;
   let offline: ReadonlyMap<number, string> = new Map();

@@ -47,7 +47,7 @@ export function createSitePoll(parts: PollParts): Poll {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, heldSite));
       const shown = list.complete ? list.items : (list.shown ?? []);
-      // Everybody who reads a site's tags goes by the scope.
+      // All readers of a site's tags use the scope.
       const known = scope.known();
       const isOther =
         shown.some(({ id }) => !scope.sees(id)) || (list.complete && known?.size !== shown.length);
@@ -190,14 +190,14 @@ export function followedSites(parts: PollParts): readonly number[] {
     .filter((siteId) => wanted === undefined || wanted.includes(siteId));
 }
 
-/** What is held of one kind, for the list that shows it again. */
+/** Returns the stored objects of one kind, for a list that contains them again. */
 export function listedAsStored<T>({ syncState: holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
   return (id) => holding.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
 /**
- * What one list shows, without what it does not show. Of a long one a part after the other: each thing is judged by what is
- * held of it alone, but for a gateway, which may be the only one.
+ * Commits what a list contains, without absences. A long list is committed in parts: each object depends only on its stored
+ * state, except a gateway, which may be the only one of its site.
  */
 async function commitShown<N extends InventoryNoun>(
   parts: PollParts,
@@ -260,7 +260,7 @@ async function commitDiff<N extends InventoryNoun>(
   await commit(found);
 }
 
-/** Of tags there is more to tell than their records. */
+/** Adds the events that tags need in addition to their records. */
 function inCompany<N extends InventoryNoun>(
   { syncState: holding, source: { name } }: PollParts,
   noun: N,
@@ -285,7 +285,7 @@ function inCompany<N extends InventoryNoun>(
   };
 }
 
-/** By a clock that differs from the service's nobody knows how long something has been missing. */
+/** Without a verified clock, the duration of an absence is unknown. */
 function removeAfterMs({ config, source }: PollParts): number {
   const isInDoubt = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
   return isInDoubt ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
@@ -300,7 +300,7 @@ export async function readList<T extends { readonly id: string | number }>(
   return first.complete || first.shown === null ? first : await collect(read(), options);
 }
 
-/** What a site showed, and how much of it is not on its list now. */
+/** Objects of a site, and how many of them its list no longer contains. */
 function dropOf<T>(
   held: ReadonlyMap<string, Listed<T>>,
   siteId: number,

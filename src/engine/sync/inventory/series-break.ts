@@ -10,9 +10,8 @@ export interface BreakOptions {
 }
 
 /**
- * What a new record of a tag breaks; null where it breaks nothing. A text that was not stated before, or was empty, says
- * nothing of the values before it: from nothing to kWh is no break, from Wh to kWh is one, and so is from Wh to nothing,
- * because nobody knows what is counted from then on. Pure.
+ * Series break that a new record causes; null without one. An empty unit before proves nothing about earlier values: from none to
+ * kWh is no break; from Wh to kWh is one, and so is from Wh to none, because the new unit is unknown. Pure.
  */
 export function recordBreak(before: Tag, tag: Tag, options: BreakOptions): Event<"series-break"> | null {
   const unit = isBroken(before.unit, tag.unit) ? { unit: before.unit ?? "" } : {};

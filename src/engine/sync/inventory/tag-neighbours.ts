@@ -6,7 +6,7 @@ import type { InventoryStep } from "./diff.ts";
 import { recordBreak } from "./series-break.ts";
 import { withoutSystems } from "./tag-systems.ts";
 
-/** What is known of the tags beside their records. */
+/** Stored facts about tags in addition to their records. */
 export interface StoredTagNeighbours {
   readonly tags: ReadonlyMap<string, Listed<Tag>>;
   readonly places: ReadonlyMap<string, StoredTagSystems>;
@@ -16,15 +16,15 @@ export interface StoredTagNeighbours {
   readonly seenAt: (siteId: number | null) => string | null;
 }
 
-/** What belongs into the transaction of a tag's step besides its own document. */
+/** Additional documents and events of a tag's transaction. */
 export interface TagCompany {
   readonly step: InventoryStep<Tag>;
   readonly documents: readonly DocumentChange[];
 }
 
 /**
- * What else is told when a tag's record changes or goes: a break of its series behind `tag-changed`, and before
- * `tag-removed`, which is the last word, that it has no systems any more. Pure; taken before the step is committed.
+ * Adds the events that follow when a tag changes or is removed: `series-break` after `tag-changed`, and an empty
+ * `tag-systems-changed` before `tag-removed`. Pure; computed before the commit.
  */
 export function withTagCompany(
   step: InventoryStep<Tag>,

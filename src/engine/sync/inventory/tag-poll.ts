@@ -14,8 +14,8 @@ import { commitSeen } from "./sight.ts";
 import { type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
 
 /**
- * As the list of tags, and after it, where wanted, which tags each system has: one list for each system. `systemsRead`
- * resolves when the first run of the list of systems has ended.
+ * Lists tags, and then, when configured, the tags of each system with one list per system. `systemsRead` resolves after the first
+ * list of systems.
  */
 export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
   const { source, config, syncState: holding, clock, scope } = parts;

@@ -20,7 +20,7 @@ export interface StoredSystemsOfTags {
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
 
-/** What becomes of one tag: its document and its events belong into one transaction. */
+/** Document and events of one tag; both belong into one transaction. */
 export interface TagSystemsStep {
   readonly id: string;
   /** Null: it is forgotten. */
@@ -29,9 +29,8 @@ export interface TagSystemsStep {
 }
 
 /**
- * Which tags have other systems than was told, tag by tag. A system that was removed has no tags any more; one that is
- * missing, or whose list was not seen, keeps those that it had. A tag that the lists of tags do not show, not yet or not
- * lately, waits for that. Pure.
+ * Yields the tags whose systems differ from the last event. A removed system has no tags; a missing system, or one whose list was
+ * not read, keeps its tags. A tag that no list contains waits until one does. Pure.
  */
 export function* tagSystemsSteps(
   observations: readonly SystemObservation[],
@@ -41,7 +40,7 @@ export function* tagSystemsSteps(
   const { source, at } = options;
   const now = systemsByTag(observations, held);
   for (const [id, place] of held.places) {
-    // Its removal was told with the tag's; what is left here is of a time before that was done.
+    // The removal was emitted with the tag's; this entry is from an older version.
     if (!held.tags.has(id)) yield { id, place: null, events: [] };
     else if (!now.has(id) && place.systemIds.length > 0) now.set(id, new Set());
   }
@@ -92,7 +91,7 @@ function systemsByTag(
   return byTag;
 }
 
-/** The last word about a tag that was removed; null where nobody was told that it had a system. */
+/** Last event about the systems of a removed tag; null when none was emitted. */
 export function withoutSystems(
   tag: Tag,
   siteId: number | null,
