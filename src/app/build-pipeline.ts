@@ -47,8 +47,8 @@ import type { Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
 /**
- * What the sources of one store have in common, from the service to the sinks and back, without what a process has once
- * (page, door, reload). A worker runs one with all its sources; a member of a fleet one for each source that it holds.
+ * Everything between one store's services and its sinks, without the parts that a process has once (page, control socket,
+ * reload). A worker has one pipeline with all sources; a fleet member has one per source that it holds.
  *
  *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
  *     ▲                                    │
@@ -63,7 +63,7 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
   readonly answers: Responses;
   readonly metrics: Metrics;
   readonly commitTrouble: () => CommitTrouble | null;
-  /** What of it takes another configuration over. */
+  /** Parts that accept a changed configuration. */
   readonly parts: readonly Reconfigurable[];
   /** Sets the gauges that are computed when asked for. */
   refreshGauges(): Promise<void>;
@@ -71,7 +71,7 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
   close(): Promise<void>;
 }
 
-/** What is different where a source is held for a time only, by one member of a fleet. */
+/** Additional context when a fleet member holds the source for a limited time. */
 export interface LeaseContext extends FleetAssignment {
   /** Asked before each request to the service leaves. */
   readonly leaving: Leaving;
@@ -84,7 +84,7 @@ export interface PipelineOptions {
   readonly config: Config;
   readonly store: Store;
   readonly guards: Guards;
-  /** What else decides about writing, for its approval by a second person. */
+  /** Other settings that decide about writing, for approval by a second person. */
   readonly around: Rules;
   /** The section `commands` of all sources, where `config` has a part of it. */
   readonly approved?: CommandsConfig;
@@ -100,7 +100,7 @@ export interface PipelineOptions {
   readonly ticker: Ticker;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** What the process says beside: of its configuration, and sentences for a person. */
+  /** Additional parts of the process's status: its configuration, and messages. */
   readonly beside: {
     configuration(): ConfigurationState | null;
     notices(): readonly string[];
@@ -217,7 +217,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       { service: commands, share: 0.2 },
       { service: listens, share: 0.1 },
       { service: sideBySide("sensors", sensors, log), share: 0.1 },
-      // What asks the service is cut short: asking again after a start costs one request.
+      // Requests to the service are aborted: repeating one after a start costs one slot.
       { service: sideBySide("sources", polling, log), share: 0.2 },
       { service: sideBySide("heartbeats", heartbeats, log), share: 0.1 },
     ],

@@ -16,14 +16,14 @@ interface BuildPlots {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
-  /** What is known only once the rest is built. */
+  /** Parts that exist only after everything else is built. */
   readonly known: () => {
     readonly status: Pick<Status, "sinks">;
     readonly works: ReadonlyMap<string, SourceWork>;
   };
 }
 
-/** Series for the plots of the page; null where nobody wants them, and what was kept of them is cleared away. */
+/** Time series for the page's plots; null when plots are off, which also deletes stored ones. */
 export async function buildPlots({ config, known, metrics, ...shared }: BuildPlots): Promise<Plots | null> {
   const { store } = shared;
   const sources = Object.keys(config.sources);
@@ -44,7 +44,7 @@ export async function buildPlots({ config, known, metrics, ...shared }: BuildPlo
     },
     async counts() {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
-      // What nothing is counted of yet is none, and not unknown.
+      // A counter without a count is 0, not unknown.
       const lanes = sources.flatMap((source) => LANES.map((lane) => minuteNames.requests(source, lane)));
       const sinks = (await known().status.sinks()).map(({ sink }) => minuteNames.accepted(sink));
       return new Map([

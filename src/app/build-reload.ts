@@ -22,7 +22,7 @@ import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
-/** What of a running worker takes another configuration over. */
+/** Parts of a running worker that accept a changed configuration. */
 export interface RunningParts {
   readonly config: Config;
   readonly environment: Readonly<Record<string, string | undefined>> | undefined;
@@ -39,8 +39,8 @@ export interface RunningParts {
 }
 
 /**
- * Who takes a new configuration over, in this order: what may be written is closed before anything is opened, and a sink
- * is known before what is told to it is asked for, as at a start.
+ * Parts in the order in which they apply a new configuration: writing is closed before anything is opened, and a sink is
+ * registered before its events are requested, as at a start.
  */
 export function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
   const { page, backPressure, pruning, syncs } = parts;

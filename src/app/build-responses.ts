@@ -15,7 +15,7 @@ import { createResponses, type LiveThings, type Responses } from "../ui/status/r
 import type { PageSettings } from "./build-status.ts";
 import { type Config, connectorOf } from "./config/config.ts";
 
-/** What answers the page, view by view. */
+/** Builds the JSON of each view of the page. */
 export function buildResponses(options: {
   readonly config: Pick<Config, "sources">;
   /** The sinks as they are in force. */
@@ -56,7 +56,7 @@ export function buildResponses(options: {
   });
 }
 
-/** What a person does from the page, through the same gate as `plenum write`. */
+/** Actions of a person on the page, through the same gate as `plenum write`. */
 export function buildActions(options: {
   readonly clock: Clock;
   readonly accept: Accept;

@@ -18,17 +18,17 @@ import { createSinkState } from "../engine/delivery/sink-state-access.ts";
 import type { Store } from "../engine/store/store.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
 
-/** What stands behind one enabled sink of the configuration. */
+/** Parts of one enabled sink of the configuration. */
 export interface BuiltSink {
   readonly entry: SinkEntry;
   readonly configured: ConfiguredSink | null;
-  /** Where commands come from, when the connector can listen and is told to. */
+  /** Source of commands, when the connector can listen and is configured to. */
   readonly listener: CommandSource | null;
 }
 
 export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 
-/** Stands in for a connector, by the name of the sink; null where the connector itself is meant. */
+/** Replaces a connector by the name of the sink; null keeps the connector. */
 export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkParts {
@@ -52,8 +52,8 @@ export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
 const NONE: BuiltSinks = new Map();
 
 /**
- * Every enabled sink of the configuration, by the connector that its entry names. One that is configured as `before` is
- * the one that was, and one whose connector has the same options listens where it did. Whoever rejects has built nothing.
+ * Builds every enabled sink with its connector. A sink that is configured as in `before` is reused, and one with the same
+ * connector options keeps listening. When it rejects, nothing was built.
  */
 export async function buildSinks(
   config: Config["sinks"],
@@ -119,7 +119,7 @@ export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
   return [...built.values()].flatMap(({ configured }) => configured ?? []);
 }
 
-/** Those that make tickets of alarms. */
+/** Names of the sinks that create tickets. */
 export function ticketMakers(built: BuiltSinks): readonly string[] {
   return sinksOf(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
 }

@@ -14,14 +14,14 @@ import { createStatus, type Status } from "../ui/status/report.ts";
 import type { ShownSource } from "../ui/status/source-report.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
-/** What the status shows of a configuration, with a worker and without one. */
+/** Parts of a configuration that the status shows, with or without a worker. */
 export interface ConfigView {
   readonly sources: readonly ShownSource[];
   readonly sinks: readonly string[];
   readonly wanted: ReadonlyMap<string, Wanted>;
 }
 
-/** What the page goes by, as it is in force. */
+/** Current settings of the page. */
 export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
   /** Whether anything may be written at all. */
@@ -60,7 +60,7 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
   };
 }
 
-/** What a run may take, or the machine may have been busy, before an age counts as larger than it should be. */
+/** Tolerance for a slow run or a busy machine before an age counts as too large, in milliseconds. */
 const GRACE_MS = 3 * 60_000;
 /** The same for rare jobs, as a share of their interval. */
 const GRACE_SHARE = 0.1;
@@ -74,7 +74,7 @@ function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
       schedule === false ? "off" : paceOf(matcher(schedule), spread),
     ]),
   );
-  // These two follow their wishes at all times.
+  // Live reads and history always follow their target intervals.
   paces.set("live", read.length === 0 ? "off" : shortest(read, GRACE_MS));
   // An order of `plenum backfill` may run where no class follows anything: then it is shown once it ran.
   if (history.length > 0) paces.set("history", shortest(history, HISTORY_GRACE_MS));
@@ -94,7 +94,7 @@ function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace 
   };
 }
 
-/** What a running worker says of itself: of the configuration that is in force, and of its parts. */
+/** Status of a running worker: its current configuration and its parts. */
 export function buildStatus(options: {
   readonly store: Store;
   readonly clock: Clock;

@@ -53,7 +53,7 @@ export async function buildSync(options: {
   readonly together: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
-  /** Is told of each value that was read, once it is committed. */
+  /** Called for each value after its commit. */
   readonly onRead?: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSync> {
   const { backPressure, built, clock, metrics, ticker, together } = options;

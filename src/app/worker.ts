@@ -53,7 +53,7 @@ export interface WorkerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
   readonly log?: Log;
-  /** The last lines of that log, for whoever asks through the door. */
+  /** Last lines of that log, for the control socket. */
   readonly recentLog?: () => readonly string[];
   /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
@@ -170,7 +170,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
-      // First and last: whoever asks meanwhile is told that the worker starts or stops.
+      // First and last, so that callers learn that the worker starts or stops.
       { service: door, share: 0.1 },
       { service: server, share: 0.1 },
       { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },

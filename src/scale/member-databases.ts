@@ -15,7 +15,7 @@ export interface MemberDatabases {
 
 /** Two at work, one for a person who looks at the fleet meanwhile, and the one that listens for all. */
 const URGENT_CONNECTIONS = 4;
-/** A lease is renewed every 3 s and is trusted for 8 s, so that whoever has no answer until then asks anew. */
+/** Time limit in milliseconds: a lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
 const URGENT_LIMIT_MS = 3_000;
 
 /**

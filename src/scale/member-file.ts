@@ -20,7 +20,7 @@ import { isoUtc } from "../core/values/iso-utc.ts";
  */
 export function createMemberFile(options: {
   readonly configFile: ConfigFile;
-  /** What is in force. */
+  /** Current configuration. */
   readonly config: Config;
   readonly clock: Clock;
   readonly log: Log;

@@ -6,7 +6,7 @@ import type { StateDatabase } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
 export interface FleetSilences {
-  /** Those that are held here, by source. */
+  /** Pipelines of the sources held here, by source. */
   readonly pipelines: ReadonlyMap<string, Pick<Pipeline, "store">>;
   readonly database: StateDatabase;
   readonly clock: Clock;
@@ -14,8 +14,8 @@ export interface FleetSilences {
 }
 
 /**
- * Ends a silence in every source that has it: one for all was begun in each of them for itself. What is held here is told
- * at once, of any other source its holder tells it. False where there is no such silence.
+ * Ends a silence in every source that has it: a silence for all sources exists once in each. Sources held here emit the end at once;
+ * for the others their holder emits it. False without such a silence.
  */
 export async function endSilenceOfFleet(
   { pipelines, database, clock, log }: FleetSilences,

@@ -31,14 +31,14 @@ export interface RunningSource {
 
 export interface RunningSourceOptions {
   readonly lease: Lease;
-  /** Of the whole fleet. */
+  /** Configuration of the complete fleet. */
   readonly config: Config;
   /** Tells this fleet from others. */
   readonly fleet: string;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly database: StateDatabase;
   readonly time: DatabaseTime;
-  /** What the database says of itself, which is the same for all sources. */
+  /** Description of the database, equal for all sources. */
   readonly described: () => Promise<StateDatabaseDescription>;
   readonly guards: Guards;
   readonly clock: Clock;
@@ -48,8 +48,8 @@ export interface RunningSourceOptions {
 }
 
 /**
- * A request leaves within so many milliseconds after its slot was recorded, or not at all: a process that was stopped and
- * a machine that was suspended hold their requests up, and the service would count them in a minute that nobody expects.
+ * A request leaves within so many milliseconds after its slot was recorded, or not at all: a suspended machine would otherwise send it in
+ * a minute in which the service counts other requests.
  */
 const LEAVES_WITHIN_MS = 2_000;
 /** From then on the longest believable way to the service, in milliseconds; as for a lone worker. */
@@ -151,7 +151,7 @@ function quietOnceOver(log: Log, over: AbortSignal): Log {
   return quiet;
 }
 
-/** What did not begin may take so long to end, in milliseconds. */
+/** Time limit for ending a failed start, in milliseconds. */
 const STOP_MS = 1_000;
 
 function tenureOf({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {

@@ -13,10 +13,7 @@ import type { SilenceStore } from "../ui/status/silences.ts";
 import type { SinkReport } from "../ui/status/sink-report.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
 
-/**
- * What a member shows of the sources that it holds: the sum of its pipelines. What is about one source is asked of its
- * pipeline; what is about all is put together here.
- */
+/** Combined view of the sources that a member holds. Questions about one source go to its pipeline. */
 export interface MemberView {
   readonly status: Status;
   readonly answers: Responses;
@@ -27,14 +24,14 @@ export interface MemberView {
 export interface MemberViewOptions {
   readonly clock: Clock;
   readonly startedAtMs: number;
-  /** Of the member. */
+  /** Name of the member. */
   readonly name: string;
   /** For people: where the state is. */
   readonly place: string;
-  /** Those that are held, by source. */
+  /** Pipelines of the held sources, by source. */
   readonly pipelines: ReadonlyMap<string, Pipeline>;
   readonly configuration: () => StatusReport["configuration"];
-  /** What the member says of itself. */
+  /** Messages of the member. */
   readonly notices: () => readonly string[];
   readonly databaseBytes: () => Promise<number>;
   /** Who has a source that is not held here. */
@@ -47,7 +44,7 @@ export function createMemberView(options: MemberViewOptions): MemberView {
   const made = createMade(clock);
   const shownFor = () => pipelines.size * AGE_PER_SOURCE_MS;
 
-  /** Of the sources that are held now. */
+  /** States of the sources that are held now. */
   const state = () => united([...pipelines].map(([source, { store }]) => ({ source, store })));
 
   async function ofAll<T>(ask: (pipeline: Pipeline) => Promise<T>): Promise<readonly T[]> {
@@ -86,7 +83,7 @@ export function createMemberView(options: MemberViewOptions): MemberView {
         now: isoUtc(clock.now()),
         startedAt: isoUtc(options.startedAtMs),
         notices: [...new Set([...options.notices(), ...reports.flatMap(({ notices }) => notices)])],
-        // Leases come in any order, and whoever looks wants the same one each time.
+        // Leases come in any order; sort them so that the page is stable.
         sources: reports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
         sinks: sumOfSinks(reports.flatMap((report) => report.sinks)),
         commands:

@@ -132,7 +132,7 @@ async function build(
   const made = createMade(clock);
   const described = () => made("database", DESCRIBED_MS, () => urgent.describe());
 
-  /** What is held, by source. */
+  /** Pipelines of the held sources, by source. */
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const works = new Map<string, SourceWork>();
@@ -315,7 +315,7 @@ async function build(
 /** How old may be what the database says of its size, in milliseconds: it looks at every table for it. */
 const DESCRIBED_MS = 30_000;
 
-/** How long whoever stops all writing waits until the database has it, in milliseconds. */
+/** How long the kill switch waits until the database has it, in milliseconds. */
 const TOLD_WITHIN_MS = 2_000;
 
 async function expositions(all: readonly { readonly registry: { metrics(): Promise<string> } }[]) {

@@ -3,9 +3,8 @@ import type { ConnectorDefinition } from "../../core/connector.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config.ts";
 
 /**
- * What decides about writing beside the section `commands`, for its approval by a second person: which service the
- * sources mean, through which proxy, and in which zone its hours are, and the sinks through which commands come,
- * whole. Secrets stand there by reference only.
+ * Settings outside the section `commands` that decide about writing, for approval by a second person: services, proxies and time
+ * zones of the sources, and the complete sinks that accept commands. Secrets appear only as references.
  */
 export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
@@ -18,7 +17,7 @@ export function aroundWriting(config: Config): Readonly<Record<string, unknown>>
   return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
 }
 
-/** One that could be told to listen counts too, unless it says that it does not. */
+/** A sink that could listen counts, unless it is configured not to. */
 function listens(sink: SinkEntry): boolean {
   return sink.enabled && canListen(sink) && optionOf(sink)?.enabled !== false;
 }

@@ -4,11 +4,11 @@ import { type Config, connectorOf, type SinkEntry } from "./config.ts";
 import { displayValue, isPlain, isSecret } from "./display-value.ts";
 
 /**
- * What differs between two configurations, and what of it a running worker can take over. Pure: the log, the page,
- * `plenum reload --dry-run` and the event `configuration-changed` all show this list.
+ * Differences between two configurations, and which of them a running worker can apply. Pure: the log, the page, `plenum reload
+ * --dry-run` and the event `configuration-changed` show this list.
  */
 
-/** What is used when the worker starts and at no other time, by path; `*` is a name of one's own. */
+/** Options that are used only at the start, by path; `*` is a user-defined name. */
 const AT_A_START: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
   "state.postgres": "the state is opened at a start",
@@ -38,7 +38,7 @@ const STATUS_AS_A_WHOLE = "the passwords belong to an address that changes only 
 
 const LOGGED_IN = "at once; whoever is logged in is asked again";
 
-/** How the rest takes effect; the longest path that fits counts. What is in neither list is a mistake of ours. */
+/** How the other options take effect; the longest matching path counts. An option in neither list is a bug. */
 const ALONE: Readonly<Record<string, string>> = {
   "state.max_bytes": "at once",
   "state.max_age": "at once",
@@ -73,7 +73,7 @@ export function changesBetween(before: Config, after: Config): readonly ConfigCh
   });
 }
 
-/** What holds from now on: the new configuration, but for what has to wait for a restart. */
+/** The new configuration without the changes that need a restart. */
 export function inForceAfter(before: Config, after: Config): Config {
   return {
     ...after,

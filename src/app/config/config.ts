@@ -15,10 +15,7 @@ import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/config.ts";
 import { contradictions } from "./contradictions.ts";
 
-/**
- * The whole configuration file. Each room declares its own part beside the code that uses it; here they are only
- * put together.
- */
+/** The complete configuration file. Each package declares its section next to its code; here they are combined. */
 
 /** Names go into topics, metrics and file names. */
 const Name = z
@@ -53,7 +50,7 @@ const connectorFields = {
 
 const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];
 
-/** What a sink's `schedule` is where it is not written, in words. */
+/** Default of a sink's `schedule`, as text. */
 const CONVENTIONS = [
   "false",
   ...CONNECTORS.flatMap((name) => {
@@ -107,7 +104,7 @@ function carriesSequence(name: ConnectorName): boolean {
   return definition.carriesSequence === true;
 }
 
-/** What the far end's own convention says about retries; false where there is none. */
+/** The connector's default schedule; false without one. */
 function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
   const [name] = connectorsOf(sink);
   const definition: ConnectorDefinition | undefined = name && (CATALOG[name] as ConnectorDefinition);

@@ -79,7 +79,7 @@ function classesOfSensors({ sources }: Sections): readonly Contradiction[] {
   });
 }
 
-/** Without it nobody learns which tags a system has, and a selection by system selects nothing, without a word. */
+/** Without this option the systems of tags are unknown, and a selection by system silently selects nothing. */
 function systemsUnknown({ sources }: Sections): readonly Contradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {

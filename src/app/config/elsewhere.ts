@@ -4,7 +4,7 @@ import { knownKeys, optionPaths } from "./schema-walk.ts";
 
 type AnySchema = z.core.$ZodType;
 
-/** What to do with a key that is not known where it stands, as a sentence with a space in front; may be empty. */
+/** Advice for an unknown key, as a sentence with a leading space; may be empty. */
 export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
   const here = knownKeys(schema, path);
   const plain = key.replaceAll("-", "_").toLowerCase();
@@ -42,7 +42,7 @@ function places(schema: AnySchema, key: string): string | null {
   return best.length === 0 || best.length > 2 ? null : best.join(" or ");
 }
 
-/** Of one schema they are always the same, and there are hundreds. */
+/** Cache of a schema's paths, of which there are hundreds. */
 const pathsOf = new WeakMap<AnySchema, readonly string[]>();
 
 function allPaths(schema: AnySchema): readonly string[] {
@@ -52,8 +52,8 @@ function allPaths(schema: AnySchema): readonly string[] {
 }
 
 /**
- * Of a section with names of one's own in which the options stand without such a name, what to write; null where the
- * names are names. `known` are the options of one entry.
+ * Advice when options appear without the user-defined name above them; null otherwise. `known` are an entry's
+ * options.
  */
 export function nameMissing(section: unknown, known: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;

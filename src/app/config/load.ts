@@ -89,20 +89,20 @@ export function parseYaml<T extends z.ZodType>(
   const dropped = prototypes(content);
   if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
 
-  // What a variable would have said is not known, so nothing is said about it.
+  // The content of a missing variable is unknown, so nothing else is reported about it.
   const unknown = new Set(problems.map(({ path }) => path));
   const complain = ({ path, message, atKey = false }: Finding) => {
     const problem = at(offsetOf(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
   };
   for (const finding of told({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
-  // Of a section with keys of its own the schema has said that it knows none of this name.
+  // The schema has already reported unknown names of this section.
   const known = new Set(problems.map(({ path }) => path));
   for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
-/** Of a section whose entries lack their names only that; what follows from it would say the same many times. */
+/** Reports only missing names for a section whose entries lack them, because all other findings follow from that. */
 function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
   const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
   const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {

@@ -1,8 +1,7 @@
 import { isAlias, isMap, isNode, isPair, isScalar, type Node } from "yaml";
 
 /**
- * Where a path of the configuration stands in the text, as an offset: its value, or its key when the key is what
- * is wrong; for what is missing the nearest thing around it.
+ * Offset of a path in the text: its value, or its key when the key is wrong; for a missing path, the nearest parent.
  */
 export function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
   let node: Node | null = root;

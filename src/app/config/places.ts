@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs";
 import { LineCounter, parseDocument } from "yaml";
 import { offsetOf } from "./place.ts";
 
-/** Where paths of a configuration stand in its file, as `plenum.yaml:12:9`. */
+/** Location of paths in the configuration file, as `plenum.yaml:12:9`. */
 export type Places = (path: readonly PropertyKey[]) => string;
 
-/** Of a file that was loaded just now. When it is gone by now, everything is in the file as a whole. */
+/** Locations in a file that was just loaded. When it is gone, every location is the file. */
 export function placesIn(file: string): Places {
   try {
     return placesOf(file, readFileSync(file, "utf8"));

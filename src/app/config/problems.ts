@@ -10,7 +10,7 @@ export interface ConfigProblem {
   readonly message: string;
 }
 
-/** What one section of the configuration says of another that is not so. */
+/** A contradiction between two sections of the configuration. */
 export interface Contradiction {
   readonly path: readonly (string | number)[];
   readonly message: string;

@@ -23,7 +23,7 @@ export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): read
   return found === undefined ? [] : Object.keys(shapeOf(found));
 }
 
-/** What the option at a path is for, in the schema's own words; undefined where it says nothing. */
+/** Description of the option at a path in the schema; undefined without one. */
 export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): string | undefined {
   let current = schemaAt(schema, path);
   while (current !== undefined) {

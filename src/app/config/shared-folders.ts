@@ -8,7 +8,7 @@ type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
   readonly filter: unknown;
 };
 
-/** Of sinks that would write into the same place, each but the first, with the first that it meets. */
+/** Sinks that would write to the same place, each with the first sink that it conflicts with. */
 export function sharedFolders(sinks: Readonly<Record<string, SinkSection>>): readonly Contradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = CATALOG[connector] as ConnectorDefinition;

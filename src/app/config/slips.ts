@@ -2,8 +2,8 @@ import { type Document, isScalar, visit } from "yaml";
 import { type InterpolationProblem, pathOf } from "./interpolate.ts";
 
 /**
- * Texts that are valid YAML and not what somebody meant: quotes of a word processor, which belong to the text, and
- * variables as a shell or Windows has them, which nobody replaces.
+ * Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables, which are not
+ * replaced.
  */
 export function slips(document: Document, text: string): readonly InterpolationProblem[] {
   if (!SUSPICIOUS.test(text)) return [];

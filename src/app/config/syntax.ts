@@ -1,6 +1,6 @@
 import { type Document, isAlias, isCollection, isScalar, type Node, visit, type YAMLParseError } from "yaml";
 
-/** What is no YAML, where, and what to write. Offsets count from 0. */
+/** A YAML syntax error, its location, and what to write. Offsets start at 0. */
 export interface SyntaxProblem {
   readonly offset: number;
   readonly message: string;

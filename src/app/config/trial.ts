@@ -7,14 +7,11 @@ export interface Misplaced {
   readonly value: unknown;
   /** Whether a text is what belongs there, or one of what may. */
   readonly acceptsText: boolean;
-  /** What would be wrong with the place, or something in it, if something else stood there; null when nothing. */
+  /** Returns the schema's complaint if the place had this value; null when it would be valid. */
   readonly complaintWith: (value: unknown) => string | null;
 }
 
-/**
- * What somebody meant who wrote something of another kind: it is put in place of what stands there, and said only where
- * the schema then has nothing to complain about. Null where nothing that is tried passes.
- */
+/** Suggests a value of the right kind. Only a value that the schema accepts is suggested; null without one. */
 export function meantInstead(place: Misplaced): string | null {
   const { value } = place;
   if (typeof value === "string") {
@@ -41,7 +38,7 @@ const WORDS: ReadonlyMap<string, boolean> = new Map([
   ["off", false],
 ]);
 
-/** What a text may mean where no text belongs: a word for true or false, a number in another spelling. */
+/** Values that a text may mean: a word for true or false, a number in another spelling. */
 function forText(text: string, key: string): readonly unknown[] {
   const truth = WORDS.get(text.toLowerCase());
   const [, whole = "", part = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
@@ -112,7 +109,7 @@ function passes({ complaintWith }: Misplaced, value: unknown): boolean {
 /** Plain words that YAML, or somebody who knows its older version, takes for something else. */
 const RESERVED = /^(true|false|null|yes|no|on|off)$/i;
 
-/** As it is written in YAML, on one line. */
+/** The value as YAML on one line. */
 function shown(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(shown).join(", ")}]`;
   if (typeof value !== "string") return String(value);

@@ -4,7 +4,7 @@ import { helpForKey } from "./elsewhere.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
 import { meantInstead } from "./trial.ts";
 
-/** What is wrong with one place of a configuration, as a sentence for the person who wrote it. */
+/** One problem of a configuration, as a sentence for its author. */
 export interface Finding {
   readonly path: readonly PropertyKey[];
   readonly message: string;
@@ -16,7 +16,7 @@ type Issue = z.core.$ZodIssue;
 
 export interface Written {
   readonly schema: z.core.$ZodType;
-  /** What stands in the file, as plain values. */
+  /** Contents of the file as plain values. */
   readonly content: unknown;
   /** True while a hint is tried out, so that trying it out asks for no hint itself. */
   readonly isTrial?: boolean;
@@ -160,7 +160,7 @@ function passes(written: Written, path: readonly PropertyKey[], value: unknown):
   return complaintWith(written, path, value) === null;
 }
 
-/** What would be wrong with a place, or something in it, if something else stood there; null when nothing. */
+/** Returns the schema's complaint if the place had this value; null when it would be valid. */
 function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   const content = replaced(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];

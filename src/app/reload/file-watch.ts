@@ -8,14 +8,13 @@ import { loop, within } from "../../core/runtime/waiting.ts";
 const LOOK_EVERY_MS = 1_000;
 /** So long it must have stayed as it is before it is read: an editor may be writing still, in milliseconds. */
 const QUIET_MS = 2_000;
-/** What is wrong may be put right elsewhere, such as in the file of a secret: it is tried again then, in milliseconds. */
+/** Interval of retries while the file is invalid, in milliseconds: the cause may be another file, e.g. a secret's. */
 const AGAIN_MS = 30_000;
 
 /**
- * Calls once a file has changed and stays as it is. It asks the system for the file's marks instead of being told of
- * changes: an editor puts another file in its place, a ConfigMap of Kubernetes turns a link two folders above it, and a
- * folder of the network or of another machine tells nobody. A file that is away says nothing. `onQuiet` answers false
- * while what it found is of no use; it is called again then, also when nothing changes.
+ * Calls once after a file has changed and is stable. Polls the file's attributes instead of using notifications: editors replace
+ * files, a Kubernetes ConfigMap changes a link two folders above, and network folders notify no one else. A missing file is
+ * ignored. While `onQuiet` returns false, it is called again, even without a change.
  */
 export function watchFile(options: {
   readonly file: string;

@@ -23,8 +23,7 @@ import { sharedTokens } from "../config/shared-tokens.ts";
 import { watchFile } from "./file-watch.ts";
 
 /**
- * A part of the worker that can take over another configuration while it runs. Each knows by itself what it does with
- * it; nobody else reads a configuration after the start.
+ * A part of the worker that can apply a changed configuration. Only these parts read a configuration after the start.
  */
 export interface Reconfigurable {
   /** For the log. */
@@ -44,7 +43,7 @@ export interface Prepared {
 }
 
 export interface Reloader extends Service {
-  /** One after the other. Never rejects: what is wrong stands in the report. */
+  /** Runs one reload at a time. Never rejects: problems are in the report. */
   reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport>;
   state(): ConfigurationState;
   /** The configuration that was accepted last, with what waits for a restart as it was. */
@@ -57,7 +56,7 @@ export interface ReloaderOptions {
   readonly file: string;
   /** Reads the file now; throws what is wrong with it. */
   readonly load: () => Config;
-  /** What the worker was started with. */
+  /** Configuration at the start. */
   readonly config: Config;
   /** In the order in which they take over: what closes or receives before what opens or sends. */
   readonly parts: readonly Reconfigurable[];
@@ -83,7 +82,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
   let failures: readonly string[] = [];
   const recording = new Set<Promise<unknown>>();
 
-  /** What the file would change; nothing has changed yet. */
+  /** Computes what the file would change, without changing anything. */
   async function plan() {
     const wanted = options.load();
     const next = inForceAfter(inForce, wanted);
@@ -188,7 +187,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
     log,
     onQuiet: async () => (await alone(() => reload("file", false))).refused === null,
   });
-  /** What has not begun yet takes nothing over. */
+  /** Resolves when the first reload may start. */
   const begun = Promise.withResolvers<void>();
   const service = startedOnce({
     name: "reload",

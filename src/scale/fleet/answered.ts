@@ -3,8 +3,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { within } from "../../core/runtime/waiting.ts";
 
 /**
- * What the database answers, or a Retryable after so many milliseconds. Whoever keeps a lease cannot wait for a server
- * that says nothing: what was asked may still be done there, and is found at the next look.
+ * Returns the database's result, or throws `Retryable` after so many milliseconds. The holder of a lease cannot wait for a silent
+ * server: a statement that is executed later is seen at the next look.
  */
 export async function answered<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
   if (await within(clock, ms, work)) return work;

@@ -16,15 +16,15 @@ import type { Trust } from "./trust.ts";
 import { holderOf, holdersOf, look, type SourceRow, sharersOf, type View } from "./view.ts";
 
 /**
- * A look at the tables, and what follows from it for this member: what is lost, what is taken, what is given to others.
- * Each look starts from what stands there, so what was missed or went wrong is set right by the next one.
+ * Reads the tables and acts on them: leases that were lost, taken, or have to be given away. Each look starts from the tables, so
+ * the next one repairs what a previous one missed.
  */
 export interface Assignment {
   /** Answers after how many milliseconds to look again at the latest. Begins nothing after the signal aborted. */
   turn(me: Myself, signal: AbortSignal): Promise<number>;
   /** Null before the first. */
   latest(): View | null;
-  /** A sentence about what nobody can hold. */
+  /** Messages about sources that no member can hold. */
   notices(): readonly string[];
 }
 
@@ -62,12 +62,12 @@ export function createAssignment(options: AssignmentOptions): Assignment {
 
   const ask = <T>(work: Promise<T>) => answered(clock, timing.renewMs, work);
 
-  /** What the tables say of this member and what it believes itself. */
+  /** Compares the tables with this member's own state. */
   async function settle(view: View, me: Myself): Promise<void> {
     for (const { lease, incarnation } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);
       const isOurs = row?.epoch === lease.epoch && row.incarnation === incarnation;
-      // What is being given back may stand in the tables one way or the other.
+      // The tables may show either state of a source that is being given back.
       if (!isOurs && holdings.get(lease.source)?.state !== "stopping") {
         holdings.lose(lease.source, "somebody else holds it");
       }
@@ -105,7 +105,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
       .slice(0, Math.max(0, STARTING_AT_ONCE - starting));
     if (wanted.length === 0 || trust.leftMs() === 0) return true;
     const taken = await ask(take(database, me, wanted));
-    // A member that has begun to stop meanwhile says goodbye, and with that nobody holds them any more.
+    // A stopping member signs off, which frees its sources.
     if (signal.aborted) return true;
     for (const { source, epoch, from, reason } of taken) {
       log.debug({ source, epoch, from, reason }, "a source was taken");
@@ -117,7 +117,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
     return taken.length === wanted.length;
   }
 
-  /** One after the other, and the next when somebody has taken it: never many sources that nobody reads. */
+  /** Gives one source away and waits until it is taken, so that few sources are without a holder. */
   function giveSurplus(shares: Shares, me: Myself, view: View, isDraining: boolean): void {
     if (isGiving) return;
     const mayGive = (source: string) =>
@@ -167,7 +167,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
       const free = view.sources.filter((source) => holderOf(source, view) === null);
       const isComplete = await takeShare(free, shares, me, signal);
       if (signal.aborted) return SLOW_MS;
-      // Whoever is to have it takes it at once; until then nobody gives up another.
+      // The next holder takes it at once; until then this member gives away no other.
       const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
       if (!isAwaited) giveSurplus(shares, me, view, own.isDraining);
       metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);

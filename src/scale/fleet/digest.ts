@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 
-/** Of the configuration what has to be the same in every member, because it decides what is done with a source. */
+/** Options that must be equal in all members, because they decide how a source is handled. */
 export interface Shared {
   readonly sources: unknown;
   readonly sinks: unknown;

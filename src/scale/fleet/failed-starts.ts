@@ -3,13 +3,13 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 
 /**
- * Sources that this member could not begin with. It leaves them to others for a while, ever longer, so that one that has
- * no way to a source does not take it again and again, and tries anew should nobody else be able to either.
+ * Sources that this member could not start. It leaves them to others for a growing time, and tries again when no other member can
+ * start them either.
  */
 export interface FailedStarts {
   failed(source: string, error: unknown): void;
   worked(source: string): void;
-  /** Those that are left to others just now, in order. */
+  /** Sources left to others now, sorted. */
   sources(): readonly string[];
   /** Milliseconds until one is tried again; infinite when there is none. */
   nextMs(): number;

@@ -49,10 +49,10 @@ export interface Fleet extends Service {
 
 export interface FleetOptions {
   readonly database: StateDatabase;
-  /** Of this member; another one than those of all others. */
+  /** Name of this member; unique in the fleet. */
   readonly name: string;
   readonly sources: readonly string[];
-  /** Of the configuration, by `digestOf`: a member with another one is refused while others run. */
+  /** Digest of the configuration (`digestOf`): a member with another one is rejected while others run. */
   readonly digest: string;
   /** Address of this member's status page; empty where there is none. */
   page(): string;
@@ -109,7 +109,8 @@ export function createFleet(options: FleetOptions): Fleet {
     async giveBack({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
       const me = presence.me();
-      // First that it is left to others, so that nobody expects it to be taken here again.
+      // Mark the source unavailable on this member before releasing the lease; otherwise the assignment would hand it
+      // straight back.
       if (reason === "could-not-start" && me !== null)
         await ask(reportFailedStart(database, me, unable.sources()));
       await ask(giveBack(database, { incarnation }, [{ source, epoch, reason }]));
@@ -185,7 +186,7 @@ export function createFleet(options: FleetOptions): Fleet {
   async function renewOnce(signal: AbortSignal): Promise<void> {
     const hadRunOut = trust.leftMs() === 0;
     await presence.turn(signal);
-    // What was let go meanwhile may still be this member's in the tables.
+    // The tables may still show this member as the holder of released sources.
     if (hadRunOut) news.wakeUp();
     well();
   }
@@ -300,7 +301,7 @@ export function createFleet(options: FleetOptions): Fleet {
       try {
         await renewOnce(until);
       } catch (error) {
-        // What may pass by itself is tried again by the loop.
+        // The loop retries temporary failures.
         if (until.aborted) return;
         if (refusalOf(error) !== null) throw error;
         ill(error);

@@ -9,15 +9,15 @@ import { answered } from "./answered.ts";
 import { createFleetDocument, readBody, removeBody, writeBody } from "./document.ts";
 
 /**
- * Stops all writing of the whole fleet until somebody lets it go on. It lies in the database, so that any member and
- * the command line can throw it, and is asked before every single write without a wait: each member looks once a second
- * and when it is notified, and one that has not seen it for two seconds takes it for thrown.
+ * Kill switch of the fleet. It is in the database, so that any member and the command line can throw it, and is checked before each
+ * write without waiting: each member reads it once a second and after a notification, and a member that has not read it for two
+ * seconds treats it as thrown.
  *
- * Thrown here, it counts here at once, and is written until it is in the database. Were this member to end before, the
- * database would be away, which stops the others as well; or only our way to it, and then nobody there was told.
+ * A switch thrown here counts here at once, and is written until the database has it. If this member ends before that, the database
+ * was unreachable: either for all members, which stops them as well, or only for this one, and then the others were not stopped.
  */
 export interface FleetKillSwitch extends Service {
-  /** What a person does to go on. */
+  /** How a person continues. */
   readonly remedy: string;
   thrown(): boolean;
   /** Nothing leaves from here any more when it returns; two seconds after it resolves nothing leaves anywhere. */
@@ -35,7 +35,7 @@ export const KILL_SWITCH = "kill-switch";
 const LOOK_EVERY_MS = 1_000;
 /** Without a look for so long it counts as thrown. */
 const BLIND_MS = 2_000;
-/** A look that is not answered within this time is made anew. */
+/** Time limit of a look, in milliseconds; then it is repeated. */
 const ANSWER_MS = 1_000;
 const BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
@@ -48,7 +48,7 @@ export function createFleetKillSwitch(options: {
   const document = createFleetDocument<Thrown>({ database, key: KILL_SWITCH, log });
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
-  /** From before the latest look that was answered. */
+  /** Start of the latest successful look. */
   let seen: Moment | null = null;
   let throwing: Promise<void> | null = null;
   let isBlind = false;
@@ -136,7 +136,7 @@ export async function throwFleetKillSwitch(database: StateDatabase, thrown: Thro
   await writeBody(database, KILL_SWITCH, JSON.stringify(thrown));
 }
 
-/** False where it was thrown anew meanwhile, and stays so. */
+/** False when it was thrown again meanwhile, and stays thrown. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
   const body = await readBody(database, KILL_SWITCH);
   return body === null || removeBody(database, KILL_SWITCH, body);

@@ -6,8 +6,8 @@ export interface Lease {
   /** Rises by one with every change of holder; every transaction of the source proves it. */
   readonly epoch: number;
   /**
-   * Milliseconds for which nobody else can hold the source, by measured time; 0 when that is over or lost. Asked before
-   * each request and each write to the building.
+   * Milliseconds for which no other member can hold the source, by measured time; 0 when the lease is over. Checked before each request
+   * and each write to the building.
    */
   leftMs(): number;
   /**
@@ -15,13 +15,16 @@ export interface Lease {
    * when `Held.stop` is done, or was given up; while `hold` still starts, at once.
    */
   readonly signal: AbortSignal;
-  /** Whoever was refused by the database (`Fenced`) says so: somebody else holds the source, and the holding ends. */
+  /**
+   * Called when the database rejected this holder (`Fenced`): another member holds the source, and the ownership
+   * ends.
+   */
   fenced(): void;
   /** The source's service has answered, has not (a failure of the connection), or has not yet for seconds (null). */
   reached(isReached: boolean | null): void;
 }
 
-/** What runs for a source while its lease is held. */
+/** Work that runs for a source while its lease is held. */
 export interface HeldLease {
   /**
    * Finishes what is under way, within so many milliseconds; the lease is given back afterwards. After the lease was
@@ -49,7 +52,7 @@ export function createLease(options: {
   readonly source: string;
   readonly epoch: number;
   readonly trust: Pick<Trust, "leftMs">;
-  /** The holder of the lease was told by the database that somebody else has it. */
+  /** The database reported that another member has the lease. */
   fenced(lease: OwnLease): void;
   reached?(isReached: boolean | null): void;
 }): OwnLease {

@@ -15,9 +15,8 @@ export interface Taken {
 }
 
 /**
- * Takes what was seen to be held by nobody; answers what it got. Each with the epoch at which it was seen: that nobody
- * holds it, or that its holder is gone, stays true of an epoch for good, so whoever was quicker has made it another. A
- * row that a transaction holds just now is left for the next time.
+ * Takes free sources and returns those it got. Each take names the epoch at which the source was free: a quicker member has changed
+ * the epoch. Rows that a transaction locks are left for the next look.
  */
 export async function take(
   database: StateDatabase,
@@ -62,7 +61,7 @@ export interface GivenBack {
   readonly reason: Reason;
 }
 
-/** Nobody holds these any more. Of what somebody else has taken meanwhile, nothing is changed. */
+/** Releases sources. Those that another member has taken meanwhile do not change. */
 export async function giveBack(
   database: StateDatabase,
   { incarnation }: Pick<Myself, "incarnation">,

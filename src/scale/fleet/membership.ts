@@ -9,12 +9,11 @@ import type { Reached } from "./share.ts";
 import { FORGOTTEN } from "./view.ts";
 
 /**
- * A member's own row. Its lease is the lease of all that it holds: one row is renewed, however many sources there are.
+ * A member's own row. Its lease covers all its sources: one row is renewed, however many there are.
  *
- * A member that has not renewed for the lease duration, as an observer measures it (`heartbeats`), is declared gone by
- * that observer (`bury`), and only what a gone incarnation held may be taken. A renewal and a burial wait for each other at
- * the row, a burial names the renewal that it has seen last, and a gone incarnation can renew nothing; so, whatever the
- * clocks say, a member that was told "renewed" has not been taken for dead before.
+ * An observer that measures no renewal for the lease duration (`heartbeats`) declares the member gone (`bury`), and only sources of a
+ * gone session may be taken. A renewal and a burial lock the same row, a burial names the renewal that it saw last, and a gone session
+ * cannot renew. So, whatever the clocks show, a member with a successful renewal was not taken for dead before it.
  */
 export interface Myself {
   readonly name: string;
@@ -22,7 +21,7 @@ export interface Myself {
   readonly incarnation: string;
 }
 
-/** What others are told by: who came, went, took or gave back. */
+/** Channel for notifications: a member arrived, left, took or released a source. */
 export const FLEET = "fleet";
 
 /** A member that takes part, and with which a new one cannot: it has its name, or another configuration. */

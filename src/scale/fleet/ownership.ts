@@ -8,8 +8,8 @@ import type { Reason } from "./status.ts";
 import type { Trust } from "./trust.ts";
 
 /**
- * What this member holds, from the taken lease to the end of what ran for it. A source is never begun here while an
- * earlier holding of the same source still ends.
+ * Sources of this member, from the taken lease to the end of their work. A source never starts while an earlier ownership of the same
+ * source is ending.
  *
  *   begin ─► starting ─► held ─► stopping ─► (given back) ─► over
  *               └── could not start ──┘  └── lost: at once, nothing to give back
@@ -45,7 +45,7 @@ export interface HoldingsOptions {
   readonly handovers: HandoverLog;
   readonly trust: Pick<Trust, "leftMs">;
   hold(lease: Lease): Promise<HeldLease>;
-  /** Tells the database. What it throws is noted; whatever still stands there is found at the next look. */
+  /** Writes to the database. Errors are logged; the next look repairs the tables. */
   giveBack(holding: Ownership, reason: Reason): Promise<void>;
   /** See `Lease.reached`. */
   reached(source: string, isReached: boolean | null): void;
@@ -56,7 +56,7 @@ export interface HoldingsOptions {
   changed(): void;
 }
 
-/** What runs for a source may take so long to end after its lease was lost, in milliseconds. */
+/** Time limit for ending a source's work after its lease was lost, in milliseconds. */
 const LOST_MS = 5_000;
 /** So much longer than it was given somebody is waited for, in milliseconds. */
 const PATIENCE_MS = 500;
@@ -102,7 +102,7 @@ export function createHoldings(options: HoldingsOptions): Holdings {
   async function ending(holding: OwnHolding, reason: Reason | null, deadlineMs: number): Promise<void> {
     const { lease } = holding;
     const untilMs = clock.monotonic() + deadlineMs;
-    // What has not begun yet has nothing to finish.
+    // A source that has not started has nothing to finish.
     if (holding.state === "starting") lease.end("it is handed over");
     holding.state = "stopping";
     const hasStarted = reason === "could-not-start" || (await within(clock, deadlineMs, holding.started));

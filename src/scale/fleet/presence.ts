@@ -111,7 +111,7 @@ export function createPresence(options: PresenceOptions): Presence {
         me = null;
         options.buried();
       }
-      // Whoever has said goodbye does not come again.
+      // A member that signed off does not register again.
       if (!isLeaving) await arrive(signal);
     },
     async announceLeaving() {
@@ -126,7 +126,7 @@ export function createPresence(options: PresenceOptions): Presence {
   };
 }
 
-/** What a person has to change before this member can take part; null for what may pass by itself. */
+/** Advice when a person has to fix something before this member can join; null for temporary failures. */
 export function refusalOf(error: unknown): string | null {
   return error instanceof ConfigError ? sentence(error) : null;
 }

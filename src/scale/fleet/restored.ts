@@ -12,17 +12,16 @@ export interface Restored {
 
 const KEY = "place";
 
-/** What a backup that is put back has of its own: the server, its history since, and the number of the table. */
+/** Identity of the server, its timeline and the table; a restored backup differs. */
 const PLACE = `select concat_ws(' ', (pg_control_system()).system_identifier,
   left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
 
 /**
- * Looks whether the database is still the one that the members used last, before this one takes part; null when it is. It
- * is another one after a restore from a backup, and after another server has taken over.
+ * Checks that the database is the one that the members used last, before this one joins; null when it is. A restore from a backup or a
+ * failover makes it another one.
  *
- * While no other member runs, every sink then counts anew, because receivers have seen the numbers that come next, for
- * other events. Where others run, they went through it and know of themselves what they have told. A server with all its
- * disk set back by whoever runs the machines cannot be told so.
+ * While no other member runs, every sink then starts a new sequence, because receivers have seen the next numbers with other events.
+ * Running members went through the change and know what they have sent. A complete disk that was set back cannot be detected.
  */
 export async function detectRestore(database: StateDatabase): Promise<Restored | null> {
   const { table } = database;

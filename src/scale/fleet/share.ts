@@ -1,12 +1,11 @@
 /**
- * Who should hold what. Pure, and the same in every member that sees the same tables: nobody leads, nobody asks anybody.
+ * Assigns sources to members. Pure, and equal in every member that sees the same tables: there is no leader.
  *
- * A source leaves a holder that does not reach its service for a member that does, and stays where no member reaches it. A
- * member that does not reach what another one reaches takes only what it has checked.
+ * A source moves from a holder that does not reach its service to a member that does, and stays where no member reaches it. A member
+ * that does not reach what others reach takes only sources that it has checked.
  *
- * Even: the numbers of sources of two members that can take all differ by one at most. Few moves: what is held stays
- * where it is, unless its holder has to lose it or has two more than another. Of 10 sources at `a` and none at `b`, five
- * move; of 3 and 2, none.
+ * Even: two members that can take all sources differ by at most one. Few moves: a source stays unless its holder must lose it or has
+ * two more than another member. Of 10 sources at `a` and none at `b`, five move; of 3 and 2, none.
  */
 export interface Sharer {
   readonly name: string;
@@ -23,10 +22,10 @@ export interface Sharer {
  */
 export type Reached = Readonly<Record<string, boolean | "checked">>;
 
-/** A source and the member that holds it now; null where nobody does, or one that is not there any more. */
+/** A source and its current holder; null without one, or when the holder is gone. */
 export type Holder = readonly [source: string, member: string | null];
 
-/** By source, the member that should hold it; null where nobody can. */
+/** Assigned member by source; null when no member can hold it. */
 export type Shares = ReadonlyMap<string, string | null>;
 
 interface Load {
@@ -35,7 +34,7 @@ interface Load {
   readonly reach: Reached;
   /** Another member reaches what it does not. */
   readonly isCut: boolean;
-  /** What it should hold, in the order in which it gives away: the last one first. */
+  /** Assigned sources; it gives away the last one first. */
   readonly sources: string[];
 }
 

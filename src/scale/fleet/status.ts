@@ -23,7 +23,7 @@ export interface MemberStatus {
   readonly state: MemberState;
   readonly host: string;
   readonly version: string;
-  /** Address of its status page; empty where whoever asks cannot open it, because it listens on another machine's loopback. */
+  /** Address of its status page; empty when it listens on another machine's loopback. */
   readonly page: string;
   readonly startedAt: string;
   /** When it was last heard of. */
@@ -41,20 +41,19 @@ export interface MemberStatus {
 
 export interface SourceOwnership {
   readonly source: string;
-  /** Null while nobody holds it. */
+  /** Null without a holder. */
   readonly holder: string | null;
   readonly epoch: number;
-  /** Since when it is held; null while nobody holds it. */
+  /** Start of the current ownership; null without a holder. */
   readonly since: string | null;
-  /** Why it came to its holder; null while nobody holds it. */
+  /** Reason of the last take-over; null without a holder. */
   readonly reason: Reason | null;
 }
 
 /**
- * Why a source changed its holder. `first`: nobody ever held it. `joined`: a member has less than its share. `left`: its
- * holder stopped. `drained`: an operator wanted it. `lease-ran-out`: its holder was not heard of in time.
- * `could-not-start`: its holder could not begin with it. `unreachable`: its holder did not reach its service, and another
- * member did.
+ * Reason of a take-over. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
+ * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
+ * not start it. `unreachable`: its holder did not reach the service, and another member did.
  */
 export type Reason =
   | "first"
@@ -67,7 +66,7 @@ export type Reason =
 
 export interface Takeover {
   readonly source: string;
-  /** Null where nobody ever held it. */
+  /** Null when the source had no holder before. */
   readonly from: string | null;
   readonly to: string;
   readonly epoch: number;
@@ -83,7 +82,7 @@ export interface DatabaseStatus {
   readonly bytes: number;
   readonly synchronousCommit: string;
   readonly dataChecksums: boolean;
-  /** What a person should know of it, a sentence each; empty when it keeps what it promises. */
+  /** Warnings about durability, one sentence each; empty when there are none. */
   readonly doubts: readonly string[];
   readonly isReplica: boolean;
 }

@@ -2,10 +2,9 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
 
 /**
- * How long a member may count on its leases, by its own measured time. The database gives `ttlMs` from the moment at
- * which it writes a renewal; the member counts from before it sent that, and lets go `marginMs` earlier. So whoever
- * waits for the database's time to run out always begins later than this member ends, however slow the network is and
- * whatever its wall clock says.
+ * Time for which a member may rely on its leases, in measured time. The database grants `ttlMs` from the moment at which it writes a
+ * renewal; the member counts from before it sent the renewal, and stops `marginMs` earlier. So another member never takes over before
+ * this one has ended, however slow the network is and whatever the wall clock shows.
  *
  *   member     sent ├──────── 8 s of trust ────────┤ ends
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
@@ -15,7 +14,7 @@ export interface Trust {
   mark(): Moment;
   /** The database has renewed what was asked for after that moment. */
   renewed(sent: Moment): void;
-  /** Milliseconds for which nobody else can hold what this member holds; 0 when that is over, or never was. */
+  /** Milliseconds for which no other member can hold this member's sources; 0 when that is over. */
   leftMs(): number;
 }
 

@@ -3,8 +3,8 @@ import type { Holder, Reached, Sharer } from "./share.ts";
 import type { Reason } from "./status.ts";
 
 /**
- * What the tables say at one moment: one statement, so that members and sources fit together. Times are the database's,
- * as texts in UTC.
+ * Contents of the tables at one moment, read by one statement so that members and sources match. Times are the
+ * database's, UTC.
  */
 export interface View {
   readonly members: readonly MemberRow[];
@@ -33,17 +33,17 @@ export interface MemberRow {
 export interface SourceRow {
   readonly name: string;
   readonly epoch: number;
-  /** As written by whoever took it; it may be gone by now. */
+  /** Holder as it registered itself; it may be gone. */
   readonly holder: string | null;
   readonly incarnation: string | null;
-  /** Whose it was before it was given back; null while it is held, or where nobody ever held it. */
+  /** Last holder before it was released; null while it is held or before the first holder. */
   readonly givenBy: string | null;
   readonly since: string | null;
-  /** Why its holder has it, or, while nobody does, why it was given back. */
+  /** Reason of the current ownership, or of the last release. */
   readonly reason: Reason | null;
 }
 
-/** Members that left are shown so long, and then forgotten; whoever drains is remembered longer. */
+/** Members that left are listed for this long; draining members longer. */
 export const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
 /** In ISO 8601, UTC, with milliseconds. */
@@ -52,7 +52,7 @@ export const utc = (column: string) =>
 
 const UNHEARD_MS = "extract(epoch from clock_timestamp() - seen_at) * 1000";
 
-/** Of these sources, or of all that were ever known (null). */
+/** Reads these sources, or all known ones (null). */
 export async function look(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")}, 'unheardMs', ${UNHEARD_MS}, 'isDraining', draining,

@@ -1,6 +1,8 @@
 import type { FleetStatus } from "./status.ts";
 
-/** Who holds a source, for a person who has asked somebody else for it; the page is empty where nobody else can open it. */
+/**
+ * Message about a source's holder, for a person who asked another member; the page is empty when it cannot be opened.
+ */
 export function whereabouts(
   source: string,
   { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
