@@ -13,7 +13,7 @@ const AGAIN_MS = 30_000;
 
 /**
  * Calls once after a file has changed and is stable. Polls the file's attributes instead of using notifications: editors replace
- * files, a Kubernetes ConfigMap changes a link two folders above, and network folders notify no one else. A missing file is
+ * files, a Kubernetes ConfigMap changes a link two folders above, and network folders send no notifications. A missing file is
  * ignored. While `onQuiet` returns false, it is called again, even without a change.
  */
 export function watchFile(options: {
