@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./test/longest-first.ts";
+import SLOW from "./test/slow.json" with { type: "json" };
 
 /**
  * Rooms where a branch that no test walks is a promise that nobody has checked, and the share of branches, in per cent,
@@ -32,36 +33,41 @@ const LONG = ["clock/campaign", "losses/losses", "store/power-cut", "world/world
   (name) => `test/${name}.test.ts`,
 );
 
+/** `--mode fast`: all test files but those that `test/slow.json` lists, each as a file or as a folder that ends with "/". */
+const SLOW_GLOBS = SLOW.map((path) => (path.endsWith("/") ? `${path}**` : path));
+
 const looksAtAll = (mode: string) => mode === "whole" || process.env.PLENUM_COVERAGE === "all";
 
-/** What computes takes up to six times as long where its branches are counted. */
-const guardMs = (mode: string) => (looksAtAll(mode) ? 180_000 : 60_000);
+/** Counting branches takes up to six times as long, and fast tests must pass on a slow and busy machine. */
+const guardMs = (mode: string) => (looksAtAll(mode) || mode === "fast" ? 180_000 : 60_000);
 
 const ofRooms = { include: Object.keys(BRANCHES) };
 const ofAll = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: ELSEWHERE };
 
 /**
- * `npm run coverage` runs the tests of the rooms and looks at the rooms; `npm run coverage:all` runs all but the long ones
- * and looks at all, as continuous integration does, which says so by `PLENUM_COVERAGE` because `npm cit` hands on no
- * options, and runs the others with `--mode long`.
+ * `npm test` runs the fast tests (`--mode fast`), `npm run test:all` all tests. `npm run coverage` runs the tests of the
+ * packages in `BRANCHES` and counts their branches. `npm run coverage:all` counts all branches in all tests but the long
+ * ones. Continuous integration does the same with `PLENUM_COVERAGE=all`, and runs the long ones with `--mode long`.
  */
 export default defineConfig(({ mode }) => ({
   test: {
     globalSetup: "test/before-all.ts",
-    setupFiles: ["test/each-file.ts"],
+    setupFiles: [...(mode === "fast" ? ["test/no-processes.ts"] : []), "test/each-file.ts"],
+    env: mode === "fast" ? { PLENUM_FAST: "1" } : {},
     include: mode === "long" ? LONG : ["test/**/*.test.ts"],
-    exclude: looksAtAll(mode) ? LONG : [],
+    exclude: mode === "fast" ? SLOW_GLOBS : looksAtAll(mode) ? LONG : [],
     reporters: ["default", "./test/plain-reporter.ts"],
     // Guards against hanging, not expectations: a busy machine takes its time.
     testTimeout: guardMs(mode),
     hookTimeout: guardMs(mode),
-    expect: { poll: { timeout: 30_000, interval: 100 } },
+    expect: { poll: { timeout: mode === "fast" ? 120_000 : 30_000, interval: 100 } },
     pool: "forks",
     // The worker with all it needs is loaded once in each process and not once for each of some hundred files, which is a
     // third of the whole. What a file changes of its process (an environment variable, say) it has to change back.
     isolate: false,
-    // Four more than there are cores: half of the time tests wait for the quota of real minutes, and for processes.
-    maxWorkers: Math.min(availableParallelism(), 8) + 4,
+    // Four more than there are cores: slow tests spend half of their time waiting for quotas of real minutes and for
+    // processes. Fast tests only compute.
+    maxWorkers: Math.min(availableParallelism(), 8) + (mode === "fast" ? 0 : 4),
     sequence: { sequencer: LongestFirst },
     coverage: {
       enabled: looksAtAll(mode),

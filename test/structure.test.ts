@@ -1,6 +1,8 @@
+import { execFileSync, spawnSync } from "node:child_process";
 import { basename } from "node:path";
 import { describe, expect, test } from "vitest";
 import packages from "#src/packages.json" with { type: "json" };
+import slow from "./slow.json" with { type: "json" };
 import { importsIn, importsOfAll, pages, programs, testPrograms, textOf } from "./structure/imports.ts";
 import { type Package, unused, violations } from "./structure/packages.ts";
 
@@ -153,6 +155,32 @@ describe("the files keep the house rules", () => {
       expect(text, file).not.toMatch(/\.catch\(\(\) => \{\}\)/);
       expect(text.split("\n").length, `${file} has more than 450 lines`).toBeLessThanOrEqual(450);
     }
+  });
+});
+
+describe("test/slow.json, what npm test leaves out", () => {
+  const testFiles = testPrograms().filter((file) => file.endsWith(".test.ts"));
+  const isListedAs = (entry: string, file: string) =>
+    entry.endsWith("/") ? file.startsWith(entry) : file === entry;
+
+  test("every entry names a test file or a folder of test files", () => {
+    expect(slow.filter((entry) => !testFiles.some((file) => isListedAs(entry, file)))).toEqual([]);
+  });
+
+  test("no file is listed twice, and the list is sorted", () => {
+    const entriesOf = (file: string) => slow.filter((entry) => isListedAs(entry, file));
+    expect(testFiles.filter((file) => entriesOf(file).length > 1)).toEqual([]);
+    expect(slow).toEqual(slow.toSorted());
+  });
+
+  test.runIf(process.env.PLENUM_FAST === "1")("a fast test cannot start a process but git", () => {
+    expect(() => spawnSync("true")).toThrow("test/slow.json");
+    expect(execFileSync("git", ["--version"], { encoding: "utf8" })).toMatch(/^git version/);
+  });
+
+  test("more than half of the test files are fast", () => {
+    const fast = testFiles.filter((file) => !slow.some((entry) => isListedAs(entry, file)));
+    expect(fast.length).toBeGreaterThan(testFiles.length / 2);
   });
 });
 
