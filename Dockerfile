@@ -7,10 +7,10 @@ WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 COPY tools/runtime/package.json tools/runtime/package.json
 RUN npm ci --ignore-scripts --no-audit --no-fund
-COPY tools/bundle.ts tools/bundle.ts
+COPY tools/bundle.ts tools/licences.ts tools/sbom.ts tools/shipped.ts tools/
 COPY src src
 COPY connectors connectors
-RUN node tools/bundle.ts program
+RUN node tools/bundle.ts program && node tools/licences.ts && node tools/sbom.ts
 
 FROM node:24-trixie-slim AS dependencies
 WORKDIR /app
@@ -33,8 +33,8 @@ ENV NODE_ENV=production \
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=dependencies /app/package.json ./
-# The licences of others have to stay with every copy.
-COPY THIRD-PARTY-NOTICES.md sbom.cdx.json ./
+# Every copy must contain the licences of third parties.
+COPY --from=program /app/THIRD-PARTY-NOTICES.md /app/sbom.cdx.json ./
 COPY --from=program /app/program program
 # Pages and the readings of the demo lie beside the sources.
 COPY src src

@@ -17,7 +17,10 @@ describe("the container", () => {
     ]);
     expect(text).toContain("npm ci --omit=dev --ignore-scripts");
     const copied = instructions("COPY").filter((line) => line.includes("--from=program"));
-    expect(copied).toEqual(["COPY --from=program /app/program program"]);
+    expect(copied).toEqual([
+      "COPY --from=program /app/THIRD-PARTY-NOTICES.md /app/sbom.cdx.json ./",
+      "COPY --from=program /app/program program",
+    ]);
   });
 
   test("runs as a user of its own that is not root, after everything that needs root", () => {

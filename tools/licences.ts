@@ -2,7 +2,10 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ShippedPackage, shippedPackages } from "./shipped.ts";
 
-/** `npm run licences` writes the licences of all that is shipped into THIRD-PARTY-NOTICES.md, without a network. */
+/**
+ * `npm run licences` writes the licences of all shipped packages to THIRD-PARTY-NOTICES.md, without a network. The file is
+ * not committed: the release and the container image generate it.
+ */
 
 export const NOTICES = "THIRD-PARTY-NOTICES.md";
 
@@ -42,7 +45,15 @@ function isAllowed(expression: string): boolean {
   return parts.some((part) => part.split(/\s+AND\s+/).every((one) => ALLOWED.has(one.trim())));
 }
 
-export function noticesOf(packages: readonly ShippedPackage[]): string {
+/** The text of THIRD-PARTY-NOTICES.md for the project at `root`; throws when a package may not be shipped. */
+export function noticesText(root: string): string {
+  const packages = shippedPackages(root);
+  const wrong = objections(packages);
+  if (wrong.length > 0) throw new Error(wrong.join("\n"));
+  return noticesOf(packages);
+}
+
+function noticesOf(packages: readonly ShippedPackage[]): string {
   const sections = packages.flatMap(({ name, version, licence, texts, inside }) => [
     `## ${name} ${version}\n\nLicence: ${licence}`,
     ...texts.map(({ file, text }) => `\`${file}\`:\n\n${fenced(text)}`),
@@ -66,10 +77,10 @@ function fenced(text: string): string {
 
 if (import.meta.main) {
   const root = join(import.meta.dirname, "..");
-  const packages = shippedPackages(root);
-  const wrong = objections(packages);
-  if (wrong.length > 0) {
-    process.stderr.write(`${wrong.join("\n")}\n`);
+  try {
+    writeFileSync(join(root, NOTICES), noticesText(root));
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
     process.exitCode = 1;
-  } else writeFileSync(join(root, NOTICES), noticesOf(packages));
+  }
 }

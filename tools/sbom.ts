@@ -3,8 +3,9 @@ import { join } from "node:path";
 import { type Embedded, type ShippedPackage, shippedPackages } from "./shipped.ts";
 
 /**
- * `npm run sbom` writes what is shipped into sbom.cdx.json (CycloneDX 1.6), without a network. There is no time and no
- * serial number in it, so that the same lock file gives the same text, and a test can say when it is out of date.
+ * `npm run sbom` writes the shipped packages to sbom.cdx.json (CycloneDX 1.6), without a network. The file is not committed:
+ * the release and the container image generate it. It has no time and no serial number, so the same lock file gives the
+ * same text.
  */
 
 export const SBOM = "sbom.cdx.json";
@@ -16,7 +17,13 @@ interface Manifest {
   readonly dependencies: Readonly<Record<string, string>>;
 }
 
-export function sbomOf(
+/** The text of sbom.cdx.json for the project at `root`. */
+export function sbomText(root: string): string {
+  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
+  return sbomOf(manifest, shippedPackages(root));
+}
+
+function sbomOf(
   { name, version, description, dependencies }: Manifest,
   packages: readonly ShippedPackage[],
 ): string {
@@ -71,6 +78,5 @@ function licencesOf(licence: string) {
 
 if (import.meta.main) {
   const root = join(import.meta.dirname, "..");
-  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
-  writeFileSync(join(root, SBOM), sbomOf(manifest, shippedPackages(root)));
+  writeFileSync(join(root, SBOM), sbomText(root));
 }

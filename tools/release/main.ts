@@ -61,3 +61,5 @@ try {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 1;
 }
+// The modules of the command line, which the manual page is made of, keep a process alive.
+process.exit();

@@ -1,7 +1,13 @@
 import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+import { factsOf } from "../../src/cli/manual/command-tree.ts";
+import { manualPage } from "../../src/cli/manual/manual.ts";
+import { RELEASE } from "../../src/core/runtime/version.ts";
+import { wholeProgram } from "../../test/cli/whole-program.ts";
 import { bundle } from "../bundle.ts";
+import { NOTICES, noticesText } from "../licences.ts";
+import { SBOM, sbomText } from "../sbom.ts";
 
 /**
  * The npm package as a folder: the bundle, because Node.js strips no types below `node_modules`, beside pages, examples and
@@ -13,8 +19,6 @@ const KEPT = [
   "CHANGELOG.md",
   "README.md",
   "SECURITY.md",
-  "THIRD-PARTY-NOTICES.md",
-  "sbom.cdx.json",
   "config/demo-fleet.yaml",
   "config/demo.yaml",
   "config/example.yaml",
@@ -28,6 +32,9 @@ const KEPT = [
   "tools/host.cjs",
   "tools/start.cjs",
 ];
+
+/** The manual page, as `npm run man` writes it for a clone. */
+const MANUAL = "docs/plenum.1";
 
 const BIN = { plenum: "tools/start.cjs" };
 
@@ -57,10 +64,17 @@ export async function writeProgram(root: string, target: string, commit: string 
     });
   }
   for (const path of KEPT) cpSync(join(root, path), join(target, path), { recursive: true });
+  writeFileSync(join(target, NOTICES), noticesText(root));
+  writeFileSync(join(target, SBOM), sbomText(root));
+  writeFileSync(join(target, MANUAL), await manualText());
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   writeJson(join(target, "package.json"), shippedManifest(manifest, commit));
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8"));
   writeJson(join(target, "npm-shrinkwrap.json"), shippedLock(lock));
+}
+
+async function manualText(): Promise<string> {
+  return `${manualPage(factsOf(await wholeProgram()), RELEASE).join("\n")}\n`;
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

@@ -58,7 +58,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     symlinkSync("tools/start.cjs", join(folder, "plenum"));
     // Of the packages one is made for the machine at hand; Kafka's checksums are slower without it.
     packFolder(work, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
-    cpSync(join(root, SBOM), join(target, `${name}.cdx.json`));
+    cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
     writeChecksums(target);
     const parts: [string, number][] = [
