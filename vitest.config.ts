@@ -4,10 +4,8 @@ import { LongestFirst } from "./test/longest-first.ts";
 import SLOW from "./test/slow.json" with { type: "json" };
 
 /**
- * Rooms where a branch that no test walks is a promise that nobody has checked, and the share of branches, in per cent,
- * below which a run that measures fails. What is missing to 100 is mostly for the type checker (the first of
- * a list that is never empty) or asked for by p-queue's interface and never called; in the quota also what only a worker
- * does that runs for hours, and in the buckets a zone that no test knows.
+ * Least share of branches, in per cent, that tests must cover in these packages when branches are counted. The missing ones
+ * are mostly for the type checker (the first of a list that is never empty), or run only in a worker that lives for hours.
  */
 const BRANCHES = {
   "src/engine/commands/{gate,step}.ts": 100,
@@ -22,7 +20,7 @@ const BRANCHES = {
 /** The share of all branches together, in per cent, below which a run that measures all of them fails. */
 const WHOLE = 90;
 
-/** What the tests run in processes of their own, where nothing is measured. */
+/** Code that tests run in other processes, where no branches are counted. */
 const ELSEWHERE = ["src/cli/**"];
 
 /**

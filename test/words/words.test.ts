@@ -1,0 +1,82 @@
+import { describe, expect, test } from "vitest";
+import { allFindings, differences, entryOf, findingsIn, titleFindings } from "../../tools/plain-words.ts";
+import allowed from "./allowed.json" with { type: "json" };
+
+const wordsIn = (file: string, text: string) =>
+  findingsIn(file, text).map(({ line, words }) => `${line} ${words}`);
+
+test("each package and page has the findings that allowed.json lists, until all are gone", () => {
+  expect(differences(allFindings(), allowed.findings)).toEqual([]);
+});
+
+describe("comparing findings with the list", () => {
+  const found = new Map([["src/app", ["src/app/worker.ts:1 “anew”: again"]]]);
+
+  test.each<[string, Record<string, number>, string | null]>([
+    ["as many as listed", { "src/app": 1 }, null],
+    ["one more than listed", {}, "src/app has 1 findings and may have 0"],
+    ["one less than listed", { "src/app": 2 }, "lower the number"],
+    ["an entry without findings", { "src/app": 1, "docs/gone.md": 3 }, "docs/gone.md has 0 findings and 3"],
+  ])("%s", (_, list, sentence) => {
+    const expected = sentence === null ? [] : [expect.stringContaining(sentence)];
+    expect(differences(found, list)).toEqual(expected);
+  });
+
+  test.each([
+    ["src/engine/sync/plan/group.ts", "src/engine/sync/plan"],
+    ["src/engine/sync/sync.ts", "src/engine/sync"],
+    ["src/core/connector.ts", "src/core/connector.ts"],
+    ["connectors/mqtt/sink.ts", "connectors/mqtt"],
+    ["connectors/mqtt/README.md", "connectors/mqtt/README.md"],
+    ["tools/release/main.ts", "tools"],
+  ])("%s counts for %s", (file, entry) => {
+    expect(entryOf(file)).toBe(entry);
+  });
+});
+
+describe("findings in a program", () => {
+  test.each<[string, string, readonly string[]]>([
+    ["a comment that begins with What", "/** What a sink gets. */", ["1 What"]],
+    ["a block that begins on its second line", "\n/**\n * Of the first.\n */", ["3 Of"]],
+    ["a banned word in a later line", "// Reads the file\n// and parses it anew.", ["2 anew"]],
+    ["banned words across a line break", "// Events that no\n// one reads.", ["1 no one"]],
+    ["a clause as the subject", "// Reads it. What is read is stored.", ["1 . What is"]],
+    ["a comment behind code", "const a = 1; // nobody reads it", ["1 nobody"]],
+    ["two comments next to each other", "a(); // What\n// Of", ["1 What", "2 Of"]],
+  ])("%s", (_, text, expected) => {
+    expect(wordsIn("src/a.ts", text)).toEqual(expected);
+  });
+
+  test("strings, addresses and later lines that begin with a listed word are none", () => {
+    const text = '// Reads all parts\n// of the file.\nconst nobody = "http://anew // beside";';
+    expect(wordsIn("src/a.ts", text)).toEqual([]);
+  });
+});
+
+test("code, comments and addresses of links in a page are no prose", () => {
+  const page =
+    "# A\n\n```sh\nanew\n```\n\n`beside` <!-- nobody --> [a](anew.md)\n\nA broker that nobody\nuses.\n";
+  expect(wordsIn("docs/a.md", page)).toEqual(["9 nobody"]);
+});
+
+describe("the title of a commit", () => {
+  test.each([
+    "Cap list back-off at one request per minute",
+    "Process rows in batches",
+    "Seed the random tests",
+    "Embed the schema",
+  ])("%s", (title) => {
+    expect(titleFindings(title)).toEqual([]);
+  });
+
+  test.each([
+    ["A limit of nothing that comes with an answer stops no list", "imperative"],
+    ["Adds a test", "imperative"],
+    ["Fixed the build", "imperative"],
+    ["caps the back-off", "imperative"],
+    ["Read the list anew", "again"],
+    [`Cap ${"the back-off ".repeat(6)}`, "72"],
+  ])("%s", (title, finding) => {
+    expect(titleFindings(title)).toEqual([expect.stringContaining(finding)]);
+  });
+});

@@ -1,0 +1,269 @@
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import packages from "../src/packages.json" with { type: "json" };
+
+/**
+ * Finds prose that breaks the mechanical rules of our writing style: in comments of `src`, `connectors` and `tools`, in
+ * Markdown, and in titles of commits. A sentence without a finding can still be unclear.
+ *
+ *   npm run words                      counts per package and page
+ *   npm run words -- FILE…             findings in these files
+ *   npm run words -- --write           write today's counts to test/words/allowed.json
+ *   npm run words -- --titles [RANGE]  findings in titles of commits, by default all after `titlesAfter` of that file
+ */
+
+const ROOT = join(import.meta.dirname, "..");
+export const ALLOWED_FILE = "test/words/allowed.json";
+
+export interface Allowed {
+  /** Titles of later commits are checked. */
+  readonly titlesAfter: string;
+  /** Findings that a package or a page may have; 0 for those that are not listed. */
+  readonly findings: Counts;
+}
+
+export type Counts = Readonly<Record<string, number>>;
+
+export interface Finding {
+  /** Counted from 1. */
+  readonly line: number;
+  readonly words: string;
+  readonly advice: string;
+}
+
+/** Text of one comment or one page, with the line that it begins in. */
+interface Passage {
+  readonly line: number;
+  readonly text: string;
+}
+
+/** Words that no prose may contain, and what to write instead. */
+const BANNED: readonly (readonly [pattern: string, advice: string])[] = [
+  ["who(?:so)?ever", "name the actor"],
+  ["nobody|no one", "name the actor"],
+  ["nothing of", "say what is missing"],
+  ["(?:is|are|was|were|be|been|being|get|gets) told", "sent, published, emitted, reported, logged"],
+  ["(?:is|are|was|were|be|been) had", "fetched, stored, available"],
+  ["(?:is|are|was|were) said|says of itself", "name who reports it"],
+  ["(?:stand|stands|stood) (?:in|at)", "is in"],
+  ["(?:go|goes) by", "uses, matches on"],
+  ["anew", "again, re-…"],
+  ["beside", "next to, in addition to"],
+  ["of before", "earlier, previous"],
+  ["far ends?", "server, endpoint, destination"],
+  ["wish|wishes|wished", "target, requested interval"],
+];
+
+/** A sentence whose subject is a clause: "What is read is stored." */
+const CLAUSE_AS_SUBJECT = /(?:^|[.!?]\s+)What\s+(?:is|are|was|were)\b/g;
+
+const POOR_START = /^(?:What|Whether\s+it|That|Of|With\s+these|Whoever|Nobody|Where)\b/;
+
+/** Findings in the text of a file, whose name says whether it is Markdown or a program. */
+export function findingsIn(file: string, text: string): readonly Finding[] {
+  if (file.endsWith(".md")) return findingsInPassage({ line: 1, text: proseOfPage(text) });
+  return commentsIn(text).flatMap((comment) => [...startOf(comment), ...findingsInPassage(comment)]);
+}
+
+function startOf({ line, text }: Passage): readonly Finding[] {
+  const start = POOR_START.exec(text.trimStart());
+  return start === null ? [] : [{ line, words: start[0], advice: "start with what the thing is or does" }];
+}
+
+function findingsInPassage({ line, text }: Passage): readonly Finding[] {
+  const banned = BANNED.flatMap(([pattern, advice]) => {
+    const words = new RegExp(`\\b(?:${pattern.replaceAll(" ", "\\s+")})\\b`, "gi");
+    return [...text.matchAll(words)].map((match) => ({ match, advice }));
+  });
+  const clauses = [...text.matchAll(CLAUSE_AS_SUBJECT)]
+    // The first words of a comment are a finding of their own.
+    .filter(({ index }) => index > 0)
+    .map((match) => ({ match, advice: "name the subject" }));
+  return [...banned, ...clauses]
+    .map(({ match, advice }) => ({
+      line: line + text.slice(0, match.index).split("\n").length - 1,
+      words: match[0].replaceAll(/\s+/g, " "),
+      advice,
+    }))
+    .toSorted((a, b) => a.line - b.line);
+}
+
+/** Comments of a program: blocks, consecutive lines as one comment, and comments behind code. */
+function commentsIn(program: string): readonly Passage[] {
+  const found: { line: number; end: number; text: string }[] = [];
+  const lines = program.split("\n");
+  for (let at = 0; at < lines.length; at++) {
+    const text = lines[at] ?? "";
+    if (/^\s*\/\*/.test(text)) {
+      const begin = at;
+      while (at < lines.length - 1 && !(lines[at] ?? "").includes("*/")) at++;
+      const block = lines.slice(begin, at + 1).map((one) => one.replace(/^\s*\/?\*+\/?|\*\/.*$/g, ""));
+      const first = block.findIndex((one) => one.trim() !== "");
+      if (first >= 0) found.push({ line: begin + first + 1, end: at, text: block.slice(first).join("\n") });
+      continue;
+    }
+    const own = /^\s*\/\/(.*)/.exec(text)?.[1];
+    const previous = found.at(-1);
+    const goesOn = previous?.end === at - 1 && /^\s*\/\//.test(lines[at - 1] ?? "");
+    if (own !== undefined && previous !== undefined && goesOn) {
+      previous.text += `\n${own}`;
+      previous.end = at;
+      continue;
+    }
+    const behindCode = /[;,{}()[\]]\s+\/\/ (.*)/.exec(text)?.[1];
+    const comment = own ?? behindCode;
+    if (comment !== undefined) found.push({ line: at + 1, end: at, text: comment });
+  }
+  return found;
+}
+
+/** A page without code, comments and addresses of links; each line stays in its place. */
+function proseOfPage(page: string): string {
+  const blank = (part: string) => part.replaceAll(/[^\n]/g, " ");
+  return page
+    .replaceAll(/^ *(```|~~~)[\s\S]*?^ *\1/gm, blank)
+    .replaceAll(/<!--[\s\S]*?-->/g, blank)
+    .replaceAll(/`[^`]*`/g, blank)
+    .replaceAll(/\]\([^)\n]*\)/g, blank);
+}
+
+/** Entry of the list that a file counts for: a package of `src/packages.json`, `tools`, or one page. */
+export function entryOf(file: string): string {
+  if (file.endsWith(".md")) return file;
+  const owners = packages.filter(({ package: path }) => file === path || file.startsWith(`${path}/`));
+  const longest = owners.toSorted((a, b) => b.package.length - a.package.length)[0];
+  return longest?.package ?? file.split("/")[0] ?? file;
+}
+
+/** Every file that is checked, from the root of the project on. */
+export function checkedFiles(): readonly string[] {
+  const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], {
+    cwd: ROOT,
+    encoding: "utf8",
+  });
+  const isProgram = (file: string) => /^(?:src|connectors|tools)\/.*\.(?:ts|mjs|cjs)$/.test(file);
+  // The licences of others keep their words.
+  const isPage = (file: string) =>
+    file.endsWith(".md") && !/(?:LICENCES|THIRD-PARTY-NOTICES)\.md$/.test(file);
+  return listed.split("\n").filter((file) => isProgram(file) || isPage(file));
+}
+
+/** Findings of every entry that has any, each with its place, words and advice. */
+export function allFindings(): ReadonlyMap<string, readonly string[]> {
+  const found = new Map<string, string[]>();
+  for (const file of checkedFiles()) {
+    const lines = findingsOf(file);
+    if (lines.length === 0) continue;
+    const entry = entryOf(file);
+    found.set(entry, [...(found.get(entry) ?? []), ...lines]);
+  }
+  return found;
+}
+
+function findingsOf(file: string): readonly string[] {
+  let text: string;
+  try {
+    text = readFileSync(join(ROOT, file), "utf8");
+  } catch {
+    // Git still lists a file that was deleted and not committed.
+    return [];
+  }
+  return findingsIn(file, text).map(({ line, words, advice }) => `${file}:${line} “${words}”: ${advice}`);
+}
+
+/** Entries whose findings differ from the list, each as one sentence; empty where the list is right. */
+export function differences(
+  found: ReadonlyMap<string, readonly string[]>,
+  allowed: Counts,
+): readonly string[] {
+  const entries = new Set([...found.keys(), ...Object.keys(allowed)]);
+  return [...entries].toSorted().flatMap((entry) => {
+    const findings = found.get(entry) ?? [];
+    const permitted = allowed[entry] ?? 0;
+    if (findings.length === permitted) return [];
+    if (findings.length < permitted)
+      return [
+        `${entry} has ${findings.length} findings and ${permitted} in ${ALLOWED_FILE}: lower the number (npm run words -- --write).`,
+      ];
+    return [
+      `${entry} has ${findings.length} findings and may have ${permitted}: reword what you wrote.\n${findings.join("\n")}`,
+    ];
+  });
+}
+
+const TITLE_LENGTH = 72;
+const NO_VERB =
+  /^(?:A|An|The|This|That|These|Those|It|Its|We|Our|What|Who|Where|When|If|In|On|At|Of|For|With|No|Not|Nobody|Now)$/;
+/** Verbs that end like a participle or a third person and are neither. */
+const IMPERATIVE =
+  /^(?:.*(?:eed|ss|us)|Embed|Shed|Wed|Bed|Bring|String|Ring|Ping|Sing|Swing|Spring|Alias|Canvas|Bias)$/;
+
+/** Findings in the title of a commit: its length, its words, or a verb that is no imperative. */
+export function titleFindings(title: string): readonly string[] {
+  const first = /^\S+/.exec(title)?.[0] ?? "";
+  const isInflected = /(?:ed|ing|s)$/.test(first) && !IMPERATIVE.test(first);
+  return [
+    ...(title.length > TITLE_LENGTH ? [`has ${title.length} characters, at most ${TITLE_LENGTH} fit`] : []),
+    ...(!/^[A-Z][a-z]+$/.test(first) || NO_VERB.test(first) || isInflected
+      ? [`begins with “${first}”: begin with a verb in the imperative`]
+      : []),
+    ...findingsInPassage({ line: 1, text: title }).map(({ words, advice }) => `“${words}”: ${advice}`),
+  ];
+}
+
+function allowedToday(): Allowed {
+  return JSON.parse(readFileSync(join(ROOT, ALLOWED_FILE), "utf8"));
+}
+
+/** Commits after the one that the list names, or only the last one where a shallow clone does not have that. */
+function newCommits(): string {
+  const { titlesAfter } = allowedToday();
+  try {
+    execFileSync("git", ["merge-base", "--is-ancestor", titlesAfter, "HEAD"], { cwd: ROOT, stdio: "ignore" });
+    return `${titlesAfter}..HEAD`;
+  } catch {
+    return "-1";
+  }
+}
+
+function badTitles(range: string): readonly string[] {
+  const log = execFileSync("git", ["log", "--no-merges", "--format=%h %s", range], {
+    cwd: ROOT,
+    encoding: "utf8",
+  });
+  return log.split("\n").flatMap((line) => {
+    const [, commit, title = ""] = /^(\S+) (.*)/.exec(line) ?? [];
+    return commit === undefined
+      ? []
+      : titleFindings(title).map((finding) => `${commit} ${title}\n  ${finding}`);
+  });
+}
+
+function write(): void {
+  const counts = [...allFindings()].map(([entry, lines]) => [entry, lines.length] as const);
+  const sorted = counts.toSorted(([a], [b]) => (a < b ? -1 : 1));
+  const allowed: Allowed = { titlesAfter: allowedToday().titlesAfter, findings: Object.fromEntries(sorted) };
+  writeFileSync(join(ROOT, ALLOWED_FILE), `${JSON.stringify(allowed, null, 2)}\n`);
+}
+
+function counted(): readonly string[] {
+  const counts = [...allFindings()].map(([entry, { length }]) => `${String(length).padStart(5)} ${entry}`);
+  return counts.toSorted((a, b) => (a < b ? 1 : -1));
+}
+
+if (import.meta.main) {
+  const { values, positionals } = parseArgs({
+    options: { write: { type: "boolean" }, titles: { type: "boolean" } },
+    allowPositionals: true,
+  });
+  const say = (lines: readonly string[]) => process.stdout.write(lines.map((line) => `${line}\n`).join(""));
+  if (values.write === true) write();
+  else if (values.titles === true) {
+    const found = badTitles(positionals[0] ?? newCommits());
+    say(found);
+    if (found.length > 0) process.exitCode = 1;
+  } else if (positionals.length > 0) say(positionals.flatMap(findingsOf));
+  else say(counted());
+}
