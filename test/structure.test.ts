@@ -1,10 +1,13 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { basename } from "node:path";
+import { readdirSync } from "node:fs";
+import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import packages from "#src/packages.json" with { type: "json" };
 import slow from "./slow.json" with { type: "json" };
 import { importsIn, importsOfAll, pages, programs, testPrograms, textOf } from "./structure/imports.ts";
 import { type Package, unused, violations } from "./structure/packages.ts";
+import ceilings from "./structure/sizes.json" with { type: "json" };
+import { type Sizes, sizesToday, smallFilesWithOneImporter } from "./structure/sizes.ts";
 
 /** `src/packages.json` states what each package may import; these tests enforce it. */
 const imports = importsOfAll();
@@ -148,6 +151,12 @@ describe("the files keep the house rules", () => {
     expect(files.filter((file) => !/^[a-z0-9./-]+$/.test(file))).toEqual([]);
   });
 
+  test("every file in src is in a package", () => {
+    const entries = readdirSync(join(import.meta.dirname, "../src"), { withFileTypes: true });
+    const outside = entries.filter((entry) => entry.isFile()).map(({ name }) => name);
+    expect(outside.toSorted()).toEqual(["README.md", "packages.json"]);
+  });
+
   test("no file has open notes, swallowed errors or more than 450 lines", () => {
     for (const file of files) {
       const text = textOf(file);
@@ -181,6 +190,30 @@ describe("test/slow.json, what npm test leaves out", () => {
   test("more than half of the test files are fast", () => {
     const fast = testFiles.filter((file) => !slow.some((entry) => isListedAs(entry, file)));
     expect(fast.length).toBeGreaterThan(testFiles.length / 2);
+  });
+});
+
+describe("the code base does not grow", () => {
+  const sizes = sizesToday();
+  const names = Object.keys(ceilings) as (keyof Sizes)[];
+
+  test.each(names)("%s are not more than in test/structure/sizes.json", (name) => {
+    expect(sizes[name], `Merge or delete ${name} as you add some.`).toBeLessThanOrEqual(ceilings[name]);
+  });
+
+  test.each(names)("%s are not 2 %% fewer than in test/structure/sizes.json", (name) => {
+    const message = "You deleted enough: lower the number (npm run sizes).";
+    expect(sizes[name], message).toBeGreaterThanOrEqual(Math.floor(ceilings[name] * 0.98));
+  });
+
+  test("a small file with one importer is one that no other file imports", () => {
+    const graph = new Map([
+      ["src/a.ts", ["src/b.ts", "src/c.ts", "src/d.ts"]],
+      ["src/b.ts", ["src/c.ts", "node:fs"]],
+      ["src/c.ts", []],
+      ["src/d.ts", []],
+    ]);
+    expect(smallFilesWithOneImporter(graph, (file) => (file === "src/d.ts" ? 60 : 59))).toEqual(["src/b.ts"]);
   });
 });
 
