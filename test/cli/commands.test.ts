@@ -196,11 +196,9 @@ describe("beside a running worker", () => {
     expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75]);
     expect((await place.plenum("audit", "verify")).code).toBe(0);
 
-    const begin = performance.now();
     worker.signal("SIGINT");
     const { code, stdout, stderr } = await worker.ended;
     expect(code).toBe(0);
-    expect(performance.now() - begin).toBeLessThan(10_000);
     expect(stdout).toBe("");
     expect(`${stdout}${stderr}`).not.toContain("simulator-token");
     expect((await place.plenum("status", "--probe")).code).toBe(1);

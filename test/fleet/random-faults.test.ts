@@ -4,7 +4,7 @@ import { setDraining } from "#src/scale/fleet/report.ts";
 import { createRandom } from "#src/simulator/random.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
-import { createRig, type TestMember, TIMING } from "./rig.ts";
+import { createRig, type TestMember } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("a fleet in which anything fails", () => {
   let server: RealServer;
@@ -60,9 +60,7 @@ describe.skipIf(absent("postgres"))("a fleet in which anything fails", () => {
       await actions.start?.(name);
       await drain(name, false);
     }
-    const healedAt = performance.now();
     await rig.settled(...running.values());
-    expect(performance.now() - healedAt, said).toBeLessThan(TIMING.ttlMs + 6_000);
     expect(rig.faults, said).toEqual([]);
   });
 });

@@ -9,8 +9,8 @@ let stage: Stage;
 afterEach(() => stage.close());
 
 const WRONG_MS = 300_000;
-/** What a busy machine may need between a stamp and the look at it, in milliseconds. */
-const BUSY_MS = 60_000;
+/** Members estimate the clock of the database from the way of a question and its answer: a hundredth of the wrong clocks. */
+const VAGUE_MS = WRONG_MS / 100;
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("members whose own clocks are wrong", () => {
   test("commit, remember and show by the database's clock, and so does the member that follows them", async () => {
@@ -31,18 +31,21 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("members whose own cl
     ] as const) {
       const member = await stage.member(name, undefined, clockWrongBy(wrongByMs));
       const before = (await committed()).length;
+      const startedMs = Date.now();
       await member.start();
       stage.services.get("north")?.simulator.control.raiseAlarm({ siteId: 12 });
       await expect
         .poll(async () => (await committed()).length, { timeout: 60_000, interval: 100 })
         .toBeGreaterThan(before);
       const times = await committed();
-      const differences = times.slice(before).map((ms) => Math.abs(ms - Date.now()));
-      expect(Math.max(...differences)).toBeLessThan(BUSY_MS);
+      // The database runs on this machine, so its stamps are between two readings of the true clock.
+      expect(Math.min(...times.slice(before))).toBeGreaterThanOrEqual(startedMs - VAGUE_MS);
+      expect(Math.max(...times.slice(before))).toBeLessThanOrEqual(Date.now() + VAGUE_MS);
       expect(times).toEqual(times.toSorted((a, b) => a - b));
       const answer = await fetch(`${member.statusUrl()}/api/status`);
       const report = (await answer.json()) as { readonly now: string; readonly notices: readonly string[] };
-      expect(Math.abs(Date.parse(report.now) - Date.now())).toBeLessThan(BUSY_MS);
+      expect(Date.parse(report.now)).toBeGreaterThanOrEqual(startedMs - VAGUE_MS);
+      expect(Date.parse(report.now)).toBeLessThanOrEqual(Date.now() + VAGUE_MS);
       expect(report.notices.some((notice) => notice.startsWith("The clock of this machine is "))).toBe(
         wrongByMs !== 0,
       );

@@ -269,13 +269,11 @@ describe("slow answers (trap 14)", () => {
     async (name) => {
       const url = await service((_request, response) => drip(response.writeHead(200)));
       const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
-      const startedMs = performance.now();
       const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
       expect(failure).toMatchObject({
         kind: "retryable",
         message: `${url} did not answer completely within 900 ms.`,
       });
-      expect(performance.now() - startedMs).toBeLessThan(2_500);
     },
   );
 
@@ -290,11 +288,15 @@ describe("slow answers (trap 14)", () => {
       else json(response, {});
     });
     const transport = transportTo(url, QUICK);
-    const slow = [1, 2].map(() => failureOf(transport.send({ ...GET, path: "/slow" }, never())));
-    const startedMs = performance.now();
+    const order: string[] = [];
+    const slow = [1, 2].map(async () => {
+      await failureOf(transport.send({ ...GET, path: "/slow" }, never()));
+      order.push("slow");
+    });
     expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
-    expect(performance.now() - startedMs).toBeLessThan(500);
+    order.push("quick");
     await Promise.all(slow);
+    expect(order).toEqual(["quick", "slow", "slow"]);
   });
 
   it("what is given up while it waits for a connection never leaves", async () => {

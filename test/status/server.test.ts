@@ -798,10 +798,9 @@ describe("the server", () => {
     const server = createStatusServer(serverOptions(building));
     await server.start(new AbortController().signal);
     expect(await (await fetch(`${server.url()}/healthz`)).text()).toBe("ok\n");
-    const begin = performance.now();
-    await server.stop(5_000);
-    await server.stop(5_000);
-    expect(performance.now() - begin).toBeLessThan(1_000);
+    // A stop that waits for the connection would take its time of 1,000 s.
+    await server.stop(1_000_000);
+    await server.stop(1_000_000);
     await expect(fetch(`${server.url()}/healthz`)).rejects.toThrow();
   });
 });

@@ -8,6 +8,7 @@ import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
+import { effortOf } from "../effort.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
 
@@ -78,7 +79,7 @@ test("an event that is damaged is not found, and hides no other", async () => {
   expect(await found("7")).toEqual([4, 1]);
 });
 
-test("a full log is searched in less than a second, and no further than the bound", async () => {
+test("a full log is searched at little cost, and no further than the bound", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
   meddle(`insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)
@@ -91,9 +92,7 @@ test("a full log is searched in less than a second, and no further than the boun
   };
   const search = (within: number) =>
     store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, within, limit: 5_000 });
-  const began = performance.now();
-  const events = await search(75_000);
-  expect(performance.now() - began).toBeLessThan(1_000);
-  expect(events).toHaveLength(1);
+  const effort = await effortOf(async () => expect(await search(75_000)).toHaveLength(1));
+  expect(effort).toBeLessThan(200);
   expect(await search(200_000)).toHaveLength(2);
 });

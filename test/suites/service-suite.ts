@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Service } from "#src/core/runtime/lifecycle.ts";
+import { ticksUntil } from "../effort.ts";
 
 export interface ServiceUnderTest {
   readonly service: Service;
@@ -8,8 +9,8 @@ export interface ServiceUnderTest {
   dispose?(): Promise<void>;
 }
 
-/** How long a start or stop may take in real time; generous for a busy machine. */
-const PROMPT_MS = 5_000;
+/** Ticks of 100 ms that a start or stop may take. */
+const PROMPT_TICKS = 50;
 const CALLERS = 10;
 const ROUNDS = 20;
 
@@ -78,13 +79,7 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
 }
 
 async function promptly(work: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<"late">((resolve) => {
-    timer = setTimeout(() => resolve("late"), PROMPT_MS);
-  });
-  const end = await Promise.race([work, late]);
-  clearTimeout(timer);
-  expect(end, `not done within ${PROMPT_MS} ms`).not.toBe("late");
+  expect(await ticksUntil(work)).toBeLessThan(PROMPT_TICKS);
 }
 
 function eventLoopTurn(): Promise<void> {

@@ -3,6 +3,7 @@ import { globMatches } from "#src/core/values/glob.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { firstMatch, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
+import { effortOf } from "../effort.ts";
 
 function tag(
   fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] },
@@ -52,10 +53,11 @@ describe("a selection", () => {
     expect(globMatches("Å*ö", "åäÖ")).toBe(true);
   });
 
-  test("is not slowed down by a hostile pattern and name", () => {
-    const started = performance.now();
-    expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false);
-    expect(performance.now() - started).toBeLessThan(1_000);
+  test("is not slowed down by a hostile pattern and name", async () => {
+    const effort = await effortOf(() =>
+      expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false),
+    );
+    expect(effort).toBeLessThan(100);
   });
 });
 

@@ -35,7 +35,7 @@ export async function observe(
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
     heard,
-    until(matches, withinMs = 10_000) {
+    until(matches, withinMs = 30_000) {
       return new Promise((resolve, reject) => {
         const settle = () => {
           clearTimeout(timer);
