@@ -193,6 +193,12 @@ describe("test/slow.json, what npm test leaves out", () => {
   });
 });
 
+test("no test bounds what the machine's clock measures: use test/effort.ts or virtual time", () => {
+  const measured = /expect\([^;]*(?:performance|Date)\.now\(\) -[^;]*\.toBeLessThan/;
+  const tests = testPrograms().filter((file) => file !== "test/structure.test.ts");
+  expect(tests.filter((file) => measured.test(textOf(file)))).toEqual([]);
+});
+
 describe("the code base does not grow", () => {
   const sizes = sizesToday();
   const names = Object.keys(ceilings) as (keyof Sizes)[];
