@@ -12,16 +12,16 @@ import { join, relative } from "node:path";
 import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 
 /**
- * Plenum in few files (`npm run build`): its sources and the packages that it loads, without types, comments and what
- * nobody calls. The same program, whose commands start in half to two thirds of the processor time and whose worker needs
- * some 12 MB less: Node.js keeps the text of each file and some kilobytes for each module. It is what `./plenum` runs where
- * no source is newer, and what a release and the container image run always.
+ * Bundles Plenum into few files (`npm run build`): its sources and the packages that it loads, without types, comments and
+ * unused code. Commands of the bundle start in half to two thirds of the processor time, and its worker needs some 12 MB
+ * less, because Node.js keeps the text of each file and some kilobytes for each module. `./plenum` runs the bundle unless a
+ * source is newer; a release and the container image always run it.
  */
 
-/** Where `./plenum` looks for it; `npm ci` takes it away together with the packages that it was made of. */
+/** Folder where `./plenum` looks for the bundle; `npm ci` deletes it together with the packages in it. */
 export const BUNDLE = "node_modules/.cache/bundle";
 export const BUNDLED_MAIN = "main.js";
-/** Where `./plenum` has Node.js keep compiled code, in a folder for each version of it. */
+/** Folder where Node.js stores compiled code for `./plenum`, in a subfolder per version of Node.js. */
 const COMPILED = "node_modules/.cache/plenum";
 
 /** Loaded when one of its names is touched, and so a file of its own; see `src/cli/shell/one-undici.ts`. */
@@ -49,7 +49,7 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
     input: { main: join(root, "src/cli/main.ts"), [UNDICI]: UNDICI },
     external: [KAFKA],
     platform: "node",
-    // The name of each file stands above what came of it, for whoever reads a stack trace: the same for everybody.
+    // Names of source files are comments in the bundle and must not depend on the machine.
     resolve: { symlinks: false },
     plugins: [inPlace(join(root, at))],
     onLog(_level, { code, message }) {
@@ -67,7 +67,7 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   mkdirSync(target, { recursive: true });
   const chunks = output.filter((each): each is OutputChunk => each.type === "chunk");
   for (const chunk of chunks) refuseThatKnowsItsPlace(chunk);
-  // The first file last: whoever starts meanwhile finds the rest. What a worker still runs of before has other names.
+  // The main file comes last, so a command that starts now finds all others. Files of older bundles have other names.
   for (const { fileName, code } of chunks.toSorted((a, b) => Number(isMain(a)) - Number(isMain(b)))) {
     // Others may be making the same.
     const unfinished = join(target, `${fileName}.${process.pid}`);
@@ -103,7 +103,7 @@ function forgetOld(folder: string, made: ReadonlySet<string>): void {
 
 const isMain = ({ fileName }: OutputChunk) => fileName === BUNDLED_MAIN;
 
-/** Our modules look for files beside themselves: they are where they were, whatever file the code is in now. */
+/** Keeps `import.meta.url` of each source, because modules look for files in their own folder. */
 function inPlace(folder: string): Plugin {
   return {
     name: "in-place",
@@ -115,7 +115,7 @@ function inPlace(folder: string): Plugin {
         return (
           code
             .replaceAll("import.meta.url", here)
-            // What is required is in the bundle, or a package.
+            // A required module is in the bundle, or a package.
             .replaceAll(`createRequire(${here})`, "createRequire(import.meta.url)")
             .replaceAll(`require("${UNDICI}")`, `require("./${UNDICI}.js").default`)
         );
@@ -124,7 +124,7 @@ function inPlace(folder: string): Plugin {
   };
 }
 
-/** Who looks for files beside its own would look in vain, maybe only when it needs them. */
+/** Throws for a package that looks for files in its own folder: in the bundle it would not find them. */
 function refuseThatKnowsItsPlace({ modules }: OutputChunk): void {
   for (const [id, { code }] of Object.entries(modules)) {
     const [, name] = /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(id.replaceAll("\\", "/")) ?? [];

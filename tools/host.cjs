@@ -1,7 +1,7 @@
 // @ts-check
 "use strict";
 /**
- * What the host must have so that npm can bring the Node.js that Plenum runs under. All files `tools/*.cjs` run under
+ * Requirements of the host, so that npm can install the Node.js that Plenum runs under. All files `tools/*.cjs` run under
  * the Node.js of the host, which may be ten years old: they keep to the JavaScript of 2015 and to `require`.
  */
 

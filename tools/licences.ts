@@ -9,7 +9,7 @@ import { type ShippedPackage, shippedPackages } from "./shipped.ts";
 
 export const NOTICES = "THIRD-PARTY-NOTICES.md";
 
-/** What may be shipped without asking: licences that want their text kept with every copy, and nothing else. */
+/** Licences that may be shipped: they require their text in every copy and nothing else. */
 const ALLOWED: ReadonlySet<string> = new Set([
   "0BSD",
   "Apache-2.0",

@@ -3,7 +3,7 @@
 const { readFileSync, renameSync, statSync, unlinkSync, writeFileSync } = require("fs");
 const { join } = require("path");
 
-/** Says who installs. Beside `node_modules`, because npm empties that; git does not know it. */
+/** File with the number of the process that installs. It is outside `node_modules`, which npm empties; git ignores it. */
 const MARK = ".installing";
 
 /** Longer than any installation takes, in milliseconds: a number of a process may come again after a crash. */
@@ -11,7 +11,7 @@ const LONGEST_MS = 900000;
 const LOOK_AGAIN_MS = 200;
 
 /**
- * Runs `install` while nobody else does so in the same folder: two of `npm ci` at a time take each other's files away.
+ * Runs `install` when no other process does so in the same folder: two `npm ci` at a time delete each other's files.
  * A second command in another terminal, or a service that starts again after an update, waits until the first is done.
  * @template T
  * @param {string} root
@@ -36,7 +36,7 @@ function oneAtATime(root, waiting, install) {
 }
 
 /**
- * Where nothing can be written npm will say so.
+ * Creates the file. A folder that cannot be written counts as taken by us: npm reports that error.
  * @param {string} mark
  * @returns {boolean} false while somebody else has it
  */

@@ -26,7 +26,7 @@ function readJson(path) {
 }
 
 /**
- * What an executable says of its version, or why it does not run: made for another C library, say.
+ * Returns the version of an executable, or why it does not run, for example because it needs another C library.
  * @param {string} path
  * @returns {{ readonly version: string } | { readonly reason: string }}
  */
@@ -104,7 +104,7 @@ function linkNode(root, path) {
   try {
     symlinkSync(relative(dirname(link), path), link);
   } catch (_) {
-    // Every start then looks for Node.js anew.
+    // Every start then searches for Node.js again.
   }
 }
 

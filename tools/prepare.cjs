@@ -13,7 +13,7 @@ const { findNode, linkNode } = require("./pinned-node.cjs");
 
 const ROOT = join(__dirname, "..");
 
-/** Where compiled code is kept, so that a start is quick; the script `plenum` names the same folder. */
+/** Folder of compiled code, which makes a start quick; the script `plenum` names the same folder. */
 const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
 /**
@@ -65,7 +65,7 @@ function install() {
   const trouble = hostTrouble({ node: process.versions.node, npm: version });
   if (trouble !== null) return trouble;
   process.stderr.write("Installing what Plenum needs (once, about half a minute) …\n");
-  // What npm says goes to standard error: a command of Plenum may print data on standard output.
+  // Output of npm goes to standard error: a command of Plenum may print data on standard output.
   if (npm(["ci", "--no-progress"], ["ignore", 2, 2]).status === 0) return null;
   return "The installation failed; the lines above say why. Check the network and run this command again.";
 }
@@ -92,7 +92,7 @@ function main() {
     process.exitCode = 1;
     return;
   }
-  // What it is for is told in the script `plenum`, which runs the sources where there is none.
+  // The script `plenum` explains the bundle, and runs the sources if there is none.
   if (
     ready.installed &&
     spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0

@@ -16,7 +16,7 @@ const ROOT = join(import.meta.dirname, "..");
 export interface ReferenceDocument {
   readonly file: string;
   text(): string | Promise<string>;
-  /** Where it says what it says; elsewhere it differs. */
+  /** The only platform whose text is committed; undefined if the text is the same on all. */
   readonly platform?: NodeJS.Platform;
 }
 

@@ -52,7 +52,7 @@ function fail(trouble) {
 
 /** @param {readonly string[]} args */
 function main(args) {
-  // A developer decides when to install anew; everybody else gets what belongs to the lock file.
+  // A developer decides when to install again; for users the packages always match the lock file.
   const ready = prepare({ renew: !BY_NPM });
   if ("trouble" in ready) return fail(ready.trouble);
   const first = args[0] || "";

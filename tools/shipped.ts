@@ -13,7 +13,7 @@ export interface ShippedPackage {
   readonly needs: readonly string[];
   /** Its files about licences, in the order of their paths. */
   readonly texts: readonly LicenceText[];
-  /** What is inside its files, though npm does not know of it. */
+  /** Code of other projects inside its files, which npm does not list. */
   readonly inside: readonly Embedded[];
 }
 
@@ -47,7 +47,7 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.`;
 
-/** By the package and version that somebody has looked into; another version has to be looked into anew. */
+/** Embedded code by the package and version that was inspected; inspect each new version. */
 const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
   // The status page's one file, `preact/standalone`, is htm and Preact together; only htm's licence comes along.
   "htm@3.1.1": [
@@ -59,7 +59,7 @@ const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
   ],
 };
 
-/** Of an entry of package-lock.json, what is needed here. */
+/** The part of an entry of package-lock.json that is needed here. */
 interface Locked {
   readonly version?: string;
   readonly integrity?: string;
@@ -112,7 +112,7 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
   const { version = "", integrity = "", license, os, cpu } = lock[place] ?? {};
   const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
-  // What is for some machines alone is listed on every machine by what the lock file says, or each would list another.
+  // A package for some machines only is listed from the lock file, so that every machine has the same list.
   const isForSome = os !== undefined || cpu !== undefined;
   const installed = isForSome ? { version, license } : manifestAt(join(root, place));
   if (installed?.version !== version) {
@@ -133,7 +133,7 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
   };
 }
 
-/** Peers count too: npm installs them. Those that nobody installs are not in the lock file. */
+/** Names of dependencies, with peers: npm installs them. Peers that are not installed are not in the lock file. */
 function neededBy(locked: Locked | undefined): readonly string[] {
   return Object.keys({
     ...locked?.dependencies,
@@ -142,7 +142,7 @@ function neededBy(locked: Locked | undefined): readonly string[] {
   });
 }
 
-/** Where Node.js would find a package, as the key of the lock file; null where it is not installed. */
+/** Key in the lock file of the package that Node.js would find; null if it is not installed. */
 function placeOf(lock: Lock, from: string, name: string): string | null {
   for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf("/node_modules/")))) {
     const place = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
@@ -159,7 +159,7 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
   }
 }
 
-/** Where the package lies that has this one for some machines; it is of the same people and brings the licence along. */
+/** Key of the package that installs this one on some machines; it has the same authors and contains the licence. */
 function chooserOf(lock: Lock, name: string): string {
   const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
   if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);

@@ -17,7 +17,7 @@ const MAIN = join(ROOT, "program/main.js");
 const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const floor = manifest.engines.node.replace(/^>=/, "");
 
-/** What docs/sizing.md measures; the script `plenum` has the same, and says why a command that ends at once has less. */
+/** Flags that docs/sizing.md measures; the script `plenum` has the same and explains why short commands have fewer. */
 const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
 const FLAGS_OF_A_WORKER =
   "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";

@@ -109,7 +109,7 @@ function visible(options: readonly Option[]): readonly Option[] {
   return options.filter(({ hidden }) => !hidden);
 }
 
-/** What the help says behind its lists: notes as text, examples as a block. */
+/** The part of the help after its lists: notes as text, examples as a block. */
 function notesOf(command: Command): readonly string[] {
   const blocks = textBehindHelp(command)
     .split(/\n\s*\n/)

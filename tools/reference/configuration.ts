@@ -167,13 +167,13 @@ function defaultText(schema: Schema, isRequired: boolean): string {
   return isSection ? "" : code(written(schema.default));
 }
 
-/** As it stands in YAML. */
+/** The value in YAML. */
 function written(value: unknown): string {
   return stringify(value, { collectionStyle: "flow", lineWidth: 0 }).trim();
 }
 
 function withExamples({ examples = [], title }: Schema, about: string): string {
-  // What a duration looks like is said once.
+  // The page explains the format of durations once.
   if (title !== undefined || examples.length === 0) return about;
   const shown = examples.map((each) => code(written(each))).join(", ");
   return `${about} Such as ${shown}.`;
@@ -205,7 +205,7 @@ function rowOf({ path, type, default: byDefault, about }: Option, home: string):
   return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, byDefault, about];
 }
 
-/** Where an option stands in the document: `sources.*.quota.polite` is at `#sources-quota-polite`. */
+/** Anchor of an option in the document: `sources.*.quota.polite` is at `#sources-quota-polite`. */
 export function optionAnchor(path: string): string {
   return path.replaceAll(".*", "").replaceAll("[]", "").replaceAll(".", "-");
 }

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { API, type Checker, type Symbol as TsSymbol, type Type } from "typescript/unstable/sync";
 
-/** What the types of the event vocabulary say, in the words of their docstrings: read by the type checker itself. */
+/** Types of the event vocabulary with their docstrings, as the type checker reads them. */
 
 export interface Field {
   /** A path where the shape has no name: `lastGood.time`, `tickets[].link`. */
@@ -98,7 +98,7 @@ function createReader(checker: Checker, module: TsSymbol) {
       optional: (symbol.flags & OPTIONAL) !== 0,
       type: seen.text,
       shapes: seen.shapes,
-      // Of `site: Site` the shape's own words are enough.
+      // A field such as `site: Site` has the description of its shape.
       about: aboutOf(symbol) || (only === undefined ? "" : (shapes.get(only)?.about ?? "")),
     };
     const mark = seen.isList ? "[]." : ".";

@@ -77,10 +77,10 @@ function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]
 const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
 const kafkaTopics = createKafkaTopics(KafkaConfig.shape.topic.parse(undefined));
 const retained = MqttConfig.shape.retain.parse(undefined);
-/** Of the examples only: a signature has to be made by something. */
+/** Key that signs the examples. */
 const EXAMPLE_KEY = keyOf(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
-/** What leaves at each connector that carries every kind. */
+/** The event as each connector sends it that carries every kind. */
 function deliveries(event: Event): readonly string[] {
   const record = recordOf(event, kafkaTopics.of(event));
   const payload = payloadOf(event, "cloudevents");

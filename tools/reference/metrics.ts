@@ -14,7 +14,7 @@ export interface MetricWords {
   readonly buckets: readonly number[];
 }
 
-/** What a worker registers at its start: its own, and those of its process. */
+/** Metrics that a worker registers when it starts: its own, and those of its process. */
 export function metricWords(): readonly MetricWords[] {
   const metrics = createMetrics();
   addProcessMetrics(metrics);

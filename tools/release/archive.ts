@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 const MAX_BYTES = 500_000_000;
 
 /**
- * Packs the folder `name` in `parent` so that the same files give the same bytes: sorted, owned by nobody in particular,
+ * Packs the folder `name` in `parent` so that the same files give the same bytes: sorted, owned by no particular user,
  * with one time for all, in seconds since 1970, and with the rights of files that everybody may read.
  */
 export function packFolder(parent: string, name: string, target: string, seconds: number): void {

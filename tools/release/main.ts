@@ -5,9 +5,8 @@ import { parseArgs } from "node:util";
 import { CHECKSUMS, release } from "./release.ts";
 
 /**
- * `npm run release [-- --out FOLDER] [--dirty]`: writes a release into `dist/`, or says in one sentence why not. It
- * refuses files that are not committed, because nobody could make the same release again; `--dirty` says so in the
- * version instead.
+ * `npm run release [-- --out FOLDER] [--dirty]`: writes a release into `dist/`, or reports in one sentence why not. It
+ * refuses files that are not committed, because the release could not be reproduced; `--dirty` marks the version instead.
  */
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -27,7 +26,7 @@ function commitToName(isDirtyAllowed: boolean): string {
   throw new Error("Some files are not committed (git status): commit them, or say --dirty for a trial.");
 }
 
-/** What was made before is replaced; a folder with anything else in it is left alone. */
+/** Replaces an earlier release; throws for a folder with anything else in it. */
 function emptied(folder: string): string {
   if (!existsSync(folder) || readdirSync(folder).length === 0) return folder;
   if (!existsSync(join(folder, CHECKSUMS)))

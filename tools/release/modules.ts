@@ -54,7 +54,7 @@ export function copyModules(root: string, target: string): void {
   }
 }
 
-/** What is inside a package has its own turn. */
+/** Packages inside a package are copied by themselves. */
 function runs(path: string, place: string): boolean {
   const inPackage = path.slice(place.length);
   if (inPackage === "") return true;

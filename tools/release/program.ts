@@ -10,11 +10,11 @@ import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";
 
 /**
- * The npm package as a folder: the bundle, because Node.js strips no types below `node_modules`, beside pages, examples and
- * documents where the sources have them. It starts from where it lies and writes nothing there.
+ * The npm package as a folder: the bundle, because Node.js strips no types below `node_modules`, with pages, examples and
+ * documents in the same folders as in a clone. It runs from any folder and writes nothing there.
  */
 
-/** What goes along as it is, named one by one where people may keep files of their own, such as passwords, beside it. */
+/** Files and folders to copy. Folders in which users may keep files, such as passwords, are listed file by file. */
 const KEPT = [
   "CHANGELOG.md",
   "README.md",
@@ -38,7 +38,7 @@ const MANUAL = "docs/plenum.1";
 
 const BIN = { plenum: "tools/start.cjs" };
 
-/** Where the bundle lies; tools/start.cjs and the Dockerfile, which does the same, name it too. */
+/** Folder of the bundle; tools/start.cjs and the Dockerfile name it too. */
 const PROGRAM = "program";
 
 /** In `src` and `connectors` all but what the bundle is made of, and what is for developers. */
@@ -54,7 +54,7 @@ interface Lock {
   readonly packages: Readonly<Record<string, Locked>>;
 }
 
-/** Writes the package of the project at `root` into the empty folder `target`. `commit` is null where nobody knows it. */
+/** Writes the package of the project at `root` into the empty folder `target`. `commit` is null if it is not known. */
 export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
   await bundle(root, join(target, PROGRAM), PROGRAM);
   for (const room of ["src", "connectors"]) {
@@ -83,7 +83,7 @@ function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: st
   return { name, version, ...gitHead, description, license, type, engines, bin: BIN, dependencies };
 }
 
-/** Whoever installs the package gets the very packages that were tested, those below the dependencies too. */
+/** Pins all packages, also those below the dependencies, to the tested versions. */
 function shippedLock(lock: Lock) {
   const { devDependencies: _, ...own } = lock.packages[""] ?? {};
   const shipped = Object.entries(lock.packages).filter(

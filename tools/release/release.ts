@@ -24,7 +24,7 @@ export interface ReleaseOptions {
   readonly root: string;
   /** An empty folder, or one that is made. */
   readonly target: string;
-  /** What the release says of its commit; null where nobody knows it. */
+  /** The commit that the release names; null if it is not known. */
   readonly commit: string | null;
   /** The time of the commit, in seconds since 1970, which all files get. */
   readonly seconds: number;
@@ -33,7 +33,7 @@ export interface ReleaseOptions {
 export interface Release {
   /** The names of the files in the target folder, with their sizes in bytes. */
   readonly files: readonly (readonly [name: string, bytes: number])[];
-  /** What is in the archive, unpacked, in bytes: each package, and the program itself as `plenum`; the largest first. */
+  /** Unpacked sizes in bytes of each package in the archive, and of the program as `plenum`; the largest first. */
   readonly parts: readonly (readonly [name: string, bytes: number])[];
 }
 
@@ -56,7 +56,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     const modules = join(folder, "node_modules");
     copyModules(root, modules);
     symlinkSync("tools/start.cjs", join(folder, "plenum"));
-    // Of the packages one is made for the machine at hand; Kafka's checksums are slower without it.
+    // One package is built for the machine at hand; Kafka's checksums are slower without it.
     packFolder(work, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
