@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
-import { isPrivateFolder, runtimeFolders, SERVICE_FOLDER } from "../demo/running-demos.ts";
+import { isPrivateFolder, runtimeFolders, SERVICE_FOLDER } from "./runtime-folders.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the
