@@ -10,7 +10,7 @@ import { connectTo } from "./socket.ts";
 /** How long a worker may take to say that it is there, milliseconds; a busy small machine takes seconds. */
 const PING_WITHIN_MS = 5_000;
 
-/** How long it may take over an answer that asks nobody else, milliseconds. */
+/** Time limit for a response that needs no request to the service, in milliseconds. */
 const ANSWER_WITHIN_MS = 15_000;
 
 /** A worker that is asked something long is asked now and then whether it is still there, milliseconds. */
@@ -21,7 +21,7 @@ export interface ControlSocket {
   readonly stateFolder: string;
 }
 
-/** Nobody listens. */
+/** No worker listens on the socket. */
 export class NobodyThere extends Retryable {
   constructor(cause: unknown) {
     super("The worker does not answer any more.", {
@@ -146,7 +146,7 @@ function resultOf<T>({ status, text: said }: Exchanged): T {
   throw decodeFailure({ failure, message, reason, field });
 }
 
-/** What was cut short is no answer. */
+/** Parses a response; an incomplete one throws. */
 function parsed(said: string): object {
   try {
     return JSON.parse(said) as object;

@@ -9,21 +9,21 @@ import { connectTo, lookAtSocket, socketIn, withShortPath } from "./socket.ts";
 /** Command lines at once; a person has one, a script a few. */
 const MOST_CONNECTIONS = 64;
 
-/** Nobody but our own command line comes here, and it sends a request in one piece, milliseconds. */
+/** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
 const TIMES = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
-  // Also while nobody is connected, and each time wakes a machine that rests.
+  // The timer runs without connections, too, and each run wakes an idle machine.
   connectionsCheckingInterval: 10_000,
   keepAliveTimeout: 1_000,
 };
 
 /**
- * The door of a running worker for the command line. Who may come in, the state folder's permissions say: whoever can
- * read the folder may operate, so there is no key besides.
+ * Control socket of a running worker for the command line. The permissions of the state folder decide who may connect: a user who
+ * can read the folder may operate the worker.
  *
- * Only the worker that holds the folder's lock opens it, so a socket that is there belongs to one that was killed, and
- * is replaced. One behind which somebody listens all the same is never taken away.
+ * Only the worker that holds the folder's lock creates the socket. A leftover socket of a killed worker is replaced; one with a
+ * listener is never removed.
  */
 export function createControlSocket({
   stateFolder,

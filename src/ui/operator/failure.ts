@@ -16,7 +16,7 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 export interface EncodedFailure {
   readonly failure: Failure["kind"];
   readonly message: string;
-  /** Of a configuration that is wrong: why, and which field is meant, where that is known. */
+  /** Reason of a configuration error, and the field, when known. */
   readonly reason?: ConfigReason | undefined;
   readonly field?: string | undefined;
 }

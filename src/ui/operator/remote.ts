@@ -42,7 +42,7 @@ export interface Reader {
 }
 
 export function remoteReader(door: ControlSocket, source: string): Reader {
-  // What asks the service waits for the quota, and that may take minutes.
+  // Requests to the service wait for the quota, which may take minutes.
   const send = <T>(body: Call, signal: AbortSignal) =>
     call<T>(door, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
   async function* pages<T>(body: Call, signal: AbortSignal): AsyncIterable<Page<T>> {
@@ -102,18 +102,18 @@ export async function sendSecond(
 }
 
 /**
- * Who is behind the door in a state folder.
+ * Worker behind the control socket of a state folder.
  *
- * - `open`: a worker that answers;
- * - `none`: nobody. There is no door, or a worker that was killed left it behind and nobody listens there;
- * - `silent`: somebody took the call and said nothing in time: a worker that is busy, stopped or stuck.
+ * - `open`: a worker that responds;
+ * - `none`: no socket, or one that a killed worker left behind;
+ * - `silent`: the connection was accepted without a response in time: a busy, stopped or blocked worker.
  */
 export type FoundWorker =
   | { readonly kind: "open"; readonly door: ControlSocket }
   | { readonly kind: "none" }
   | { readonly kind: "silent"; readonly trouble: Retryable };
 
-/** Throws ConfigError where others could stand in for the worker, or where this user may not ask. */
+/** Throws ConfigError when other users could replace the socket, or when this user may not connect. */
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   refuseWritableByOthers(stateFolder);
   if (lookAtSocket(stateFolder) === "nothing") return { kind: "none" };

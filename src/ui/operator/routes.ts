@@ -11,8 +11,8 @@ import { encodeFailure } from "./failure.ts";
 import { type WorkOptions, workRoutes } from "./work.ts";
 
 /**
- * What a running worker does for the command line: reading, history, lists and commands through the worker's own
- * quota and gate, so that a second process never spends the same quota behind its back.
+ * Requests of the command line to a running worker: reading, history, lists and commands use the worker's own quota and gate, so
+ * that a second process never spends the same quota.
  */
 export interface OperatorOptions {
   readonly sources: ReadonlyMap<string, Source>;
@@ -35,7 +35,7 @@ export interface OperatorOptions {
     /** False where writing was stopped again meanwhile, and stays so. */
     resume(): Promise<boolean>;
   };
-  /** What to say of a source that is not here. */
+  /** Message for a source that this worker does not have. */
   readonly noSource?: (name: string) => Promise<string>;
   /** The last lines of the worker's log. */
   readonly log: () => readonly string[];
@@ -48,7 +48,7 @@ export interface AcceptedConfiguration {
   readonly config: unknown;
 }
 
-/** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
+/** Largest request in bytes: 20 tags, a time range, a command. */
 const LARGEST_BODY = 64 * 1024;
 
 /** The interface lists these by site; the other filters are the list's own. */
@@ -103,7 +103,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
   });
 
-  // What asks the service or writes has to wait until all is there that answers for it.
+  // Requests to the service, and writes, wait until the worker has started.
   app.post("*", (context, next) => {
     const reason = options.notReady();
     if (reason === null) return next();

@@ -27,8 +27,8 @@ export function socketIn(stateFolder: string): string {
 }
 
 /**
- * What lies at the socket's path. Throws ConfigError for anything but a socket, a symbolic link to one included:
- * nobody but a worker puts something there, and a worker puts no other thing there.
+ * Returns what is at the socket's path. Throws ConfigError for anything but a socket, including a symbolic link to
+ * one.
  */
 export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
   // A pipe is no file; whether there is one shows when it is opened.
@@ -73,7 +73,9 @@ export async function withShortPath<T>(stateFolder: string, use: (path: string) 
   }
 }
 
-/** A connection to whoever listens in this folder. Rejects with the system's error (ECONNREFUSED: nobody does). */
+/**
+ * Connects to the worker in this folder. Rejects with the system's error; ECONNREFUSED means that no worker listens.
+ */
 export function connectTo(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
   return withShortPath(
     stateFolder,

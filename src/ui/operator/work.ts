@@ -11,7 +11,7 @@ import type {
 } from "../../engine/sync/work.ts";
 import { type ControlSocket, call } from "./call.ts";
 
-/** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
+/** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {
   plan(): Promise<PlanReport>;
   tag(id: string): LiveTag | null;
@@ -28,7 +28,7 @@ export interface SourceWork {
 
 export interface TagWork {
   readonly live: LiveTag | null;
-  /** Of the last tag requests, those with this tag, oldest first. */
+  /** Recent tag requests that contained this tag, oldest first. */
   readonly requests: readonly TracedRequest[];
   /** How many tag requests are remembered, and since when. */
   readonly remembered: { readonly requests: number; readonly since: string | null };
@@ -38,7 +38,7 @@ export interface WorkOptions {
   readonly sources: ReadonlyMap<string, SourceWork>;
 }
 
-/** Mounted under `/work`; what goes wrong is told by the app that it is mounted on. */
+/** Routes below `/work`; the parent app handles errors. */
 export function workRoutes({ sources }: WorkOptions): Hono {
   const app = new Hono();
   app.get("/:source/plan", async (context) => {

@@ -35,7 +35,7 @@ export class ByteWriter {
     this.#length = this.#bytes.writeDoubleLE(value, this.#length);
   }
 
-  /** What another writer has written, with its length before it. */
+  /** Appends the bytes of another writer after their length. */
   part(other: ByteWriter): void {
     this.whole(other.#length);
     this.#room(other.#length);
@@ -99,7 +99,7 @@ export class ByteReader {
     return this.#bytes.readDoubleLE(this.#at - 8);
   }
 
-  /** What was written as a part. */
+  /** Reads bytes that `part` wrote. */
   part(): ByteReader {
     const length = this.whole();
     const at = this.#at;

@@ -2,9 +2,8 @@ import { ByteReader, ByteWriter } from "./bytes.ts";
 import type { Form } from "./samples.ts";
 
 /**
- * What is kept of up to 50 tags for one stretch of time, as one text: the time at which the stretch begins, then for each
- * tag its place among them and its part. One text of many tags is one row that is written once; a row for each value would
- * cost a hundred times that.
+ * Encodes up to 50 tags of one time range as one text: the start of the range, then for each tag its index and its data. One row
+ * for many tags is written once; a row per value would cost a hundred times as much.
  */
 export function writeChunk<T>(form: Form<T>, begin: number, parts: ReadonlyMap<number, T>): string {
   const writer = new ByteWriter();
@@ -19,7 +18,7 @@ export function writeChunk<T>(form: Form<T>, begin: number, parts: ReadonlyMap<n
   return writer.text();
 }
 
-/** Of all tags, by place; empty where the text is of another time, as the ring has come round, or damaged. */
+/** Data of all tags by index; empty when the text is damaged or of another range of the ring. */
 export function readChunk<T>(form: Form<T>, begin: number, text: unknown): Map<number, T> {
   const found = new Map<number, T>();
   try {
@@ -30,7 +29,7 @@ export function readChunk<T>(form: Form<T>, begin: number, text: unknown): Map<n
   return found;
 }
 
-/** Of one tag; undefined where nothing is kept of it. */
+/** Data of one tag; undefined without any. */
 export function readPart<T>(form: Form<T>, begin: number, text: unknown, place: number): T | undefined {
   try {
     for (const [at, reader] of partsIn(begin, text)) if (at === place) return form.read(reader, begin);

@@ -1,8 +1,8 @@
 import type { Hour, Samples } from "./samples.ts";
 
 /**
- * Columns of a plot out of readings, logged values and hours. Pure. What nobody knows is a null in the line, and never
- * joined over: one stands between two points that are further apart than either of them reaches.
+ * Builds the columns of a plot from readings, logged values and hours. Pure. Unknown times become a null in the line: one between two
+ * points that are further apart than either of them covers.
  */
 export interface Line {
   /** Seconds since 1970, rising. */
@@ -11,7 +11,7 @@ export interface Line {
   /** Left out where each step holds one value. */
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
-  /** What each stands for, seconds; without low and high the usual distance of two. */
+  /** Seconds that each point stands for; without low and high the usual distance of two points. */
   readonly stepS: number;
 }
 
@@ -27,13 +27,13 @@ interface Point {
 /** More are not drawn on any screen. */
 const MOST_POINTS = 1_500;
 const HOUR_S = 3_600;
-/** What was read reaches so many of the usual distances; a bucket reaches the next, wherever in it the stamp stands. */
+/** A reading covers this many usual distances; a bucket covers the time to the next one. */
 const REACH = 3;
 const BUCKET_REACH = 1.5;
 
 export interface LineParts {
   readonly read: Samples;
-  /** What was logged at times of which nothing was read, and for how many seconds each value of it stands. */
+  /** Logged values for times without readings, and the seconds that each of them stands for. */
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
   /** How often it is read by its class, seconds; 0 where it is not. */
   readonly everyS: number;
@@ -67,7 +67,7 @@ export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour
   return withRange(withGaps(points), HOUR_S);
 }
 
-/** What was logged, at times of which nothing was read. Both ascending; `bucketS`: how long each logged value stands for. */
+/** Logged values at times without readings. Both ascending; `bucketS`: seconds that a logged value stands for. */
 export function besides(read: Samples, logged: Samples, bucketS: number): Samples {
   const times: number[] = [];
   const values: (number | null)[] = [];

@@ -1,9 +1,9 @@
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { digitsOf, readNumber, writeNumber } from "./digits.ts";
 
-/** One number a minute for a day, by name; null where nobody knows it. */
+/** One number per minute for a day, by name; null when unknown. */
 export interface Minutes {
-  /** Of the minute that begins then, in minutes since 1970. */
+  /** Sets the value of a minute, in minutes since 1970. */
   set(name: string, minute: number, value: number | null): void;
   names(): readonly string[];
   /** The day that ends with a minute, oldest first. */

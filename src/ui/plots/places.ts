@@ -9,7 +9,7 @@ export interface Places {
   /** Groups that have changed since they were packed last. */
   changed(): readonly number[];
   pack(group: number): PackedPlaces;
-  /** Undefined where it is damaged: then its places stay empty, because nobody knows whose they were. */
+  /** Loads a group. A damaged one (undefined) keeps its indexes empty, because their tags are unknown. */
   load(group: number, packed: PackedPlaces | undefined, today: number): void;
 }
 

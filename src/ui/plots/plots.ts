@@ -11,8 +11,8 @@ import { createRefusals, type Refusals } from "./refused.ts";
 import { createTagPlots, PIECE_S, plotSet, type TagPlots } from "./tag-plots.ts";
 
 /**
- * Series for the plots of the page, small and bounded in the store: how the tags went, and how the worker itself did. They
- * are a picture and no record: what they show was told as events, and a crash may cost them some minutes.
+ * Time series for the page's plots, small and bounded: values of tags, and numbers about the worker. They are no record: the events
+ * hold the data, and a crash may lose some minutes.
  */
 export interface Plots extends Service {
   /** A tag was read. */
@@ -33,7 +33,7 @@ export interface PlotsOptions {
   readonly facts: OwnFacts;
 }
 
-/** What the worker knows of itself, asked every minute. */
+/** Numbers about the worker, read every minute. */
 export interface OwnFacts {
   /** By name: numbers of this moment, and null where one is not known. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
@@ -76,7 +76,7 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
     await recover();
   }
 
-  /** What was read after the last writing, before a crash, stands in the log. */
+  /** Restores readings after the last write, before a crash, from the log. */
   async function recover(): Promise<void> {
     const isMissing = (event: Event) =>
       Date.parse(event.time) >

@@ -12,7 +12,7 @@ export interface RaisedAlarms {
 export interface RaisedAlarm {
   readonly source: string;
   readonly site: number;
-  /** Of its beginning, YYYY-MM-DD. */
+  /** Day of the beginning, YYYY-MM-DD. */
   readonly day: string;
   readonly priority: string;
   readonly count: number;

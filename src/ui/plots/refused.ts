@@ -1,6 +1,6 @@
 import type { Store } from "../../engine/store/store.ts";
 
-/** What the service refused or failed lately, by source. */
+/** Recent rejections and failures of the service, by source. */
 export interface Refusals {
   load(): Promise<void>;
   note(source: string, refused: Refused): void;

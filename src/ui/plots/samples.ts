@@ -33,7 +33,7 @@ export interface Form<T> {
 /** How it is made, from one reading after the other. */
 export interface GrowingForm<T, Reading> extends Form<T> {
   first(atS: number, reading: Reading): T;
-  /** With one more; what is held is nobody else's, so it may itself be what grows. */
+  /** Adds a reading; may change and return the given object. */
   more(held: T, atS: number, reading: Reading): T;
 }
 
@@ -109,7 +109,7 @@ export const HOUR: GrowingForm<Hour, number> = {
   }),
 };
 
-/** Of a month nobody sees the ninth digit, and it would take half of the room. */
+/** Rounds to eight digits: more is invisible in a month and takes half of the space. */
 function rounded(value: number): number {
   return Number(value.toPrecision(8));
 }

@@ -56,7 +56,7 @@ export function createTagPlots({
   const hours = createTrack({ ...{ store, set, letter: "h", form: HOUR }, stepS: HOUR_S, length: HOURS });
   let writtenMs = 0;
 
-  /** Without the list of groups nobody knows whose the texts are, so none of them is believed. */
+  /** Deletes all texts: without the list of groups their tags are unknown. */
   async function beginAnew(): Promise<void> {
     const left = [...(await store.documents(set)).keys()];
     if (left.length > 0) await store.commit({ documents: [{ set, remove: left }] });
@@ -89,7 +89,7 @@ export function createTagPlots({
     async write({ all, nowMs }) {
       const nowS = Math.floor(nowMs / 1_000);
       const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % PIECE_S);
-      // First whose the texts are: a text without that is nobody's.
+      // Write the list of tags before the texts that depend on it.
       if (places.changed().length > 0) await writePlaces();
       await commitAll(store, pieces.changes(untilS, MOST_AT_ONCE));
       await commitAll(store, hours.changes(Number.POSITIVE_INFINITY, MOST_AT_ONCE));

@@ -14,7 +14,7 @@ export interface Track<T, Reading> {
   add(place: number, begin: number, atS: number, reading: Reading): void;
   /** Stretches in which a tag has something, by time. From the memory and the store. */
   of(place: number, fromS: number, toS: number): Promise<readonly (readonly [begin: number, value: T])[]>;
-  /** What is to be written of the stretches that began before a time, as changes of about as many documents as that. */
+  /** Documents to write for ranges that began before a time, in changes of about `most` documents. */
   changes(beforeS: number, most: number): AsyncGenerator<DocumentChange>;
   /** Forgets in memory what is written and over. */
   settled(nowS: number): void;
@@ -66,7 +66,7 @@ export function createTrack<T, Reading>(options: TrackOptions<T, Reading>): Trac
     return leaf;
   }
 
-  /** What was written before this start, or before it was forgotten, comes first. */
+  /** Loads the stored part of a range before it is changed. */
   async function makeWhole(leaf: Leaf<T>, group: number, begin: number): Promise<void> {
     if (leaf.isWhole) return;
     const stored = readChunk(form, begin, await store.document(set, keyOf(group, begin)));
@@ -132,7 +132,7 @@ export function createTrack<T, Reading>(options: TrackOptions<T, Reading>): Trac
     },
   };
 
-  /** Whoever could not write what was given ends the walk by a throw, and it is given again. */
+  /** Yields a change; when the caller throws because it could not write, the change is yielded again. */
   function* given(change: DocumentChange, leaves: readonly Leaf<T>[]): Generator<DocumentChange> {
     let isTaken = false;
     try {

@@ -9,7 +9,7 @@ const DAY_MS = 24 * HOUR_MS;
 
 const Every = z.int().min(3_000).max(DAY_MS);
 
-/** What somebody wants of a building, as the sliders of the setup page set it. Times in milliseconds. */
+/** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
 export const Choices = z.strictObject({
   /** How old values of each group may become; null where they are not read. */
   every: z.strictObject({
@@ -72,12 +72,12 @@ export const STEPS_MS: readonly number[] = [
 
 const FIRST_STEP = STEPS_MS.indexOf(30_000);
 const METERS_AT_LEAST_MS = 15 * MINUTE_MS;
-/** What is left of the quota goes to the backfill, to people's questions, and to a building that grows. */
+/** Target share of the quota; the rest is for backfill, manual requests and growth. */
 const SHARE_WISHED = 0.8;
 
 /**
- * The most lively wishes that take four fifths of the quota at most; what has no unit is read a fourth as often as
- * measured values, counters every quarter of an hour. `planOf` says what wishes cost.
+ * The shortest intervals that use at most four fifths of the quota. Values without a unit are read a fourth as often as measured
+ * values, counters every quarter of an hour. `planOf` computes the cost.
  */
 export function proposedChoices(
   seen: Pick<SeenBuilding, "units" | "token">,
@@ -93,7 +93,7 @@ export function proposedChoices(
       every: {
         readings: groups.has("readings") ? lively : null,
         meters: groups.has("meters") ? Math.max(METERS_AT_LEAST_MS, slow) : null,
-        // Where it is all that there is, it comes first.
+        // The only group gets the shortest interval.
         rest: groups.has("rest") ? (groups.size === 1 ? lively : slow) : null,
       },
       history: groups.size === 0 ? null : history,

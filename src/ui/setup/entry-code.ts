@@ -3,8 +3,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { createGuesses } from "../status/guesses.ts";
 
 /**
- * Who may set this machine up: whoever reads the terminal. The code is good for one browser, which gets a key for it;
- * every program of this machine may try codes, five at once and then two a minute.
+ * Code that a person reads on the terminal to open the setup page. It works for one browser, which gets a key. Any program of this
+ * machine may try codes: five at once, then two a minute.
  */
 export interface EntryCode {
   /** For the terminal: `K7QM-4XRA`. */

@@ -110,7 +110,7 @@ async function firstOf<T>(pages: AsyncIterable<Page<T>>) {
   return { total: 0, listed: [] };
 }
 
-/** What went wrong while looking, in the words of somebody who has no configuration yet. */
+/** Error message for a person who has no configuration yet. */
 export function lookTrouble(error: unknown, baseUrl: string): Error {
   const failure = meaningOf(error);
   if (failure.kind === "config" && failure.reason === "unauthenticated")

@@ -17,7 +17,7 @@ export interface PageSetup {
   look(asked: LookAsked, signal: AbortSignal): Promise<Looked>;
   plan(wishes: Choices): PlanShown;
   write(asked: WriteAsked): Written;
-  /** What was seen, planned and written so far, for a page that is opened anew; null before anything was seen. */
+  /** Results so far, for a page that is opened again; null before the first look. */
   readonly looked: Looked | null;
   readonly written: Written | null;
 }
@@ -36,13 +36,13 @@ export const WriteAsked = z.strictObject({
 });
 export type WriteAsked = z.infer<typeof WriteAsked>;
 
-/** What the page shows of a building. */
+/** Building as the page shows it. */
 export interface Looked {
   readonly baseUrl: string;
   readonly notes: readonly Message[];
   readonly token: Message;
   readonly tags: Message;
-  /** Of all sites, the most frequent first. */
+  /** Units of all sites, the most frequent first. */
   readonly units: SeenBuilding["units"];
   readonly sites: SeenBuilding["sites"];
   readonly systems: SeenBuilding["systems"];
@@ -72,11 +72,11 @@ export interface PlanShown {
 export interface Written {
   readonly file: string;
   readonly tokenFile: string;
-  /** What comes next, each a command and what it does. */
+  /** Next steps, each a command and what it does. */
   readonly next: readonly (readonly [command: string, what: string])[];
 }
 
-/** What the setup does to the world; the wiring gives it. */
+/** Actions of the setup outside the page. */
 export interface SetupSteps {
   look(
     reach: { readonly baseUrl: string; readonly allowPlainHttp: boolean; readonly token: string },

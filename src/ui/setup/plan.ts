@@ -5,7 +5,7 @@ import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { english, type Message, message } from "./messages.ts";
 import { type SeenBuilding, tagsForPlan } from "./seen.ts";
 
-/** What the only source of a configuration costs on a building as it was seen. */
+/** Plan of a configuration's only source for a building. */
 export function planOf(
   config: Config,
   seen: SeenBuilding,
@@ -37,7 +37,7 @@ export function shareSaid({ load, quota, lanes, fits, classes }: PlanReport): Me
       );
 }
 
-/** What becomes of each wish, in a line each. */
+/** Expected result of each choice, one line each. */
 export function promises({ classes, history, backfill }: PlanReport): readonly Message[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {

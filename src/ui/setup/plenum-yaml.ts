@@ -4,7 +4,7 @@ import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choice
 import { english, type Message, message } from "./messages.ts";
 import type { SeenBuilding } from "./seen.ts";
 
-/** What stands in the file besides the wishes. */
+/** Parts of the file other than the choices. */
 export interface Frame {
   /** The source's own name. */
   readonly name: string;
@@ -17,7 +17,7 @@ export interface Frame {
   readonly mqttUrl: string | null;
   readonly stateFolder: string;
   readonly eventsFolder: string;
-  /** Of the status page: the usual one, or another where that is taken. */
+  /** Port of the status page: the default, or a free one. */
   readonly statusPort: number;
   /** When it is written, `2026-11-02`. */
   readonly date: string;
@@ -26,7 +26,7 @@ export interface Frame {
 /** Where the status page is unless the file says otherwise. */
 export const STATUS_PORT = 9850;
 
-/** Says of a plan, in a line, what the wishes take; null while none is made. */
+/** One line on the share of the quota; null without a plan. */
 export type ShareText = string | null;
 
 /** A configuration of about 30 lines that fits what was seen; `plenum check` accepts it. */
@@ -106,7 +106,7 @@ function lacking({ token }: SeenBuilding): readonly string[] {
 
 const CLASS_NAMES = { readings: "readings", meters: "meters", rest: "the rest" } as const;
 
-/** What a group's class is called; where there is but one, it is everything. */
+/** Name of a group's class; `all` when there is only one. */
 export function className({ group }: Pick<UnitGroup, "group">, groups: readonly unknown[]): string {
   return groups.length === 1 ? "everything" : CLASS_NAMES[group];
 }
@@ -166,7 +166,7 @@ function writing({ token }: SeenBuilding): readonly string[] {
   ];
 }
 
-/** What YAML takes for a text without quotes: a path or an address, and none of its other words. */
+/** Text that YAML accepts without quotes: a path or an address. */
 const PLAIN = /^(https?:\/\/|mqtts?:\/\/|\.{0,2}\/)?[a-z][\w.:/-]*\w$/i;
 const OTHER_WORDS = /^(true|false|yes|no|on|off|null)$/i;
 

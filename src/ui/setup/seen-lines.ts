@@ -8,7 +8,7 @@ const SOON_DAYS = 30;
 const SITES_SHOWN = 8;
 const SYSTEMS_SHOWN = 5;
 
-/** What was seen of a building, for a person. */
+/** Description of a building for a person. */
 export function seenLines(seen: SeenBuilding, nowMs: number): readonly string[] {
   const { alarms, sites, systems, token } = seen;
   const shown = sites.slice(0, SITES_SHOWN);
@@ -35,7 +35,7 @@ function systemLines(systems: SeenBuilding["systems"]): readonly string[] {
   ];
 }
 
-/** What somebody should know before relying on it, as sentences. */
+/** Warnings about the data, as sentences. */
 export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding): readonly Message[] {
   const may = (ability: string) => token.abilities.includes(ability);
   return [

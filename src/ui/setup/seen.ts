@@ -1,11 +1,11 @@
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
 import type { LocatedTag } from "../../engine/sync/inventory/held.ts";
 
-/** What was seen of a building before anything is followed: enough to propose wishes, and to plan them. */
+/** Facts about a building before it is followed: enough to propose and plan choices. */
 export interface SeenBuilding {
   readonly token: TokenInfo;
   readonly sites: readonly SeenSite[];
-  /** Of all sites, the most frequent first; assumed from those that were listed where `isEstimate`. */
+  /** Units of all sites, the most frequent first; extrapolated from the listed sites when `isEstimate`. */
   readonly units: readonly UnitCount[];
   readonly tags: number;
   /** Tags that were really listed. */
@@ -46,10 +46,10 @@ export interface SeenOffset {
   readonly minutes: number;
 }
 
-/** What the service answered, list by list. */
+/** Responses of the service, list by list. */
 export interface Looks {
   readonly token: TokenInfo;
-  /** Of the sites that were looked at: how many tags the service states, and those that it listed. */
+  /** Number of tags that the service states for each inspected site, and its listed tags. */
   readonly tagsOf: ReadonlyMap<number, { readonly total: number; readonly listed: readonly Tag[] }>;
   readonly systems: readonly System[];
   readonly alarms: { readonly total: number; readonly listed: readonly Alarm[] } | null;

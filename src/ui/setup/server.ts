@@ -17,16 +17,16 @@ import type { EntryCode } from "./entry-code.ts";
 import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
 
 /**
- * The setup page, on loopback only and for whoever has the code on the terminal. What asks anything of it is a POST of
- * the page itself; failures are `{message}`, one sentence.
+ * Serves the setup page on loopback to a person with the code from the terminal. Requests are POSTs of the page itself; failures are
+ * `{message}`, one sentence.
  *
- * | Request | Answer |
+ * | Request | Response |
  * |---|---|
  * | `POST /api/code` `{code}` | 204 and the key as a cookie; 403, or 429 after too many wrong ones |
- * | `GET /api/setup` | what was seen and written so far; 401 without the key |
- * | `POST /api/look` | what was seen of the building, with proposed wishes and their plan |
- * | `POST /api/plan` | what other wishes take |
- * | `POST /api/write` | the files that were written |
+ * | `GET /api/setup` | the building and the written files so far; 401 without the key |
+ * | `POST /api/look` | the building, with proposed choices and their plan |
+ * | `POST /api/plan` | the plan of other choices |
+ * | `POST /api/write` | the written files |
  * | `POST /api/start` | 202: this server ends and the worker begins |
  */
 export interface SetupServerOptions {
@@ -37,7 +37,7 @@ export interface SetupServerOptions {
 }
 
 const COOKIE = "plenum_setup";
-/** Bytes; an address, a token and a few wishes. */
+/** Largest request in bytes: an address, a token and a few choices. */
 const LARGEST_BODY = 32 * 1024;
 const HOST = "127.0.0.1";
 
@@ -147,7 +147,7 @@ export async function startSetupServer(options: SetupServerOptions, port: number
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeIdleConnections();
-        // An answer that is under way is sent; nobody is waited for who says nothing more.
+        // Responses in flight are sent; idle connections are closed.
         setTimeout(() => server.closeAllConnections(), 500).unref();
       }),
   };

@@ -3,8 +3,8 @@ import { type Message, message } from "./messages.ts";
 import type { SeenBuilding } from "./seen.ts";
 
 /**
- * What can be said of the buildings' time zone. The service does not state it, so nothing is certain: this machine's
- * own zone is proposed where the offsets of the alarms' times do not speak against it, and somebody has to agree.
+ * Guesses the buildings' time zone, which the service does not state. Proposes this machine's zone when the offsets of alarm times do
+ * not contradict it; a person has to confirm.
  */
 export interface ZoneGuess {
   /** Null where there is none that could be right. */

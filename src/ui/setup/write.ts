@@ -72,7 +72,7 @@ export function pathFor(configFile: string, path: string, base: string = process
   return isAbsolute(path) || folder === resolve(base) ? path : resolve(base, path);
 }
 
-/** What is made beside a configuration: its state, its events, its secrets. */
+/** Files and folders next to a configuration: its state, events and secrets. */
 export function besideConfig(configFile: string, name: string, base: string = process.cwd()): string {
   const folder = dirname(resolve(base, configFile));
   return folder === resolve(base) ? name : resolve(folder, name);

@@ -59,7 +59,7 @@ const Retry = z.strictObject({
     .optional(),
 });
 
-/** What a command has become that was let through: it waits, or its fate is not known yet. */
+/** States of a command that was accepted: it waits, or its result is not known yet. */
 const LET_THROUGH: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
 
 export function actionRoutes({ actions, answers, config, log, outbox }: ActionRoutes): Hono {

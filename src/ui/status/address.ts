@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import { ConfigError } from "../../core/errors/errors.ts";
 
-/** Why nobody can listen on the status page's address, with what to do. */
+/** Why the status page cannot listen on its address, and what to do. */
 export function addressTrouble(error: NodeJS.ErrnoException, host: string, port: number): ConfigError {
   const isOwn = error.code !== "EADDRNOTAVAIL" && error.code !== "ENOTFOUND";
   const why = error.code === "EADDRINUSE" ? "is in use by another program" : `cannot be used (${error.code})`;

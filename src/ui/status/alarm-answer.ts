@@ -34,13 +34,13 @@ export interface AlarmParts {
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
 const ALARM_KINDS = KINDS.filter((kind) => kind.startsWith("alarm-"));
-/** Of one alarm the log is asked for so many events, and for so long its answer is good (milliseconds). */
+/** Number of events that are read of one alarm, and lifetime of the result in milliseconds. */
 const EVENTS = 200;
 const LOOKED_UP_MS = 5_000;
-/** Of a sink so many dead letters are looked through. */
+/** Number of dead letters that are searched per sink. */
 const LETTERS = 500;
 
-/** Null where nobody knows the alarm, or this episode of it. */
+/** Null when the alarm, or this episode, is unknown. */
 export async function alarmAnswer(
   parts: AlarmParts,
   asked: { readonly source: string; readonly id: string; readonly episode?: string | undefined },
@@ -78,7 +78,7 @@ async function eventsOf(
   const found = await remembered.made(`alarm ${source} ${id} ${site}`, LOOKED_UP_MS, () =>
     store.outbox.latest(EVENTS, ALARM_KINDS, {
       source: sourceUri(source),
-      // Of one that is not held any more nobody knows the site.
+      // The site of an alarm that is no longer stored is unknown.
       subjects: (site === undefined ? [...sites.keys()] : [site]).map((each) =>
         subjectOf("alarm", Number(each), id),
       ),
@@ -114,7 +114,7 @@ function episodesOf(
   return [latest, ...before].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
-/** What the log tells, and from the alarm itself what the log no longer has. */
+/** Timeline from the log, completed from the alarm itself where the log is too short. */
 export function lifeOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmResponse["life"] {
   const told = newestFirst
     .toReversed()

@@ -10,7 +10,7 @@ export function briefOf(source: string, { alarm, episode, state, since }: Stored
   return { ...briefly(source, alarm, episode, state), endedAt: isOver ? (alarm.resolvedAt ?? since) : null };
 }
 
-/** Of an alarm as an event tells of it. */
+/** Summary of an alarm event. */
 export function briefly(source: string, alarm: Alarm, episode: string, state: string): AlarmBrief {
   return {
     source,

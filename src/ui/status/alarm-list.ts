@@ -4,7 +4,7 @@ import type { AlarmRow } from "./rows.ts";
 
 /** GET /api/alarms?source&site&priority&limit. */
 export interface AlarmList {
-  /** Of those that fit source and site, whatever the priority, how many each priority has. */
+  /** Number of alarms per priority that match source and site. */
   readonly priorities: Readonly<Record<string, number>>;
   /** The first that fit the priority too: highest priority first, then the newest. */
   readonly rows: readonly AlarmRow[];

@@ -22,7 +22,7 @@ interface Sent {
 const SCRIPT = "text/javascript; charset=utf-8";
 const STYLE = "text/css; charset=utf-8";
 
-/** What the page is made of, in the order in which it is asked for. */
+/** Modules of the page, in loading order. */
 const MODULES = [
   "app",
   "address",

@@ -9,7 +9,7 @@ export type Made = <T>(name: string, maxAgeMs: number, make: () => Promise<T>) =
  * milliseconds to read, and every open page asks every two seconds. What it answers must not be changed.
  */
 export interface CachedDocuments {
-  /** What was changed here meanwhile is read again within a second, whatever its age may be, unless there is too much of it. */
+  /** Local changes are visible within a second, whatever the age limit, unless the set is too large. */
   documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
   /** The same for what is made from a set; `name` is no set's. */
   madeFrom<T>(set: string, name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T>;
@@ -72,7 +72,7 @@ export function oncePer<K extends object, T>(make: (read: K) => T): (read: K) =>
   };
 }
 
-/** Whoever looks at one tag after the other leaves no more than so many behind; a few dozen are asked for all the time. */
+/** Most cached names; a few dozen are requested all the time. */
 const MOST_NAMES = 300;
 
 export function createMade(clock: Pick<Clock, "monotonic">): Made {

@@ -14,7 +14,7 @@ export interface CommandRows {
   }): Promise<readonly CommandRow[]>;
 }
 
-/** Of the audit log so many records are looked at: some 500 commands. */
+/** Number of records of the audit log that are read: about 500 commands. */
 const RECORDS = 2_000;
 
 export function createCommandRows(store: Pick<Store, "document" | "lastRecord" | "records">): CommandRows {
@@ -45,7 +45,7 @@ export function createCommandRows(store: Pick<Store, "document" | "lastRecord" |
   };
 }
 
-/** What a record of the audit log may say of a command; see `src/engine/commands/journal.ts`. */
+/** Fields of an audit record about a command; see `src/engine/commands/journal.ts`. */
 interface Detail {
   readonly source?: string | null;
   readonly tagId?: string | null;
@@ -78,7 +78,7 @@ export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly
         words: wordsOf(step, detail),
       });
     } else if (before !== undefined && step !== "not-restored") {
-      // What is refused because its id was used before says nothing about the one that used it.
+      // A rejected duplicate id is no step of the first command.
       if (step === "duplicate") continue;
       const state = step === "seconded" ? before.state : step;
       rows.set(commandId, { ...before, state, words: wordsOf(step, detail) });

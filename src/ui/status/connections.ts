@@ -12,21 +12,21 @@ export const REQUEST_TIMES = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   keepAliveTimeout: 5_000,
-  // Also while nobody is connected, and each time wakes a machine that rests.
+  // The timer runs without connections, too, and each run wakes an idle machine.
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
-/** Longest silence in both directions, in milliseconds: whoever does not read the answer loses it. */
+/** Longest silence in both directions, in milliseconds; then the connection is closed. */
 const LONGEST_SILENCE_MS = 300_000;
 
 export interface ConnectionLimits {
-  /** Of all together. */
+  /** Most connections in total. */
   readonly total: number;
-  /** Of everybody but this machine and the proxy together, so that these two always find a place. */
+  /** Most connections of all except this machine and the proxy, so that these two always get one. */
   readonly others: number;
-  /** Of one address, or one network of 64 bits in IPv6: whoever has one of those has all its addresses. */
+  /** Most connections of one address, or of one IPv6 network of 64 bits, which one client may own. */
   readonly perAddress: number;
-  /** Of this machine, and of the proxy: behind their address stand many. */
+  /** Most connections of this machine, and of the proxy, which stand for many clients. */
   readonly near: number;
 }
 

@@ -13,7 +13,7 @@ const LEAST_LENGTH = 12;
  */
 export type Role = "operator" | "viewer" | "scraper";
 
-/** What opens the status page, as it was at the start. */
+/** Credentials of the status page, as read at the start. */
 export interface Credentials {
   readonly operator: Secret;
   readonly viewer: Secret | null;
@@ -44,7 +44,7 @@ function longEnough(secret: Secret, option: string): Secret {
   });
 }
 
-/** Whom an Authorization header shows; null for nobody. Every one of them takes the same time. */
+/** Role of an Authorization header; null for none. Takes constant time. */
 export function roleOf(authorization: string, credentials: Credentials): Role | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const said = `${scheme.toLowerCase()} ${given}`;

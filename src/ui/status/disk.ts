@@ -19,13 +19,13 @@ export function diskSpace(file: string): DiskSpace | null {
 /** Below this the disk counts as full: the write-ahead log alone can take a quarter of it. */
 const LITTLE_SPACE = 64 * 1024 ** 2;
 
-/** False where nobody can say. */
+/** False when the free space is unknown. */
 export function hasLittleSpace(free: number | null): free is number {
   return free !== null && free < LITTLE_SPACE;
 }
 
 const GIBIBYTE = 1024 ** 3;
-/** From here on a disk is told to become full. */
+/** Free bytes below which a warning is shown. */
 const SCARCE_BYTES = GIBIBYTE;
 const SCARCE_SHARE = 0.1;
 /** A tenth of a large disk is more than a worker can use up in weeks. */

@@ -7,8 +7,8 @@ import type { Samples } from "../plots/samples.ts";
 import type { PlotResponse } from "./responses.ts";
 
 /**
- * Logged history that a plot asked for, in the slots that nobody else needs. It is shown and not told: no event comes of
- * it, and a restart forgets it.
+ * Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart
+ * deletes it.
  */
 export interface FetchedHistory {
   /** Orders it unless it is there or under way; never more than one order for a tag, and few at all. */
@@ -54,7 +54,7 @@ interface Order {
 const MOST_OPEN = 3;
 /** Series that are remembered: 720 points each are some 12 kB. */
 const MOST_KEPT = 50;
-/** What came is good for so long, and a refusal stands; milliseconds. */
+/** Lifetime of fetched data and of a rejection, in milliseconds. */
 const GOOD_MS = 600_000;
 /** So long a spare slot is waited for. */
 const PATIENCE_MS = 300_000;
@@ -168,7 +168,7 @@ function samplesOf({ measurements }: TagLog): Samples {
   };
 }
 
-/** As the interface wants it: whole seconds and a `Z`. */
+/** Time in the format of the interface: full seconds and a `Z`. */
 function wholeSecond(ms: number): string {
   return `${isoUtc(ms).slice(0, 19)}Z`;
 }

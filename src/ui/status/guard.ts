@@ -88,8 +88,8 @@ function refusalOf(role: Role | null, method: string, path: string): string | nu
 }
 
 /**
- * For what changes something: only our own page may ask for it. A form or a script of another site can send neither
- * this header nor a matching origin without asking first, and nobody here answers such a question.
+ * Allows changes only from our own page. A form or script of another site can send neither this header nor a matching origin without
+ * a CORS preflight request, which is never granted.
  */
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");

@@ -9,7 +9,7 @@ const MOST_COUNTED = 10;
 /** Delays before a password is checked, in milliseconds. The longest is shorter than the 5 s that the page waits. */
 const DELAY_MS = 1_000;
 const LONGEST_DELAY_MS = 4_000;
-/** Addresses that are remembered; beyond, whoever guessed least is forgotten first. */
+/** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
 const MOST_REMEMBERED = 1_000;
 
 /**

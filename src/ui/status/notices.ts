@@ -66,7 +66,7 @@ function diskNotices({ file, free, diskBytes }: Shown["store"]): readonly string
   ];
 }
 
-/** Of a copy from another machine it is said so long; nobody can see from here whether the original still runs. */
+/** How long the warning about a copied state is shown, in milliseconds; the original may still run elsewhere. */
 const COPY_TOLD_MS = 7 * DAY_MS;
 
 function copyNotices(copy: SeenCopy | null, nowMs: number): readonly string[] {
@@ -134,7 +134,7 @@ function healthWords({ health }: SourceReport): string {
   return ` Its own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt}).`;
 }
 
-/** What keeps the values of a source from being as fresh as they were wished, or believed. */
+/** Warnings about values that are older than their target interval or unverified. */
 function workNotices(source: SourceReport, copy: SeenCopy | null): readonly string[] {
   const { name, quota, clockSkewMs, setAside, history, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
@@ -161,7 +161,7 @@ function workNotices(source: SourceReport, copy: SeenCopy | null): readonly stri
   ];
 }
 
-/** Once for a source, however many classes; the change that helps stands in the plan. */
+/** One overload warning per source; the plan shows which change helps. */
 function stretchNotice(name: string, { load, classes }: NonNullable<SourceReport["plan"]>): string {
   const stretched = classes.filter(({ stretch }) => stretch > 1);
   const worst = Math.max(1, ...stretched.map(({ stretch }) => stretch));

@@ -42,9 +42,9 @@ const RULES: Readonly<
 /** As for the curves of alarms: of the log the newest 75,000 events are looked through, a tenth of a second. */
 const PASSED_OVER = 75_000;
 const EVENTS = 2_000;
-/** What the log says is looked up so seldom, milliseconds. */
+/** Lifetime of logged values in the cache, in milliseconds. */
 const LOGGED_MS = 60_000;
-/** What of history is told and says anything about hours, the finest first. */
+/** Resolutions of emitted history that describe hours, finest first. */
 const TOLD = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_S = 3_600;
 const NOTHING: Samples = { times: [], values: [] };
@@ -92,7 +92,7 @@ async function draw(
   if (byHour) {
     const read = (await plots?.hours(tag.id, fromMs, toMs)) ?? [];
     const known = new Map(read);
-    // What was fetched is of hours; of what was told the finest comes first.
+    // Fetched data has hours; of emitted data the finest resolution comes first.
     for (const [begin, hour] of [...told, fetched].flatMap(hoursOf))
       if (!known.has(begin) && begin * 1_000 >= fromMs) known.set(begin, hour);
     const hours = [...known].sort(([one], [other]) => one - other);
@@ -112,7 +112,7 @@ async function draw(
   return { line, origin: originOf(read.times.length, logged.length) };
 }
 
-/** What events of history say of the tag, as far as the log of events has them. */
+/** Points of the tag in history events of the log. */
 function loggedOf(
   { remembered, store }: PlotParts,
   { source, siteId, tag }: TagRow,
@@ -136,7 +136,7 @@ function loggedOf(
   });
 }
 
-/** Of one time the later word counts. */
+/** For equal times the later value counts. */
 function joined(one: Samples, other: Samples): Samples {
   const byTime = new Map<number, number | null>();
   for (const { times, values } of [one, other])

@@ -7,20 +7,20 @@ import type { LiveSink } from "./sink-report.ts";
 import type { SourceHealth } from "./source-health.ts";
 
 /**
- * Whether the worker does what it is there for: polls are not older than promised, the state takes what is to be
- * remembered, and no sink is blocked for long. The answer needs no password, so it names things and quotes nobody.
+ * Decides whether the worker does its job: polls are not older than promised, the state accepts writes, and no sink is blocked for
+ * long. The response needs no password, so it contains names and no messages.
  */
 export interface Readiness {
   readonly ready: boolean;
   /** Empty when it is ready. */
   readonly reasons: readonly NotReady[];
-  /** What is still incomplete and makes the worker no less ready; absent where all is complete. */
+  /** Incomplete parts that do not affect readiness; absent when all is complete. */
   readonly notes?: readonly string[];
 }
 
 export interface NotReady {
   readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
-  /** What it is about: `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
+  /** Subject: `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
   readonly subject: string;
   /** One sentence for people, without anybody's words. */
   readonly message: string;

@@ -16,14 +16,14 @@ export interface Reading {
   readonly state: "whole" | "part" | "old" | "never" | "off";
   /** The last good reading, UTC. */
   readonly at: string | null;
-  /** What is known from then. */
+  /** Number that is known from an earlier reading. */
   readonly held: number;
 }
 
 export function readingOf(known: {
   readonly job: JobReport | undefined;
   readonly isOff: boolean;
-  /** False while the service, or this list of it, is not to be had. */
+  /** False while the service, or this list of it, is unavailable. */
   readonly isAvailable: boolean;
   readonly held: number;
 }): Reading {

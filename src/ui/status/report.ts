@@ -39,7 +39,7 @@ export interface StatusReport {
     readonly free: number | null;
     /** Size of that disk, bytes; null where that cannot be known. */
     readonly diskBytes: number | null;
-    /** What the state was copied from; null where it is no copy, as far as anybody knows. */
+    /** Origin of a copied state; null when it is no known copy. */
     readonly copy: SeenCopy | null;
     /** Rows that were not what had been written and are kept apart since. */
     readonly damaged: readonly DamagedRows[];
@@ -54,7 +54,7 @@ export interface CommandsReport {
   readonly waiting: number;
 }
 
-/** What `/readyz` and `/metrics` say of a running worker, without reading the building. */
+/** Content of `/readyz` and `/metrics`, without reading the building. */
 export interface StatusHealth {
   readonly now: string;
   readonly sources: readonly SourceHealth[];
@@ -63,7 +63,7 @@ export interface StatusHealth {
   readonly disk: Pick<StatusReport["store"], "free" | "diskBytes">;
 }
 
-/** What a running worker adds. */
+/** Parts that only a running worker has. */
 export interface LiveParts {
   readonly startedAtMs: number;
   source(name: string): LiveSource | null;
@@ -78,9 +78,9 @@ export interface StatusOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly ShownSource[];
-  /** The sinks of the configuration, to be told from those of before; a running worker's own when left out. */
+  /** Configured sinks, to separate them from earlier ones; a running worker's own when absent. */
   readonly sinks?: readonly string[];
-  /** What the sinks' filters let through; a sink that is not named gets everything. */
+  /** Filters of the sinks; a sink without one gets everything. */
   readonly wanted?: ReadonlyMap<string, Wanted>;
   readonly live: LiveParts | null;
 }
@@ -90,7 +90,7 @@ export interface Status {
   health(): Promise<StatusHealth>;
   alarms(): Promise<readonly AlarmRow[]>;
   sinks(): Promise<readonly SinkReport[]>;
-  /** Those that are active or to come; never from memory, so that one sees what one has just done. */
+  /** Active and future silences; never cached, so that a person sees a change at once. */
   silences(asked: AskedSilences): Promise<readonly SilenceRow[]>;
 }
 

@@ -27,20 +27,20 @@ import { siteAnswer } from "./site-answer.ts";
 import { type Place, tagAnswer } from "./tag-answer.ts";
 import { type AskedTags, createTagIndex } from "./tag-index.ts";
 
-/** What the page asks for, one thing at a time. Null where nobody knows the thing. */
+/** Builds each response of the page. Null for an unknown object. */
 /** Who has what is not here. */
 export interface Elsewhere {
   /** One sentence for a person. */
   readonly message: string;
-  /** Name of the member that holds it, and the address of its page ("" where nobody else can open it); null: nobody does. */
+  /** Name of the member that holds it, and its page ("" when it cannot be opened); null without a holder. */
   readonly holder: { readonly name: string; readonly page: string } | null;
 }
 
 export interface Responses {
   readonly sources: readonly string[];
-  /** Of a source that is not among these; null for one that is not configured. Absent where there is no fleet. */
+  /** Holder of a source of another member; null for an unconfigured source. Absent without a fleet. */
   elsewhere?(source: string): Promise<Elsewhere | null>;
-  /** Those of the configuration, and those of before that are still known. */
+  /** Configured sinks, and earlier ones that are still known. */
   sinkNames(): Promise<readonly string[]>;
   tags(asked: AskedTags): Promise<TagList>;
   tag(source: string, id: string): Promise<TagResponse | null>;
@@ -75,7 +75,7 @@ export interface DaysQuery {
   readonly site?: number | undefined;
 }
 
-/** What only a running worker knows of single things. */
+/** Facts about single objects that only a running worker knows. */
 export interface LiveThings {
   reading(source: string, tagId: string): TagReading | null;
   tag(source: string, tagId: string): LiveTag | null;

@@ -10,7 +10,7 @@ import { SHOWS, SORTS } from "./tag-index.ts";
 /** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
 
 const LIMIT_MAX = 200;
-/** Whoever wants to see more alarms than this narrows them down. */
+/** Most alarms in a response; filters narrow them down. */
 const ALARMS_MAX = 1_000;
 const OFFSET_MAX = 1_000_000;
 
@@ -103,7 +103,7 @@ export function responseRoutes(answers: Responses, status: Pick<Status, "alarms"
   return app;
 }
 
-/** Parameters of a question; one that is not known is refused, so that nobody waits for what it would do. */
+/** Parameters of a request; an unknown parameter is rejected. */
 function asking<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape, {
     error: (issue) =>
@@ -113,7 +113,7 @@ function asking<S extends z.ZodRawShape>(shape: S) {
   });
 }
 
-/** 400 with a sentence for what nobody can ask, 404 for what nobody knows. */
+/** 400 with a message for an invalid request, 404 for an unknown object. */
 async function answered<T extends object>(
   context: Context,
   schema: z.ZodType<T>,

@@ -1,9 +1,8 @@
 import type { Alarm, Tag, TagValue } from "../../core/model/building.ts";
 
 /**
- * What the page asks the worker for, as JSON: one answer for each view. Times are UTC as ISO text where a person reads
- * them, and seconds since 1970 in columns that are plotted (uPlot's unit). What is null is not known; nothing is
- * guessed, and an unknown number is never 0.
+ * JSON responses of the worker to the page, one per view. Times are UTC as ISO text for people, and seconds since 1970 in plotted
+ * columns (uPlot's unit). Null means unknown; an unknown number is never 0.
  */
 
 /** Columns of one plot, all of the same length, by rising time. A null is a gap in the line, never joined over. */
@@ -20,7 +19,7 @@ export interface Columns {
 /** GET /api/tags?source&site&search&show&sort&offset&limit (limit ≤ 200). */
 export interface TagList {
   readonly total: number;
-  /** Of all that fit source, site and search, whatever `show` says: how many each choice of `show` would list. */
+  /** Number of tags that each choice of `show` would list, among those that match source, site and search. */
   readonly counts: {
     readonly all: number;
     readonly bad: number;
@@ -49,7 +48,7 @@ export interface TagResponse extends TagRow {
   readonly systems: readonly { readonly id: string; readonly displayName: string }[];
   readonly gatewayOffline: string | null;
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
-  /** What its class wishes, seconds between readings; null where it is not read. */
+  /** Target interval of its class in seconds; null when it is not read. */
   readonly everySeconds: number | null;
   /** When it is read next, and in words why then; or why it is not read. */
   readonly next: { readonly at: string | null; readonly why: string };
@@ -61,7 +60,7 @@ export interface TagResponse extends TagRow {
     readonly knownUntil: string | null;
     readonly holes: number;
   }[];
-  /** What to subscribe to or to ask for, one for each sink that tells this tag, ready to be copied. */
+  /** Topics or queries of each sink that sends this tag, ready to be copied. */
   readonly places: readonly { readonly sink: string; readonly connector: string; readonly text: string }[];
   readonly alarms: readonly AlarmBrief[];
   readonly commands: readonly CommandRow[];
@@ -83,7 +82,7 @@ export interface PlotResponse extends Columns {
   readonly unit: string | null;
   /** Seconds that one step stands for; without low and high the usual distance of two points. */
   readonly stepSeconds: number;
-  /** What the points are: read live; logged history; or both. */
+  /** Origin of the points: live readings, logged history, or both. */
   readonly origin: "read" | "logged" | "both" | "none";
   /** Where history could fill what is missing: idle | asked (come again in a moment) | refused, with the reason. */
   readonly history: { readonly state: "idle" | "asked" | "refused" | "off"; readonly why: string | null };
@@ -109,7 +108,7 @@ export interface AlarmResponse {
   readonly life: readonly { readonly at: string; readonly what: string; readonly words: string }[];
   /** The one tag that it names; null where none or several have the name. */
   readonly tag: { readonly source: string; readonly id: string; readonly displayName: string } | null;
-  /** What became of it at each sink, by sink. */
+  /** Delivery state per sink. */
   readonly sinks: readonly {
     readonly sink: string;
     readonly connector: string | null;
@@ -135,7 +134,7 @@ export interface SiteResponse {
   readonly systems: readonly {
     readonly id: string;
     readonly displayName: string;
-    /** Null where nobody lists the tags of systems (`inventory.tags_of_systems`), and the service does not say. */
+    /** Null when tags of systems are not read (`inventory.tags_of_systems`) and the service states no number. */
     readonly tags: number | null;
   }[];
   readonly tags: TagList["counts"];
@@ -176,13 +175,13 @@ export interface SinkResponse {
 /** GET /api/source?name */
 export interface SourceResponse {
   readonly source: string;
-  /** Requests a minute of the last 24 hours, by lane, stacked by whoever draws them; all have the same `t`. */
+  /** Requests per minute of the last 24 hours by lane, to be stacked; all have the same `t`. */
   readonly t: readonly number[];
   readonly lanes: Readonly<
     Record<"write" | "on-demand" | "live" | "history" | "spare", readonly (number | null)[]>
   >;
   readonly allowed: number;
-  /** What the service refused or failed, newest first, at most 50. */
+  /** Rejections and failures of the service, newest first, at most 50. */
   readonly refused: readonly { readonly at: string; readonly what: string; readonly words: string }[];
 }
 

@@ -15,11 +15,11 @@ export interface AlarmRow {
   readonly state: StoredAlarm["state"];
   /** Where people find it at the receivers. */
   readonly tickets: readonly Ticket[];
-  /** Null where people are told of it. */
+  /** Null when notifications are sent. */
   readonly silenced: Silenced | null;
 }
 
-/** Whether it is active, or may be. */
+/** True when it is active, or may be. */
 export function isShown({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
@@ -56,7 +56,7 @@ export async function alarmRows(
 /** An event as one line; its data can be large and stay where they are. */
 export interface ShownEvent {
   readonly position: number;
-  /** When it was told, UTC; `event.time` says when it happened. */
+  /** Commit time, UTC; `event.time` is when it happened. */
   readonly time: string;
   readonly type: string;
   readonly gist: string;
@@ -66,7 +66,7 @@ export function shownEvent({ position, committedAt, event }: LoggedEvent): Shown
   return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
 }
 
-/** What a person wants to know of an event besides its kind. */
+/** One-line summary of an event in addition to its kind. */
 export function gistOf(event: AnyEvent): string {
   switch (event.type) {
     case "command-accepted":

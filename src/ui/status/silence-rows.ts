@@ -23,7 +23,7 @@ export function isActive({ from, to }: Silence, at: string): boolean {
   return from <= at && to > at;
 }
 
-/** Of several silences the one that lasts longest; null where none covers the alarm. */
+/** The longest silence that covers the alarm; null without one. */
 export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
   const [last] = silences
     .filter((silence) => covers(silence, source, alarm))
@@ -37,7 +37,7 @@ export interface AskedSilences {
   readonly site?: number | undefined;
 }
 
-/** What is active first, then what is to come; `at` is UTC. */
+/** Active silences first, then future ones; `at` is UTC. */
 export async function silenceRows(
   remembered: CachedDocuments,
   sources: readonly string[],

@@ -31,7 +31,7 @@ const LARGEST_BODY = 8 * 1024;
 
 const MINUTE_MS = 60_000;
 
-/** What begins one: an active alarm or a site, for one of the lengths that the page offers. */
+/** Request for a silence: an active alarm or a site, for one of the offered durations. */
 const Begin = z
   .strictObject(
     {

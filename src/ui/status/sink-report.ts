@@ -15,12 +15,12 @@ export interface SinkReport {
   readonly oldest: string | null;
   readonly deadLetters: number | null;
   readonly dropped: number | null;
-  /** What it remembers, such as the tickets that it opened, entries. */
+  /** Number of entries in its state, such as open tickets. */
   readonly remembered: number | null;
   readonly ended: string | null;
 }
 
-/** What a running worker knows of a sink. */
+/** Facts about a sink that only a running worker knows. */
 export interface LiveSink {
   readonly name: string;
   readonly connector: string;
@@ -31,7 +31,7 @@ export interface LiveSink {
   readonly waiting?: number;
 }
 
-/** The configured sinks, and those of before that still have dead letters. */
+/** Configured sinks, and earlier ones that still have dead letters. */
 export function sinkReports(
   lags: readonly SinkLag[],
   running: readonly LiveSink[],

@@ -13,7 +13,7 @@ export interface SiteParts {
   readonly raised: (source: string, site: number) => Promise<DayBars>;
 }
 
-/** Null where nobody knows the site. */
+/** Null for an unknown site. */
 export async function siteAnswer(parts: SiteParts, source: string, id: number): Promise<SiteResponse | null> {
   const { remembered, store, tags } = parts;
   const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
@@ -49,7 +49,7 @@ export async function siteAnswer(parts: SiteParts, source: string, id: number): 
   };
 }
 
-/** How many tags of the site the listing of each system shows; null where nobody lists them. */
+/** Number of the site's tags that each system lists; null when they are not read. */
 async function tagsBySystem(
   { remembered, tags }: SiteParts,
   source: string,

@@ -30,19 +30,19 @@ import {
 
 export type { LiveSource, ShownSource } from "./source-health.ts";
 
-/** What is known of one source. Times are UTC. */
+/** State of one source. Times are UTC. */
 export interface SourceReport {
   readonly name: string;
   readonly origin: string;
   /** Null when no worker is running. */
   readonly quota: QuotaStatus | null;
-  /** The service as a whole, or features of it, that are not to be had; empty while all is well. */
+  /** Unavailable service or features; empty while all is available. */
   readonly unavailable: readonly Unavailable[];
   /** Sites that the token does not see any more; empty while it sees all that it saw. */
   readonly lostSites: readonly LostSite[];
-  /** What the service says about the token; null before it was asked. */
+  /** Information about the token; null before the first request. */
   readonly token: TokenReport | null;
-  /** What the service's own health check said last; null while it was not asked. It decides nothing. */
+  /** Last result of the service's health check; null before the first. It decides nothing. */
   readonly health: StoredHealth | null;
   readonly jobs: readonly JobReport[];
   readonly sites: readonly SiteReport[];
@@ -51,7 +51,7 @@ export interface SourceReport {
     readonly sites: number | null;
     readonly tags: number | null;
     readonly values: number;
-    /** Of the values, how many could not be read. */
+    /** Number of values that could not be read. */
     readonly bad: number;
     readonly alarms: number | null;
   };
@@ -70,7 +70,7 @@ export interface SourceReport {
   readonly clockSkewMs: number | null;
   /** Tags that were refused alone twice: each is asked alone again after 10 minutes, then 1, 6 and 24 hours. */
   readonly setAside: readonly TagSetAside[];
-  /** Since when history has been due and got no turn, UTC; null while it gets its share, and where nobody knows. */
+  /** Time since which due history has got no slot, UTC; null while it gets its share, and when unknown. */
   readonly historyStarvesSince: string | null;
   /** Tags of which the replies say nothing that is a value, though they were asked for. */
   readonly leftOut: readonly (StoredLeftOut & { readonly id: string })[];
@@ -80,7 +80,7 @@ export interface SourceReport {
   readonly suddenChanges: readonly SuddenChange[];
   /** How far the first reading of the building's lists is; null when no worker is running. */
   readonly firstInventory: FirstInventoryReport | null;
-  /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
+  /** Plan of the quota, at most 15 s old; null without a running worker. `plenum plan` computes it then. */
   readonly plan: PlanReport | null;
 }
 
@@ -121,7 +121,7 @@ export interface HistoryReport {
   readonly complete: number;
   /** Series for which the service has no log. */
   readonly withoutLog: number;
-  /** Up to when every followed series is told; null while none is followed. */
+  /** Time up to which every followed series was emitted; null without one. */
   readonly toldUntil: string | null;
   /** Series of which something was answered and is unreadable. */
   readonly unreadableCount: number;

@@ -27,7 +27,7 @@ export interface TagParts {
   readonly remembered: CachedDocuments;
   readonly tags: Pick<TagIndex, "row" | "ofSite">;
   readonly commands: CommandRows;
-  /** Where it stands in the live reads; null where it is not read. */
+  /** State in the live reads; null when it is not read. */
   readonly live: (source: string, id: string) => LiveTag | null;
   /** Where the sinks put an event, those left out whose filter does not let it through. */
   readonly places: (event: Event) => readonly Place[];
@@ -36,7 +36,7 @@ export interface TagParts {
 
 const COMMANDS_SHOWN = 10;
 
-/** Null where nobody knows the tag. */
+/** Null for an unknown tag. */
 export async function tagAnswer(parts: TagParts, source: string, id: string): Promise<TagResponse | null> {
   const { store, tags } = parts;
   const row = await tags.row(source, id);
@@ -125,7 +125,7 @@ async function alarmsOf({ remembered, tags }: TagParts, row: TagRow): Promise<Ta
   );
 }
 
-/** A value of this tag as it is told. */
+/** Sample event of this tag. */
 function sampleOf({ source, siteId, tag, value, quality, time }: TagRow): Event {
   const at = time ?? "1970-01-01T00:00:00.000Z";
   return makeEvent({

@@ -7,13 +7,13 @@ import { ageOf, WATCHED_MS } from "./cached-documents.ts";
 import type { TagList, TagRow } from "./responses.ts";
 
 /**
- * All tags that the listings show, searched, filtered, sorted and cut here, so that 30,000 of them cost the page a
- * hundred rows. What a choice is made by may be some seconds old; the rows that are answered are read anew.
+ * All listed tags, searched, filtered, sorted and cut here, so that 30,000 tags cost the page a hundred rows. The selection may be some
+ * seconds old; returned rows are current.
  */
 export interface TagIndex {
   list(asked: AskedTags): Promise<TagList>;
   counts(asked: Pick<AskedTags, "source" | "site">): Promise<TagList["counts"]>;
-  /** A tag as its row shows it; null where nobody knows it. Also one that the listings do not show any more. */
+  /** Row of a tag, listed or not; null for an unknown tag. */
   row(source: string, id: string): Promise<TagRow | null>;
   /** The tags of a site, by name. */
   ofSite(source: string, site: number): Promise<readonly IndexedTag[]>;
@@ -56,7 +56,7 @@ const GRACE_MS = 10_000;
 const LISTS_KEPT = 20;
 
 interface NamedTag extends IndexedTag {
-  /** What the search looks in. */
+  /** Text that the search matches. */
   readonly text: string;
   /** Its place among all by name, and by site and name. */
   byName: number;
@@ -190,10 +190,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   };
 }
 
-/**
- * Older than its class promises, and than what may happen on the way; or from a time to come, since the clock was set back,
- * so that nobody knows how old it is.
- */
+/** True when a value is older than promised, or has a future time because the clock was set back. */
 function isStale(value: StoredValue | undefined, reading: TagReading | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
   const ageMs = nowMs - Date.parse(value.time);

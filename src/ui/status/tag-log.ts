@@ -3,7 +3,7 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import { isComplete, type StoredHistory } from "../../engine/sync/snapshot.ts";
 import type { TagResponse } from "./responses.ts";
 
-/** What is known of a tag's log at the service, by resolution, totals behind each; what is not followed is left out. */
+/** State of a tag's log by resolution, totals after each; without series that are not followed. */
 export async function tagLog(
   store: Pick<Store, "document">,
   source: string,
@@ -30,7 +30,7 @@ function saidOf(held: StoredHistory): Omit<TagResponse["log"][number], "resoluti
   return { state: "followed", ...known };
 }
 
-/** Stretches up to the watermark that are wished and not had. */
+/** Number of configured ranges up to the watermark that were not fetched. */
 export function holesOf(held: StoredHistory): number {
   if (isComplete(held)) return 0;
   const { since, spans = [], watermark, wished } = held;

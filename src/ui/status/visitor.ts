@@ -22,7 +22,7 @@ function isProxy(context: Context, proxy: string | undefined): boolean {
 /** A name that is put into a sentence as it is: no control characters, and not without an end. */
 const NAME = /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u;
 
-/** Said of somebody whom nobody names. */
+/** Name of an anonymous visitor. */
 const ANYBODY = "the status page";
 
 /** Who asks, for the record: whom the trusted proxy names, otherwise only that it came by the status page. */
@@ -32,7 +32,7 @@ export function namedIn(context: Context, proxy: TrustedProxy | undefined): stri
   return NAME.test(name) ? `${name} via proxy` : ANYBODY;
 }
 
-/** The same for who knows already that it came by the status page: null where nobody says who it is. */
+/** Name of the visitor of the status page; null when no proxy names one. */
 export function personIn(context: Context, proxy: TrustedProxy | undefined): string | null {
   const name = namedIn(context, proxy);
   return name === ANYBODY ? null : name;

@@ -1,6 +1,6 @@
 /** The setup in Norwegian (bokmål), by the English sentence. What the service or this machine says stays in English. */
 
-/** What stands around every step. */
+/** Texts around every step. */
 const FRAME = {
   "Loading …": "Laster …",
   "Set up Plenum": "Sett opp Plenum",

@@ -2,7 +2,9 @@ import { html, render, useEffect, useRef, useState } from "/htm.mjs";
 import { LANGUAGES, preferred, remember, speak, spoken, t } from "/language.mjs";
 import { Wishes } from "/wishes.mjs";
 
-/** The setup, step by step: code, address and token, wishes, done. Texts of the service only ever go into text nodes. */
+/**
+ * The setup, step by step: code, address and token, choices, done. Texts of the service are only used in text nodes.
+ */
 
 const OTHER = { en: "nb", nb: "en" };
 
@@ -25,7 +27,7 @@ async function ask(path, body) {
   throw Object.assign(new Error(answer.message ?? t("This did not work.")), { status: response.status });
 }
 
-/** What is under way, and what went wrong last; one thing at a time. */
+/** The running request and the last error; one request at a time. */
 function useAsking() {
   const [state, set] = useState({ busy: false, problem: null });
   const run = async (work) => {
@@ -40,7 +42,7 @@ function useAsking() {
   return { ...state, run };
 }
 
-/** What the service or this machine says is English, unless the table has it. */
+/** Message of the service or the worker; English unless the table has a translation. */
 function Problem({ text }) {
   return html`<p class="problem" role="alert">${text === null ? "" : inLanguage(text)}</p>`;
 }

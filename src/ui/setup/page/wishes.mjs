@@ -1,7 +1,7 @@
 import { html, useEffect, useRef, useState } from "/htm.mjs";
 import { regionOf, spoken, t } from "/language.mjs";
 
-/** What was seen of the building, the wishes as sliders, and what they take of the quota while they are changed. */
+/** The building, the choices as sliders, and their share of the quota while they change. */
 
 /** A name and what is meant; asked for at each drawing, as the language may change. */
 const GROUPS = {
@@ -36,7 +36,7 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
   </div>`;
 }
 
-/** What the latest wishes take; the answer of earlier ones is dropped. */
+/** Cost of the latest choices; responses to earlier choices are dropped. */
 function usePlan(wishes, first, ask) {
   const [plan, setPlan] = useState({ ...first, problem: null });
   const asked = useRef(wishes);

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "/htm.mjs";
 
-/** What is shown stands in the address, so that it can be sent to a colleague: `#/tag/<source>/<id>?span=24h`. */
+/** The address contains the view, so that it can be shared: `#/tag/<source>/<id>?span=24h`. */
 
 const listeners = new Set();
 

@@ -13,7 +13,7 @@ import { span } from "/words.mjs";
 
 const EVERY_MS = 4000;
 
-/** What each step of its life begins: the colour of the line from there on. */
+/** Colour of the timeline after each step. */
 const PHASES = {
   raised: "active",
   retriggered: "active",
@@ -52,7 +52,7 @@ export function View({ parts: [source = "", id = "", episode = ""], query }) {
     </div>`;
 }
 
-/** What begins with each step, and how long it lasts; the last goes on while the alarm does. */
+/** Phase that begins with each step, and its duration; the last lasts while the alarm does. */
 function stretchesOf(life, endMs) {
   let phase = "active";
   return life.map((step, n) => {

@@ -16,14 +16,14 @@ function without(description, name) {
 
 /** No alarms, before anything was answered. */
 const NO_ALARMS = { priorities: {}, rows: [] };
-/** How many are shown at first, how many more at each wish, and how many the worker answers with at most. */
+/** Alarms shown at first, alarms added by each click, and the most that the worker returns. */
 const FIRST = 100;
 const MORE = 300;
 const MOST = 1000;
 
 /**
- * The active alarms of all sites, or of one ({ source, id }). `priority` is null for all. `more` shows more of them; it is
- * null where no more are to be had.
+ * Active alarms of all sites, or of one ({ source, id }). `priority` is null for all. `more` shows more alarms; null when there are
+ * none.
  */
 export function useAlarms(site, priority, everyMs) {
   const [limit, setLimit] = useState(FIRST);

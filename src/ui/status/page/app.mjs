@@ -19,7 +19,7 @@ const LISTS_MS = 6000;
 const SELDOM_MS = 10_000;
 const LOOK_MS = 1000;
 
-/** What is seldom looked at is loaded when it is: by the first word of the address. */
+/** Views that are loaded on demand, by the first word of the address. */
 const VIEWS = {
   tag: () => import("/tag.mjs"),
   alarm: () => import("/alarm.mjs"),
@@ -103,7 +103,7 @@ function Loaded({ view, ...props }) {
     : html`<${loaded.View} ...${props} />`;
 }
 
-/** What one view cannot draw leaves the others as they are. */
+/** Shows an error in one view without affecting the others. */
 function Shown({ address, ...props }) {
   const [broken] = useErrorBoundary((error) => console.error(error));
   const { view, parts, query } = address;

@@ -6,7 +6,7 @@ import { t } from "/language.mjs";
 
 /** A worker that is well answers in milliseconds; one that is stopped takes the request and never answers. */
 const ANSWER_WITHIN_MS = 5000;
-/** Answers whose own time stands still for so long are old, whoever keeps sending them. */
+/** A response whose own time does not change for this long is stale, in milliseconds. */
 const STANDS_STILL_MS = 10_000;
 /** Last answers, so that the way back shows at once what was there. */
 const MOST_KEPT = 20;
@@ -56,13 +56,13 @@ export function usePolled(path, start, everyMs) {
     let last = null;
     const take = (text) => {
       heard.current = Date.now();
-      // What says the same needs no drawing.
+      // An equal response needs no drawing.
       if (text === last) return;
       const isFirst = last === null;
       last = text;
       const next = { of: path, data: JSON.parse(text), failed: null, atMs: heard.current };
       keep(path, next);
-      // What somebody waits for is drawn at once.
+      // The first response is drawn at once.
       if (isFirst) setAnswer(next);
       else
         together(() => {
@@ -80,7 +80,7 @@ export function usePolled(path, start, everyMs) {
     };
     const ask = async () => {
       clearTimeout(timer);
-      // A page that nobody sees costs the worker nothing.
+      // A hidden page sends no requests.
       if (!document.hidden)
         await asked(async () => {
           try {

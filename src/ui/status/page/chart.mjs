@@ -225,7 +225,7 @@ export function Chart({ data, from, to, series, bands = [], marks = [], levels =
     const { min, max } = plot.current.scales.x;
     const isWhole = min === before.min && max === before.max;
     plot.current.setData(data, false);
-    // Whoever looks closer goes on doing so.
+    // Keep the zoom of the user.
     plot.current.setScale("x", isWhole ? all.current : { min, max });
   }, [data, from, to]);
 

@@ -3,7 +3,7 @@ import { ago, at, exactly, until } from "/words.mjs";
 
 /** The worker's time, which goes on by the browser's own clock whether anybody answers or not. */
 
-/** What comes together is drawn together: the ages go on in the beat in which the worker is asked. */
+/** Interval in milliseconds in which ages are updated, together with the requests. */
 const BEAT_MS = 2000;
 
 let aheadMs = 0;
@@ -24,7 +24,7 @@ const gathered = [];
 let underWay = 0;
 /** An answer that takes longer keeps the others waiting no more. */
 const GATHER_MS = 1000;
-/** By then whoever asks in this beat has asked. */
+/** Delay in milliseconds after which the requests of an interval were sent. */
 const ASKED_MS = 50;
 
 /** Draws a change with what else is asked for at this time; see `asked`. */
@@ -82,7 +82,7 @@ export function Now({ say }) {
 }
 
 const looks = new WeakMap();
-/** Of a hundred rows those count on that are in sight; the others when they come into it. */
+/** Only visible rows are updated. */
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     const look = looks.get(target);
@@ -95,7 +95,7 @@ const inSight = new IntersectionObserver((entries) => {
   }
 });
 
-/** A time in words that go on. They are written past Preact: a list would else be compared anew each time. */
+/** A relative time that updates itself, written without Preact, which would compare the complete list each time. */
 function Going({ iso, say }) {
   const place = useRef(null);
   const latest = useRef(say);
@@ -118,7 +118,7 @@ function Going({ iso, say }) {
   return html`<time datetime=${iso} title=${exactly(iso)} ref=${place}></time>`;
 }
 
-/** How long something is ago; the exact time for whoever rests on it. */
+/** Age of a time; hovering shows the exact time. */
 export function Age({ of }) {
   return of ? html`<${Going} iso=${of} say=${ago} />` : ago(of, nowMs());
 }

@@ -4,7 +4,7 @@ import { html } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { Head, Missing, Stale } from "/parts.mjs";
 
-/** What was asked to be written, and how it ended. */
+/** Write requests and their results. */
 
 const EVERY_MS = 4000;
 const MOST_SHOWN = 200;

@@ -2,7 +2,7 @@ import { At } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { t } from "/language.mjs";
 
-/** What became of the last change of the configuration file, and what of it waits; nothing where there was none. */
+/** Result of the last change of the configuration file, and what waits for a restart; nothing without a change. */
 export function Configuration({ configuration }) {
   if (configuration === null) return null;
   const { file, last, pending, refused } = configuration;

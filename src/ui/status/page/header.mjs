@@ -3,7 +3,7 @@ import { html } from "/htm.mjs";
 import { LANGUAGES, spoken, t } from "/language.mjs";
 import { ago, at, counted, minuteOf, shown } from "/words.mjs";
 
-/** What stands above every view: how Plenum is, how the buildings are, and where one can go. */
+/** Header of every view: state of Plenum and the buildings, and navigation. */
 
 const OTHER = { en: "nb", nb: "en" };
 
@@ -56,7 +56,7 @@ function Buildings({ sources }) {
     : html`${words}, <b class="bad">${t("{count} of priority A", { count: shown(highest) })}</b>`;
 }
 
-/** Nobody may take what stands below for the present. */
+/** Warns that the data below is old. */
 export function Lost({ lost }) {
   if (lost === null) return null;
   const since = new Date(lost.sinceMs).toISOString();

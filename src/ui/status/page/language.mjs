@@ -5,7 +5,7 @@ const REMEMBERED = "plenum.language";
 
 let language = "en";
 let table = {};
-/** Of a number or a time: `en` would write the month before the day. */
+/** Region for numbers and times: `en` would put the month before the day. */
 let region = "en-GB";
 
 export const spoken = () => language;
@@ -20,7 +20,7 @@ function remembered() {
   }
 }
 
-/** What was chosen last, otherwise the first language of the browser that is spoken here. */
+/** The language chosen last, otherwise the browser's first supported language. */
 export function preferred() {
   const chosen = remembered();
   if (chosen !== null && chosen in LANGUAGES) return chosen;

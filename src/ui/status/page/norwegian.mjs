@@ -1,6 +1,6 @@
 /** The page in Norwegian (bokmål), by the English sentence. What the worker itself says stays in English. */
 
-/** What stands around every view. */
+/** Texts around every view. */
 const FRAME = {
   "Loading …": "Laster …",
   "no answer": "ikke noe svar",

@@ -7,7 +7,7 @@ export async function ordered(path, body) {
   try {
     const answer = await fetch(path, {
       method: "POST",
-      // No other site's page can send the first without asking, and nobody answers its question.
+      // Another site cannot send this header without a CORS preflight request, which is never granted.
       headers: { "x-plenum": "status-page", "content-type": "application/json" },
       signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -5,7 +5,7 @@ import { order } from "/order.mjs";
 import { Priorities, Twice } from "/parts.mjs";
 import { ago, counted, doubt, shown } from "/words.mjs";
 
-/** What is seen at first sight: the figures. */
+/** The figures at the top of the page. */
 
 function Tile({ name, value, mood = "", children }) {
   return html`<div class="tile">

@@ -36,7 +36,7 @@ function Held({ untilMs, words }) {
   return html`<p class="warn"><${Now} say=${say} /></p>`;
 }
 
-/** An age that is larger than it should be says so, also while nobody answers. */
+/** Job with its age; a large age is marked, also while no response arrives. */
 function Job({ job }) {
   const isLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
   return html`<tr class=${job.problem === null ? "" : "bad"}>

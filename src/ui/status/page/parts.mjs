@@ -6,7 +6,7 @@ import { doubt } from "/words.mjs";
 
 /** Small things that every view is made of. Text only ever goes into text nodes. */
 
-/** Stands in a narrow column for a number that is not known. */
+/** Placeholder for an unknown number in a narrow column. */
 export const unknown = () => html`<abbr title=${t("not known")}>?</abbr>`;
 
 export function Priorities({ counts }) {
@@ -16,7 +16,7 @@ export function Priorities({ counts }) {
     .map(([priority, count]) => html`<span class=${`priority p${priority}`}>${priority} ${count}</span>`);
 }
 
-/** A list that could not be asked for is from before. */
+/** Marks a list whose last request failed. */
 export function Stale({ answer }) {
   if (answer.failed === null) return null;
   const words =
@@ -33,7 +33,7 @@ export function Doubt({ reading, what }) {
   return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words })}</p>`;
 }
 
-/** What the service or a sink wrote is in the language in which it was written. */
+/** Text of the service or a sink, in its own language. */
 export const quoted = (text) => html`<span lang="en">${text}</span>`;
 
 export function Copy({ text, name = t("copy") }) {
@@ -50,10 +50,10 @@ export function Copy({ text, name = t("copy") }) {
   return html`<button type="button" class="mute" onClick=${copy} aria-live="polite">${said || name}</button>`;
 }
 
-/** What a view is about: where it belongs, its name, and its address to be sent to a colleague. */
+/** Heading of a view: its parents, its name, and a link to share. */
 export function Head({ above = [], name, children }) {
   const heading = useRef(null);
-  // Whoever follows a link with the keyboard goes on from here.
+  // Keyboard users continue from the heading.
   useEffect(() => heading.current.focus({ preventScroll: true }), []);
   return html`<div class="head">
     <p class="path"><a href="#/">${t("Overview")}</a>${above.map(

@@ -3,9 +3,9 @@ import { html } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { at, counted, decimal, lasting, percent, shown, until } from "/words.mjs";
 
-/** What the quota buys: how old values become, what the requests are spent on, and what to change if it is not enough. */
+/** Use of the quota: the age of values, requests by purpose, and what to change when it is not enough. */
 
-/** What each share of a minute's requests is for. */
+/** Purpose of each share of a minute's requests. */
 const LANES = {
   write: "kept for writes",
   live: "for values as promised",
@@ -17,7 +17,7 @@ const LANES = {
 export function Plan({ source, several }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
-  // Wishes for tags that nobody has listed cost nothing that could be shown.
+  // Classes cost nothing before tags were listed.
   if (plan.tags === 0 && source.counts.tags === null) return null;
   return html`<section class="panel plan">
     <h2>${t("Freshness")} <span class="of">${several ? `${source.name}, ` : ""}${t("what the quota buys")}</span></h2>

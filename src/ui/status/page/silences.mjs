@@ -55,12 +55,12 @@ export function BeginSilence({ what, name, done }) {
   </span>`;
 }
 
-/** What stands in the row of an alarm that people are not told of. */
+/** Mark in the row of a silenced alarm. */
 export function Silenced({ silenced }) {
   return html`<span class="of"><b class="muted">${t("silenced")}</b> ${t("until {time} by {name}: {reason}", { time: at(silenced.to, nowMs()), name: silenced.madeBy, reason: silenced.reason })}</span>`;
 }
 
-/** Asks once more before it ends, because what is active is told to people then. */
+/** Asks for confirmation before it ends, because active alarms are notified then. */
 function EndSilence({ id, done }) {
   if (needsPassword())
     return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;

@@ -54,7 +54,7 @@ const STATES = [
   [true, "online", "good"],
 ];
 
-/** Those that are away first. */
+/** Offline gateways first. */
 function Gateways({ gateways }) {
   const rows = STATES.flatMap(([online, words, mood]) =>
     gateways.filter((each) => each.online === online).map((each) => ({ ...each, words, mood })),

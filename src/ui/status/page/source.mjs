@@ -36,7 +36,7 @@ export function View({ parts: [name = ""], report }) {
     </div>`;
 }
 
-/** Each lane on top of those before it; the highest is drawn first. A minute that nobody knows is a gap in all. */
+/** Stacks the lanes; the highest is drawn first. An unknown minute is a gap in all lanes. */
 function stacked({ t: times, lanes }) {
   const columns = [];
   let below = times.map(() => 0);

@@ -10,9 +10,9 @@ import { shown } from "/words.mjs";
 
 const AT_ONCE = 100;
 const EVERY_MS = 4000;
-/** Whoever types is asked for once a word is written, not at every letter. */
+/** Delay in milliseconds between typing and the request. */
 const TYPED_MS = 250;
-/** What the worker calls them, and what people do. */
+/** Labels of the filters. */
 const SHOW = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
 const COLUMNS = [
   ["name", "name", ""],
@@ -33,7 +33,7 @@ export function Tags({ query, amend, sites }) {
   const hasSite = sites !== undefined;
   const list = answer.data ?? { total: 0, rows: [], counts: null };
   const order = useStillOrder(list.rows, ({ source, tag }) => `${source} ${tag.id}`, answer.of);
-  // What is the same list is not compared row by row.
+  // An equal list is not compared row by row.
   const rows = useMemo(
     () =>
       order.rows.map(
@@ -78,7 +78,7 @@ function Found({ list, page, isRead }) {
 function Search({ value, found }) {
   const [typed, type] = useState(value);
   const timer = useRef(null);
-  // The way back brings other words along, which nobody typed.
+  // Going back changes the text without typing.
   useEffect(() => type(value), [value]);
   const input = (event) => {
     const words = event.target.value;
@@ -155,7 +155,7 @@ function Pages({ total, page, amend }) {
   </nav>`;
 }
 
-/** What an address says of the list, as `Tags` takes it. */
+/** Parameters of the list from the address. */
 export function wishOf(query) {
   const page = Number.parseInt(query.get("page") ?? "0", 10);
   const wish = { page: page > 0 ? page : 0 };

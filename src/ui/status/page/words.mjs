@@ -39,7 +39,7 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
-/** A length of time as exact as a wish is written; the same figures as `durationText` of the worker. */
+/** A duration with the precision of an interval; equal to `durationText` of the worker. */
 export function lasting(seconds) {
   const [unit, size] =
     seconds < 120
@@ -79,12 +79,12 @@ export function at(iso, now) {
   return isToday ? clock().format(time) : `${day().format(time)} ${clock().format(time)}`;
 }
 
-/** With day, year and time zone, for whoever asks what a short time means. */
+/** Complete time with day, year and time zone, for a tooltip. */
 export const exactly = (iso) => full().format(new Date(iso));
 export const dayOf = (ms) => day().format(new Date(ms));
 export const minuteOf = (ms) => minute().format(new Date(ms));
 
-/** What a person has to know of a number that is not known; null while all of it is. `what` is in the plural. */
+/** Note on a number that is not fully known; null otherwise. `what` is in the plural. */
 export function doubt({ state, at: read, held }, what, now) {
   switch (state) {
     case "whole":

@@ -12,7 +12,7 @@ export function Write({ tag, done }) {
   return html`<section class="panel write"><h3>${t("Write")}</h3><${Form} tag=${tag} writable=${writable} done=${done} /></section>`;
 }
 
-/** What stands in the field as a value; null where it is none that may be written. */
+/** Value of the input field; null when it may not be written. */
 function valueIn(text, { type, min, max }) {
   if (type === "boolean") return text === "true" ? true : text === "false" ? false : null;
   const value = Number(text.trim().replace(",", "."));
@@ -39,7 +39,7 @@ function Form({ tag, writable, done }) {
   const look = (event) => {
     event.preventDefault();
     say(null);
-    // What the value is now is part of what is agreed to.
+    // The confirmed request contains the current value.
     if (value !== null) confirm({ value, expect: tag.value });
   };
   const send = async () => {
