@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import { isStopping } from "#src/core/runtime/lifecycle.ts";
-import { Fenced } from "#src/engine/store/fenced.ts";
-import { fencedStore } from "#src/engine/store/fenced-store.ts";
+import { Fenced, fencedStore } from "#src/engine/store/fenced-store.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 

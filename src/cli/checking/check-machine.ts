@@ -2,7 +2,7 @@ import type { Config } from "../../app/config/config.ts";
 import type { Places } from "../../app/config/places.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { freeBytes, lookAtFolder } from "../../engine/store/folder.ts";
-import { durabilityWarnings } from "../../scale/postgres/durability.ts";
+import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
 import { isSameFile } from "../shell/accepted-config.ts";

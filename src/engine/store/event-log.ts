@@ -3,8 +3,7 @@ import { type Event, isTelemetry, isUrgent, KINDS, type Kind } from "../../core/
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
-import type { Damage } from "./damage.ts";
-import { beginEpoch } from "./epoch.ts";
+import { beginEpoch, type Damage } from "./damage.ts";
 import { Damaged, type Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";

@@ -1,6 +1,21 @@
 import { Stopping } from "../../core/runtime/lifecycle.ts";
-import { Fenced } from "./fenced.ts";
 import type { Store } from "./store.ts";
+
+/**
+ * Somebody else holds the source by now, with a later epoch: nothing was committed, and nothing will be. Whoever gets
+ * it stops working for that source, without a try to save anything.
+ */
+export class Fenced extends Error {
+  readonly source: string;
+  constructor(source: string, options: { readonly cause?: unknown } = {}) {
+    super(
+      `Another member of the fleet holds the source ${source} by now; nothing was committed here.`,
+      options.cause === undefined ? undefined : { cause: options.cause },
+    );
+    this.name = "Fenced";
+    this.source = source;
+  }
+}
 
 /**
  * The same store, which says when somebody else holds the source. Whoever asked it then is told that we are stopping, as at

@@ -1,17 +1,15 @@
 import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
-import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "./ahead.ts";
 import type { Damage } from "./damage.ts";
-import { createDeadLetters } from "./dead-letters.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
-import { sinkLags } from "./lag.ts";
-import type { LogCheck } from "./log-check.ts";
-import { createRedeliveries } from "./redeliveries.ts";
+import type { LogCheck } from "./log-repair.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "./outbox-rules.ts";
+import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
-import type { Sinks } from "./sinks.ts";
+import { type Sinks, sinkLags } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 

@@ -1,8 +1,7 @@
 import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
-import { durabilityWarnings } from "../postgres/durability.ts";
-import type { StateDatabase } from "../postgres/state-database.ts";
+import { durabilityWarnings, type StateDatabase } from "../postgres/state-database.ts";
 import { FLEET } from "./membership.ts";
 import type { FleetStatus, MemberState, MemberStatus, Reason, SourceOwnership, Takeover } from "./status.ts";
 import { TIMING } from "./timing.ts";

@@ -9,16 +9,21 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { unsound } from "../../engine/store/checksum.ts";
-import { stateFile } from "../../engine/store/folder.ts";
-import { forgetMoved, type MovedMark, readMoved, writeMoved } from "../../engine/store/moved.ts";
+import { forgetMoved, type MovedMark, readMoved, stateFile, writeMoved } from "../../engine/store/folder.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, openDatabase } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { insteadOf } from "./instead.ts";
 import { createReading, type LeftBehind, type Reading, type ReadingOptions } from "./reading.ts";
-import type { Sum, TableName } from "./tables.ts";
-import { type Asking, firstDifference, readSums, type Sums, writeRows } from "./writing.ts";
+import {
+  type Asking,
+  firstDifference,
+  readSums,
+  type Sum,
+  type Sums,
+  type TableName,
+  writeRows,
+} from "./rows.ts";
 
 export interface MoveOptions {
   /** Of the state, which no worker uses. */
@@ -323,4 +328,44 @@ function gone(folder: string, { to, movedAt }: MovedMark): Retryable {
       hint: "Restore the database from its backup; what lies in the folder is as old as the move.",
     },
   );
+}
+
+/** As written by `commands/arming.ts`. */
+interface Armed {
+  readonly at: string;
+  readonly by: string;
+  readonly damaged: number;
+  readonly copy?: string;
+}
+
+const ARMED = "command-armed";
+const WRITING = "writing";
+/** What of the state has to be whole for the limits of writing to hold. */
+const GUARDS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
+const COMMANDS = "command";
+
+/**
+ * A database knows of no damaged rows and of no copies, which here keep commands from being sent. So what they mean is
+ * written down: writing is armed there only where it is armed now, and the id of a command whose entry was damaged is one
+ * that is over.
+ */
+export async function insteadOf(
+  store: Pick<Store, "damagedKeys" | "describe" | "document">,
+  clock: Pick<Clock, "now">,
+): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
+  const damaged = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
+  const { copy } = await store.describe();
+  const armed = await store.document<Armed>(ARMED, WRITING);
+  const isArmed =
+    armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
+  const over = { state: "unknown", changedAt: isoUtc(clock.now()) };
+  const used = new Map<string, unknown>();
+  for (const id of await store.damagedKeys(COMMANDS)) {
+    if ((await store.document(COMMANDS, id)) === undefined) used.set(id, over);
+  }
+  const writing = isArmed ? { at: armed.at, by: armed.by, damaged: 0 } : undefined;
+  return new Map([
+    [ARMED, new Map([[WRITING, writing]])],
+    [COMMANDS, used],
+  ]);
 }

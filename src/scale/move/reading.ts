@@ -1,9 +1,9 @@
 import { sourceName } from "../../core/model/event.ts";
-import { newEpoch } from "../../engine/store/epoch.ts";
+import { newEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { storedBody, storedKey, storedText } from "../postgres/keys.ts";
+import type { Row, TableName } from "./rows.ts";
 import { shareOut, sourceOfSet } from "./sets.ts";
-import type { Row, TableName } from "./tables.ts";
 
 /** A row on its way, and its table. */
 export type Moving = readonly [table: TableName, row: Row];

@@ -2,16 +2,13 @@ import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/ahead.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/outbox-rules.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
-import type { DeadLetters } from "./dead-letters.ts";
 import { type Ask, changeDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
-import type { createGaps } from "./gaps.ts";
-import { sinkLags } from "./lag.ts";
-import type { Redeliveries } from "./redeliveries.ts";
-import type { createRetention } from "./retention.ts";
-import type { Sinks } from "./sinks.ts";
+import type { DeadLetters, Redeliveries } from "./redeliveries.ts";
+import type { createGaps, createRetention } from "./retention.ts";
+import { type Sinks, sinkLags } from "./sinks.ts";
 import type { Writer } from "./writer.ts";
 
 export interface OutboxOptions {

@@ -3,7 +3,7 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Session } from "../../core/postgres/session.ts";
 import { Unanswered } from "../../core/postgres/transact.ts";
 import { oneAtATime, persist } from "../../core/runtime/waiting.ts";
-import { Fenced } from "../../engine/store/fenced.ts";
+import { Fenced } from "../../engine/store/fenced-store.ts";
 import { createDeferredWrites, type DeferredWrites } from "./deferred-writes.ts";
 import {
   type Answer,

@@ -7,7 +7,7 @@ import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { CHAIN_START, chain, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
-import { MOVED_FILE } from "#src/engine/store/moved.ts";
+import { MOVED_FILE } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Fenced } from "#src/engine/store/fenced.ts";
+import { Fenced } from "#src/engine/store/fenced-store.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
