@@ -17,7 +17,6 @@ import { createSilenceKeeper } from "../engine/silence/keeper.ts";
 import type { Leaving } from "../engine/source/send.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
-import { counted } from "../engine/store/counted.ts";
 import type { Store } from "../engine/store/store.ts";
 import { createGroupCommit } from "../engine/sync/read/group-commit.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
@@ -107,11 +106,52 @@ export interface PipelineOptions {
   };
 }
 
+/**
+ * Wraps the store. A layer sees the writes of the layers outside it, so the order matters; from the inside:
+ *
+ *   (fencedStore)     member-source.ts, in a fleet only: turns a lost lease into a stop before anything counts it as a failure
+ *   watchCommits      remembers failing writes for the status; inside, so that it sees each write as the disk does
+ *   countCommitted    counts committed events; outside watchCommits, because a failed commit counts nothing
+ *   withTickets       adds ticket names to alarms; only what sync commits has them
+ *   createGroupCommit joins the replies of several sources into one transaction; outside all, so one commit passes through
+ */
+function decorateStore(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "eventsCommitted">;
+  readonly sources: number;
+  readonly tickets: Parameters<typeof withTickets>[1];
+}) {
+  const { clock, metrics, sources, tickets } = options;
+  const { store: watched, trouble: commitTrouble } = watchCommits(options.store, clock);
+  const store = countCommitted(watched, metrics);
+  const ticketed = withTickets(store, tickets);
+  return { store, ticketed, together: createGroupCommit({ store: ticketed, clock, sources }), commitTrouble };
+}
+
+/** Counts committed events, but not those whose id was in the log already. */
+function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
+  return {
+    ...store,
+    async commit(change) {
+      const committed = await store.commit(change);
+      const repeated = new Set(committed.repeated);
+      for (const { id, type } of change.events ?? []) {
+        if (!repeated.has(id)) metrics.eventsCommitted.inc({ type });
+      }
+      return committed;
+    },
+  };
+}
+
 export async function buildPipeline(options: PipelineOptions): Promise<Pipeline> {
   const { beside, config, environment, transport, clock, clockDoubt, log, metrics, page, ticker } = options;
   const { standIn, tenure } = options;
-  const { store: watched, trouble: commitTrouble } = watchCommits(options.store, clock);
-  const store = counted(watched, metrics);
+  const { store, ticketed, together, commitTrouble } = decorateStore({
+    ...{ store: options.store, clock, metrics },
+    sources: Object.keys(config.sources).length,
+    tickets: () => ticketMakers(sinks.built),
+  });
   const shared = { store, clock, clockDoubt, log, metrics };
 
   const sources = Object.entries(config.sources).map(([name, entry]) =>
@@ -139,8 +179,6 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       : { share: { fleet: tenure.fleet, source: tenure.source, now: tenure.now } }),
   };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
-  const ticketed = withTickets(store, () => ticketMakers(sinks.built));
-  const together = createGroupCommit({ store: ticketed, clock, sources: sources.length });
   const { state } = config;
   const forSync = { ...shared, store: ticketed, ticker, together, backPressure, state };
   const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { createDeferredWrites } from "#src/engine/store/deferred-writes.ts";
+import { deferWrites } from "#src/engine/store/deferred-writes.ts";
 import { createStore, openStore } from "#src/engine/store/open.ts";
 import { salvage } from "#src/engine/store/salvage.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
@@ -230,11 +230,11 @@ describe("the tail of the log in memory", () => {
   });
 });
 
-test("of two writes with one key the later takes place; both are told when it is there, one at fault stops no other", async () => {
+test("the later of two writes with one key replaces the earlier, both resolve, and a failing write stops no other", async () => {
   const file = join(folder, "other.db");
   const database = openDatabase(file);
   database.exec("create table t (v integer) strict");
-  const soon = createDeferredWrites(database, clock);
+  const soon = deferWrites(database, clock);
   const write = (value: number) => () => void database.prepare("insert into t values (?)").run(value);
   const done = [soon.write("a", write(1)), soon.write("a", write(2)), soon.write("b", write(3))];
   expect(database.prepare("select v from t").all()).toEqual([]);

@@ -3,73 +3,64 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
-/** The longest that a write which may wait does wait, in milliseconds. */
+/** Longest delay of a deferred write, in milliseconds. */
 const SOON_MS = 5_000;
 
-/** Writes that need not be on the disk at once, because what a crash loses of them is done again. */
-export interface DeferredWrites {
+/**
+ * Writes that join the next transaction, because a transaction of their own costs a thousand times what they do:
+ *
+ *   write ── waiting ──┬─ another transaction begins ─┬─ take() ── committed() ── the promise resolves
+ *                      └─ 5 s later, one of its own ──┘     └─ not committed: stays waiting, next try in 5 s
+ *
+ * A crash loses what is waiting, so a deferred write must be one that is repeated after a crash. `Write` is a function
+ * that runs inside a transaction of SQLite, or one that returns a statement for PostgreSQL.
+ */
+export interface DeferredWrites<Write, Flushed = void> {
   /**
-   * Does the write with the next transaction, before the transaction's own work, and after 5 s in one of its own: a
-   * transaction of its own costs a thousand times what the write does. Of two with one key the later takes the place of
-   * the earlier. Resolves when it is on the disk; rejects when the write itself is at fault, and is left out then.
+   * Adds a write; of two with the same key, the later replaces the earlier. Resolves when it is durable. Rejects when the
+   * write itself fails; then it is dropped.
    */
-  write(key: string, write: () => void): Promise<void>;
-  /** Whether what waited its 5 s could not be written: then nothing more should be put off. */
+  write(key: string, write: Write): Promise<void>;
+  /** Returns the waiting writes to a transaction that begins now. */
+  take(): Taken<Write>;
+  /** Whether writes that waited their 5 s could not be written: then nothing more should be deferred. */
   isBehind(): boolean;
-  /** Writes what waits. */
-  flush(): void;
-  /** The same, for the last time. */
-  close(): void;
+  /** Commits the waiting writes; does nothing when there are none. */
+  flush(): Flushed | undefined;
+  /** Stops the timer; the caller flushes. */
+  stop(): void;
 }
 
-interface Waiting {
-  /** Since when something of this key waits, monotonic milliseconds. */
+interface Taken<Write> {
+  readonly writes: readonly Write[];
+  /** The transaction is durable. */
+  committed(): void;
+  /** Drops a write that failed. */
+  reject(write: Write, error: unknown): void;
+}
+
+interface Waiting<Write> {
+  /** Monotonic time of the first write of this key, in milliseconds. */
   readonly sinceMs: number;
-  readonly write: () => void;
+  readonly write: Write;
   readonly done: PromiseWithResolvers<void>;
 }
 
-export function createDeferredWrites(database: Database, clock: Clock): DeferredWrites {
-  const waiting = new Map<string, Waiting>();
-  /** What the transaction under way has written. */
-  let written: readonly (readonly [string, Waiting])[] = [];
-  const closing = new AbortController();
+/** `commit` makes a transaction that takes the waiting writes. */
+export function createDeferredWrites<Write, Flushed>(
+  clock: Clock,
+  commit: () => Flushed,
+): DeferredWrites<Write, Flushed> {
+  const waiting = new Map<string, Waiting<Write>>();
+  const stopping = new AbortController();
   let isTimed = false;
-  let behind = false;
+  let isBehind = false;
 
-  database.watch({
-    begun() {
-      written = [...waiting];
-      for (const [key, { write, done }] of written) {
-        try {
-          write();
-        } catch (error) {
-          // A trouble of the disk or the file is the whole transaction's; any other would stop all of them for ever.
-          if (error instanceof Retryable || error instanceof ConfigError) throw error;
-          waiting.delete(key);
-          done.reject(error);
-        }
-      }
-    },
-    committed() {
-      behind = false;
-      for (const [key, each] of written) {
-        if (waiting.get(key) === each) waiting.delete(key);
-        each.done.resolve();
-      }
-    },
-    rolledBack() {
-      written = [];
-    },
-  });
+  const flush = () => (waiting.size > 0 ? commit() : undefined);
 
-  function flush(): void {
-    if (waiting.size > 0) database.transaction(() => undefined);
-  }
-
-  /** When what waits longest has waited its time; where transactions come often enough that never is. */
+  /** When the oldest write has waited 5 s. Frequent transactions take it before. */
   function dueMs(): number {
-    // The first key was put first, whatever was written under it since.
+    // Map order: a key keeps the place of its first write.
     const [oldest] = waiting.values();
     return (oldest?.sinceMs ?? clock.monotonic()) + SOON_MS;
   }
@@ -77,15 +68,15 @@ export function createDeferredWrites(database: Database, clock: Clock): Deferred
   async function flushInTime(): Promise<void> {
     isTimed = true;
     let inMs = SOON_MS;
-    while (waiting.size > 0 && (await sleepFor(clock, inMs, closing.signal))) {
+    while (waiting.size > 0 && (await sleepFor(clock, inMs, stopping.signal))) {
       inMs = dueMs() - clock.monotonic();
       if (inMs > 0) continue;
       inMs = SOON_MS;
       try {
-        flush();
+        await flush();
       } catch {
-        // Whoever writes next is told why, by the same fault.
-        behind = true;
+        // The next caller that writes meets the same failure and reports it.
+        isBehind = true;
       }
     }
     isTimed = false;
@@ -99,15 +90,55 @@ export function createDeferredWrites(database: Database, clock: Clock): Deferred
       if (!isTimed) void flushInTime();
       return done.promise;
     },
-    isBehind: () => behind,
+    take() {
+      const taken = [...waiting];
+      return {
+        writes: taken.map(([, { write }]) => write),
+        committed() {
+          isBehind = false;
+          for (const [key, each] of taken) {
+            // A later write of the same key waits for the next transaction, and the promise with it.
+            if (waiting.get(key) !== each) continue;
+            waiting.delete(key);
+            each.done.resolve();
+          }
+        },
+        reject(write, error) {
+          for (const [key, each] of taken) {
+            if (each.write !== write) continue;
+            waiting.delete(key);
+            each.done.reject(error);
+          }
+        },
+      };
+    },
+    isBehind: () => isBehind,
     flush,
-    close() {
-      closing.abort(WOKEN);
-      try {
-        flush();
-      } catch {
-        // As after a crash: it is done again.
+    stop: () => stopping.abort(WOKEN),
+  };
+}
+
+/** Deferred writes of a SQLite database: each transaction runs them before its own work. */
+export function deferWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
+  let taken: Taken<() => void> | null = null;
+  const soon = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
+  database.watch({
+    begun() {
+      taken = soon.take();
+      for (const write of taken.writes) {
+        try {
+          write();
+        } catch (error) {
+          // A failure of the disk or the file fails the transaction; any other would fail every later one too.
+          if (error instanceof Retryable || error instanceof ConfigError) throw error;
+          taken.reject(write, error);
+        }
       }
     },
-  };
+    committed: () => taken?.committed(),
+    rolledBack() {
+      taken = null;
+    },
+  });
+  return soon;
 }

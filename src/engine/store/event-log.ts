@@ -1,47 +1,27 @@
 import { eventIn, eventText } from "../../core/codec/stored-event.ts";
-import { type Event, isTelemetry, isUrgent, KINDS, type Kind } from "../../core/model/event.ts";
+import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import { beginEpoch, type Damage } from "./damage.ts";
+import {
+  bytesOf,
+  FOLLOWED_MS,
+  lastWithin,
+  OFFER_BYTES,
+  offeredSize,
+  offeredSql,
+  RECENT_BYTES,
+  textOf,
+  textsOfSubject,
+  URGENT_KIND,
+} from "./outbox-rules.ts";
 import { Damaged, type Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";
 
-/**
- * Bytes that a row takes besides its body and its id (twice: row and index). With it the log counted 35 MB where the file
- * had 41 MB, for 100,000 good values, and 57 where it had 75 for as many that are not packed: what pages leave free comes
- * on top.
- */
-const ROW_BYTES = 60;
-
-/** No offer holds more than this, unless a single event does, in bytes: 60 events of history, 18,000 points. */
-export const OFFER_BYTES = 1024 ** 2;
-
-/** An event of history is so many times as long when it is sent, because its points are packed: 288 of them are 1.8 to 3.7 kB, and 14. */
-const UNPACKED = 6;
-
-/** Bytes or characters that an event will be in the hands of a sink, from those that it has in the log. */
-export function offeredSize(kind: Kind | string, stored: number): number {
-  return kind === "tag-history" ? stored * UNPACKED : stored;
-}
-
-/** The same in SQL. */
-export function offeredSql(stored: string): string {
-  return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
-}
-
 /** SQL condition for urgent events; the index on the class finds them without reading the values between. */
-export const URGENT_KIND = `kind in (${KINDS.filter(isUrgent)
-  .map((kind) => `'${kind}'`)
-  .join(", ")})`;
-/** The same for the whole row. */
 export const URGENT = `event.telemetry = 0 and event.${URGENT_KIND}`;
-
-/** Bytes that an event counts for. */
-export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
-  return Buffer.byteLength(body) + 2 * id.length + ROW_BYTES;
-}
 
 export interface EventRow {
   readonly position: number;
@@ -53,18 +33,6 @@ export interface EventRow {
   readonly body: string;
   readonly checksum: number | null;
 }
-
-/** Larger events are not looked at by `recent`, in bytes: a bucket has some 60, so one of them is a backfill of days. */
-export const RECENT_BYTES = 32 * 1024;
-
-/**
- * By so much the clock may have been ahead and still be followed: what is committed after it was set right goes on from
- * the last time of the log, a millisecond later each time. Whoever keeps what was said last goes by these times, because
- * the places of a log begin anew where a state was lost; and with an end that seems older than the beginning an alarm
- * would be active there for ever. A clock that was further ahead is not followed: for as long as it was, nobody would
- * see how long a sink has been behind.
- */
-export const FOLLOWED_MS = 86_400_000;
 
 /** What it takes to tell whether an event is what was committed. */
 export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
@@ -342,31 +310,6 @@ function isOutOfRange(error: unknown): boolean {
 }
 
 export type EventLog = ReturnType<typeof createEventLog>;
-
-/** The last position of a prefix that stays within a number of bytes; of at least one row. */
-export function lastWithin(
-  rows: readonly { readonly position: number; readonly bytes: number }[],
-  bytes: number,
-): number | undefined {
-  let last = rows[0]?.position;
-  let sum = 0;
-  for (const row of rows) {
-    sum += row.bytes;
-    if (sum > bytes) break;
-    last = row.position;
-  }
-  return last;
-}
-
-/** How a field of an event stands in its row; inside a text of the event the quotes would be escaped. */
-export function textOf(field: "source" | "subject", value: string): string {
-  return JSON.stringify({ [field]: value }).slice(1, -1);
-}
-
-/** The subject itself and what lies below it. */
-export function textsOfSubject(subject: string): readonly string[] {
-  return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
-}
 
 export function toLoggedEvent(row: Pick<EventRow, "position" | "committed_ms" | "body">): LoggedEvent {
   return {

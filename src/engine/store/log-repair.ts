@@ -4,7 +4,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { beginEpoch } from "./damage.ts";
-import { DAMAGED, type EventLog, lastWithin } from "./event-log.ts";
+import { DAMAGED, type EventLog } from "./event-log.ts";
+import { lastWithin } from "./outbox-rules.ts";
 import { Damaged, type Database, type Repair } from "./sqlite.ts";
 
 /** Rows and bytes that are compared at a time, so that nothing else waits for more than a few milliseconds. */

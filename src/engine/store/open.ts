@@ -5,7 +5,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
 import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copied.ts";
 import { createDamage } from "./damage.ts";
-import { createDeferredWrites } from "./deferred-writes.ts";
+import { deferWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
@@ -239,7 +239,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
   const { lock, setAside: aside } = opened;
   const tail = createTail();
   database.watch(tail);
-  const soon = createDeferredWrites(database, clock);
+  const soon = deferWrites(database, clock);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
   const log = createEventLog(database, clock, damage, tail);
@@ -338,7 +338,12 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     async close() {
       if (!open) return;
       open = false;
-      soon.close();
+      soon.stop();
+      try {
+        soon.flush();
+      } catch {
+        // Lost as in a crash: deferred writes are repeated after the next start.
+      }
       if (lock !== undefined) noteClosed(database, documents);
       database.close();
       lock?.release();

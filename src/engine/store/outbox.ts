@@ -5,11 +5,12 @@ import type { Damage } from "./damage.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
+import { sinkLags } from "./lag.ts";
 import type { LogCheck } from "./log-repair.ts";
-import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "./outbox-rules.ts";
+import { type Ahead, followsOn, further, IN_FLIGHT, laterCount, sinceMs } from "./outbox-rules.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
-import { type Sinks, sinkLags } from "./sinks.ts";
+import { lagQueries, type Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 
@@ -25,7 +26,7 @@ import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
  */
 export function createOutbox(options: {
   readonly database: Database;
-  readonly soon: DeferredWrites;
+  readonly soon: DeferredWrites<() => void>;
   readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
   readonly log: EventLog;
   readonly sinks: Sinks;
@@ -65,8 +66,7 @@ export function createOutbox(options: {
   /** The last number that a sink was offered up to its cursor, as it is now for this process. */
   function countedOf(sink: string): Sequence | undefined {
     const known = sinks.counted(sink);
-    const later = ahead.get(sink)?.counted;
-    return known !== undefined && later?.epoch === known.epoch && later.number > known.number ? later : known;
+    return laterCount(known, ahead.get(sink)?.counted);
   }
 
   /** Somebody else, or another part of this store, may have changed cursors and marks. */
@@ -216,7 +216,7 @@ export function createOutbox(options: {
     },
 
     async lag(wanted) {
-      return sinkLags(database, wanted, ahead);
+      return sinkLags(lagQueries(database), wanted, ahead);
     },
 
     async pressure() {

@@ -20,7 +20,7 @@ function clockKey(key: string, boot: string): string {
  */
 export function createQuotaStore(
   database: Database,
-  soon: DeferredWrites,
+  soon: DeferredWrites<() => void>,
   clock: Pick<Clock, "now">,
   damage: Damage,
 ): QuotaStore {

@@ -1,21 +1,11 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Kind } from "../../core/model/event.ts";
-import type { Sequence } from "../../core/model/sequence.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumOf } from "./checksum.ts";
 import { type Damage, letterChecksum } from "./damage.ts";
-import {
-  EVENT_COLUMNS,
-  type EventLog,
-  type EventRow,
-  isSound,
-  OFFER_BYTES,
-  offeredSize,
-  toLoggedEvent,
-  URGENT,
-  URGENT_KIND,
-} from "./event-log.ts";
+import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, toLoggedEvent, URGENT } from "./event-log.ts";
+import { numberOf, OFFER_BYTES, offeredSize, URGENT_KIND } from "./outbox-rules.ts";
 import type { Database } from "./sqlite.ts";
 import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
 
@@ -99,6 +89,32 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     return offer;
   }
 
+  /** Marks settled events between two positions that a condition selects, slice by slice. */
+  async function markSlices(
+    sink: string,
+    after: number,
+    through: number,
+    condition: string,
+    ...values: readonly (string | number)[]
+  ): Promise<number> {
+    const marking = database.prepare(
+      `insert into again (sink, position, checksum)
+       select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
+       where event.position > ? and event.position <= ? and ${IS_SETTLED} and ${condition}
+       on conflict do nothing`,
+    );
+    const first = database.number("select coalesce(min(position), 1) - 1 from event");
+    let marked = 0;
+    for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {
+      const to = Math.min(from + MARK_SLICE, through);
+      const start = from;
+      marked += database.transaction(() => marking.run(sink, start, to, ...values));
+      forgetKnown();
+      await yieldToEventLoop();
+    }
+    return marked;
+  }
+
   const self = {
     /** Marks may have been set by others. */
     forgetKnown,
@@ -145,54 +161,26 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
       return settled;
     },
 
-    /** Marks what the sink is past already and was committed since; the rest of the log reaches it anyway. */
-    async mark(
+    /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
+    mark: (
       sink: string,
       sinceMs: number,
       kinds: readonly Kind[] | undefined,
       end: number,
-    ): Promise<number> {
-      const ofKinds = kinds === undefined ? "" : `and kind in (${kinds.map(() => "?").join(", ")})`;
-      const marking = database.prepare(
-        `insert into again (sink, position, checksum)
-         select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
-         where event.position > ? and event.position <= ? and ${IS_SETTLED} and committed_ms >= ? ${ofKinds}
-         on conflict do nothing`,
-      );
-      let marked = 0;
-      let from = database.number("select coalesce(min(position), 1) - 1 from event");
-      for (; from < end; from += MARK_SLICE) {
-        const slice = from;
-        marked += database.transaction(() =>
-          marking.run(sink, slice, Math.min(slice + MARK_SLICE, end), sinceMs, ...(kinds ?? [])),
-        );
-        forgetKnown();
-        await yieldToEventLoop();
-      }
-      return marked;
-    },
+    ): Promise<number> =>
+      kinds === undefined
+        ? markSlices(sink, 0, end, "committed_ms >= ?", sinceMs)
+        : markSlices(
+            sink,
+            0,
+            end,
+            `committed_ms >= ? and kind in (${kinds.map(() => "?").join(", ")})`,
+            ...[sinceMs, ...kinds],
+          ),
 
-    /** The same for a stretch of the log. */
-    async markBetween(sink: string, after: number, through: number, urgentAfter: number): Promise<number> {
-      const marking = database.prepare(
-        `insert into again (sink, position, checksum)
-         select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
-         where event.position > ? and event.position <= ? and ${IS_SETTLED}
-           and (event.position > ? or not (${URGENT}))
-         on conflict do nothing`,
-      );
-      const first = database.number("select coalesce(min(position), 1) - 1 from event");
-      let marked = 0;
-      for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {
-        const slice = from;
-        marked += database.transaction(() =>
-          marking.run(sink, slice, Math.min(slice + MARK_SLICE, through), urgentAfter),
-        );
-        forgetKnown();
-        await yieldToEventLoop();
-      }
-      return marked;
-    },
+    /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
+    markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
+      markSlices(sink, after, through, `(event.position > ? or not (${URGENT}))`, urgentAfter),
 
     cancel(sink: string): void {
       database.prepare("delete from again where sink = ?").run(sink);
@@ -302,12 +290,6 @@ export interface LetterRow {
 
 export const LETTER_COLUMNS =
   "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
-
-export function numberOf({ number, epoch }: Pick<LetterRow, "number" | "epoch">): {
-  readonly sequence?: Sequence;
-} {
-  return number === null || epoch === null ? {} : { sequence: { epoch, number } };
-}
 
 /** What the columns of a letter are when it is made of an event. */
 const OF_EVENT = {

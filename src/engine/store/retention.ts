@@ -3,54 +3,47 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checksumSql } from "./checksum.ts";
-import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
+import { EVENT_COLUMNS, type EventLog, type EventRow, isSound } from "./event-log.ts";
 import type { LogCheck } from "./log-repair.ts";
 import {
-  createGapSums,
-  EMPTIED_TO,
   gapEvent,
+  gapsOf,
+  joinGaps,
   LETTER_SHARE,
+  type Leaving,
   type Loss,
+  lastWithin,
   lossesOf,
   MERGE_MS,
+  type Older,
   RETAINED_MS,
   SLICE_BYTES,
   SLICE_ROWS,
-  summed,
+  type Sweep,
+  sweepsByAge,
+  sweepsBySize,
 } from "./outbox-rules.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./redeliveries.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
 
-/** Free pages are used again first; only when they are this share of the file is it made smaller. */
+/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
 const FREE_SHARE = 0.25;
 const VACUUM_PAGES = 200;
 
-/** Everything is settled up to the slowest sink in use; what is marked to be sent again is not. */
-const SETTLED = `position <= (select coalesce(min(sink.position), 9e15) from sink where ended is null)
+const slowestOr = (otherwise: string) =>
+  `(select coalesce(min(sink.position), ${otherwise}) from sink where ended is null)`;
+const SLOWEST = slowestOr("9e15");
+
+/** SQL condition: every sink in use has settled the event, and none is to get it again. */
+const SETTLED = `position <= ${SLOWEST}
   and not exists (select 1 from again where again.position = event.position)`;
-
-interface Candidate {
-  readonly position: number;
-  readonly bytes: number;
-  readonly committed_ms: number;
-}
-
-interface Mark {
-  readonly newest: number;
-  readonly settled: number;
-}
-
-/** Positions up to which something is older than its bound; 0 when nothing is. */
-interface Older {
-  readonly aged: number;
-  readonly replayed: number;
-}
+const SQL = { settled: SETTLED, slowest: SLOWEST };
 
 /**
- * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
- * has not settled goes when it is too old or there is no space, and then the sink is told what it lost.
+ * Enforces the bounds of the log. A settled event goes when its replay window is over. An event that a sink has not
+ * settled goes when it is too old or the log is full; then the sink gets a gap record and everybody a gap event.
  */
 export function createRetention(
   database: Database,
@@ -61,21 +54,21 @@ export function createRetention(
 ) {
   const gaps = createGaps(database, log, sinks);
 
-  function candidates(
-    condition: string,
-    maxBytes: number,
-    ...values: readonly number[]
-  ): readonly Candidate[] {
+  /** The next events of a sweep: at most one slice. */
+  function pick({ condition, through, keepBytes }: Sweep): readonly Leaving[] {
+    const excess = keepBytes === undefined ? SLICE_BYTES : log.bytes() - keepBytes;
+    if (excess <= 0) return [];
     const rows = database
       .prepare(
-        `select position, bytes, committed_ms from event where ${condition} order by position limit ${SLICE_ROWS}`,
+        `select position, bytes, committed_ms from event where position <= ? and ${condition}
+         order by position limit ${SLICE_ROWS}`,
       )
-      .all<Candidate>(...values);
-    const last = lastWithin(rows, Math.min(maxBytes, SLICE_BYTES)) ?? 0;
+      .all<Leaving>(through);
+    const last = lastWithin(rows, Math.min(excess, SLICE_BYTES)) ?? 0;
     return rows.filter(({ position }) => position <= last);
   }
 
-  function remove(rows: readonly Candidate[]): void {
+  function remove(rows: readonly Leaving[]): void {
     const event = database.prepare("delete from event where position = ?");
     for (const { position } of rows) event.run(position);
     log.removed(rows.at(-1)?.position ?? 0);
@@ -83,9 +76,9 @@ export function createRetention(
     database.prepare("update log_size set bytes = bytes - ?").run(bytes);
   }
 
-  /** Who loses what when these events go, as far as they wanted it. Whoever was not offered one yet counts anew. */
+  /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
   function losses(
-    rows: readonly Candidate[],
+    rows: readonly Leaving[],
     reason: Loss["reason"],
     wanted: RetentionBounds["wanted"],
   ): readonly Loss[] {
@@ -99,7 +92,6 @@ export function createRetention(
       isMarked: (sink, position) => marked.get(sink, position) !== undefined,
       eventAt(position) {
         const found = row.get<EventRow>(position);
-        // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
         return found !== undefined && isSound(found) ? eventIn(found.body) : null;
       },
       wanted,
@@ -109,11 +101,10 @@ export function createRetention(
   }
 
   /**
-   * Notes how far the log reaches and everybody is, and answers what is older than the bounds: up to which position.
+   * Notes the end of the log and the slowest cursor, and returns what is older than the bounds.
    *
-   * Ages are counted in time that workers were running by a clock that was not in doubt, and not by wall time: a clock
-   * that is eight days ahead for 20 seconds makes no event older than those 20 seconds, and a machine that was off for
-   * two weeks gives its sinks the whole of `max_age` (7 days) when it is back.
+   * Age is time in which a worker ran and its clock was not in doubt. A clock that is eight days ahead for 20 s makes no
+   * event older than those 20 s. After two weeks without power, sinks still have all of `max_age` (7 days).
    */
   function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Older {
     return database.transaction(() => {
@@ -121,41 +112,44 @@ export function createRetention(
       database
         .prepare(
           `insert into age_mark (ran_ms, newest, settled, checksum)
-           select ?1, ?2, settled, row_checksum(?1, ?2, settled) from (select ${SLOWEST_OR_NEWEST} as settled) where true
+           select ?1, ?2, settled, row_checksum(?1, ?2, settled)
+           from (select ${slowestOr("(select coalesce(max(position), 0) from event)")} as settled) where true
            on conflict do update set newest = excluded.newest, settled = excluded.settled, checksum = excluded.checksum`,
         )
         .run(ran, log.end());
-      const at = (ms: number) => markAt(ran - ms) ?? { newest: 0, settled: 0 };
-      const found = { aged: at(maxAgeMs).newest, replayed: at(replayMs).settled };
-      const oldest = ran - Math.max(maxAgeMs, replayMs);
+      // The mark of that time; none when no worker has been running for so long.
+      const at = (ms: number) =>
+        database
+          .prepare("select newest, settled from age_mark where ran_ms < ? order by ran_ms desc limit 1")
+          .get<{ readonly newest: number; readonly settled: number }>(ran - ms);
+      const found = { aged: at(maxAgeMs)?.newest ?? 0, replayed: at(replayMs)?.settled ?? 0 };
       database
         .prepare("delete from age_mark where ran_ms < (select max(ran_ms) from age_mark where ran_ms < ?)")
-        .run(oldest);
+        .run(ran - Math.max(maxAgeMs, replayMs));
       return found;
     });
   }
 
-  /** As it was noted then; undefined when no worker has been running for so long. */
-  function markAt(ran: number): Mark | undefined {
-    return database
-      .prepare("select newest, settled from age_mark where ran_ms < ? order by ran_ms desc limit 1")
-      .get<Mark>(ran);
-  }
-
   async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
-    const run = gaps.gather(clock.now());
+    const nowMs = clock.now();
+    const recorded: StoredGap[] = [];
     let removed = 0;
 
-    /** Removes in slices what `pick` finds, until it finds nothing. */
-    async function sweep(pick: () => readonly Candidate[], reason: Loss["reason"] | null): Promise<void> {
+    function record(lost: readonly Loss[]): void {
+      const found = gapsOf(lost, nowMs);
+      for (const gap of found) gaps.record(gap, nowMs);
+      recorded.push(...found);
+    }
+
+    async function sweep(which: Sweep): Promise<void> {
       for (;;) {
         const slice = database.transaction(() => {
-          const rows = pick();
+          const rows = pick(which);
           if (rows.length === 0) return rows;
-          const lost = reason === null ? [] : losses(rows, reason, bounds.wanted);
-          // Before it is summed up: a transaction whose removal meets a damaged index is done once more.
+          const lost = which.reason === null ? [] : losses(rows, which.reason, bounds.wanted);
+          // Remove first: a transaction whose removal meets a damaged index runs again and must not record twice.
           remove(rows);
-          run.add(lost);
+          record(lost);
           return rows;
         });
         if (slice.length === 0) return;
@@ -165,56 +159,37 @@ export function createRetention(
       }
     }
 
-    const { aged, replayed } = older(bounds);
-    await sweep(() => candidates(`position <= ? and ${SETTLED}`, SLICE_BYTES, replayed), null);
-    await sweep(() => candidates(`position > ${SLOWEST} and position <= ?`, SLICE_BYTES, aged), "age");
-
-    if (log.bytes() > bounds.maxBytes) {
-      const target = bounds.maxBytes * EMPTIED_TO;
-      const whileFull = (condition: string) => () =>
-        log.bytes() > target ? candidates(condition, log.bytes() - target) : [];
-      await sweep(whileFull(`telemetry = 1 and ${SETTLED}`), null);
-      await sweep(whileFull(`telemetry = 0 and ${SETTLED}`), null);
-      await sweep(whileFull("telemetry = 1"), "size");
-      await sweep(whileFull("telemetry = 0"), "size");
-    }
-
-    database.transaction(() => run.add(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
-    const told = database.transaction(() => gaps.tell(clock.now()));
+    for (const each of sweepsByAge(SQL, older(bounds))) await sweep(each);
+    if (log.bytes() > bounds.maxBytes)
+      for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
+    database.transaction(() => record(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
+    const told = database.transaction(() => gaps.publish(clock.now()));
     await shrink();
     await check?.step();
-    return { removed, gaps: run.report(), told };
+    return { removed, gaps: joinGaps(recorded), told };
   }
 
   async function shrink(): Promise<void> {
     const free = () => database.number("pragma freelist_count");
+    const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
     let before = Number.POSITIVE_INFINITY;
-    // A file that gives nothing back (made without space for that) must not be asked for ever.
+    // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
     for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
       database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
       await yieldToEventLoop();
     }
   }
 
-  function leftFree(): number {
-    return VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
-  }
-
-  return { prune, gaps: (sink?: string): readonly StoredGap[] => gaps.list(sink) };
+  return { prune, gaps: gaps.list };
 }
-
-const SLOWEST = "(select coalesce(min(sink.position), 9e15) from sink where ended is null)";
-
-const SLOWEST_OR_NEWEST = `(select coalesce(min(sink.position), (select coalesce(max(position), 0) from event))
-  from sink where ended is null)`;
 
 interface GapRow extends Omit<StoredGap, "at"> {
   readonly id: number;
   readonly at_ms: number;
 }
 
-/** A loss joins the gap that is not told yet. */
-const GATHERED = {
+/** Columns of a gap that is not published yet when a loss joins it. */
+const JOINED = {
   first_time: "min(gap.first_time, ?1)",
   last_time: "max(gap.last_time, ?2)",
   count: "gap.count + ?3",
@@ -222,26 +197,8 @@ const GATHERED = {
 
 const COLUMNS = "id, sink, reason, first_time as firstTime, last_time as lastTime, count, at_ms";
 
-/** What sinks have lost: counted, recorded, and told as an event. Changes belong inside a transaction. */
-export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
-  function record(gap: StoredGap, nowMs: number): void {
-    sinks.addDropped(gap.sink, gap.count);
-    const gathered = database
-      .prepare(
-        `update gap set first_time = ${GATHERED.first_time}, last_time = ${GATHERED.last_time},
-           count = ${GATHERED.count}, checksum = ${checksumSql("gap", GATHERED)}
-         where sink = ?4 and reason = ?5 and told_ms is null and checksum is ${checksumSql("gap")}`,
-      )
-      .run(gap.firstTime, gap.lastTime, gap.count, gap.sink, gap.reason);
-    if (gathered > 0) return;
-    database
-      .prepare(
-        `insert into gap (sink, reason, first_time, last_time, count, at_ms, checksum)
-         values (?1, ?2, ?3, ?4, ?5, ?6, row_checksum(?1, ?2, ?3, ?4, ?5, ?6, null))`,
-      )
-      .run(gap.sink, gap.reason, gap.firstTime, gap.lastTime, gap.count, nowMs);
-  }
-
+/** Records what sinks have lost and publishes it as events. Changes belong inside a transaction. */
+function createGaps(database: Database, log: EventLog, sinks: Sinks) {
   return {
     list(sink: string | undefined): readonly StoredGap[] {
       return database
@@ -250,21 +207,27 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
         .map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
 
-    /** Records losses as they happen, and sums up what one run of pruning lost. */
-    gather(nowMs: number) {
-      const sums = createGapSums();
-      return {
-        add(losses: readonly Loss[]): void {
-          const gaps = summed(losses, nowMs);
-          for (const gap of gaps) record(gap, nowMs);
-          sums.add(gaps);
-        },
-        report: sums.report,
-      };
+    /** Counts a loss; it joins the gap that is not published yet. */
+    record({ sink, reason, firstTime, lastTime, count }: StoredGap, nowMs: number): void {
+      sinks.addDropped(sink, count);
+      const joined = database
+        .prepare(
+          `update gap set first_time = ${JOINED.first_time}, last_time = ${JOINED.last_time},
+             count = ${JOINED.count}, checksum = ${checksumSql("gap", JOINED)}
+           where sink = ?4 and reason = ?5 and told_ms is null and checksum is ${checksumSql("gap")}`,
+        )
+        .run(firstTime, lastTime, count, sink, reason);
+      if (joined > 0) return;
+      database
+        .prepare(
+          `insert into gap (sink, reason, first_time, last_time, count, at_ms, checksum)
+           values (?1, ?2, ?3, ?4, ?5, ?6, row_checksum(?1, ?2, ?3, ?4, ?5, ?6, null))`,
+        )
+        .run(sink, reason, firstTime, lastTime, count, nowMs);
     },
 
-    /** Commits an event for every gap that is due; answers how many. */
-    tell(nowMs: number): number {
+    /** Appends an event for every gap that is due; returns how many. */
+    publish(nowMs: number): number {
       database.prepare("delete from gap where told_ms < ?").run(nowMs - RETAINED_MS);
       const due = database
         .prepare(
@@ -284,7 +247,7 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
       return due.length;
     },
 
-    /** Removes the oldest dead letters beyond a number of bytes; they are lost to their sinks. */
+    /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
     dropLetters(maxBytes: number): readonly Loss[] {
       const letters = database
         .prepare(

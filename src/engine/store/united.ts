@@ -28,7 +28,7 @@ export function united(parts: readonly Part[]): Store {
     return slash > 0 && own !== undefined ? [own] : stores;
   }
 
-  const onePart = (): never => {
+  const onePart = async (): Promise<never> => {
     throw new ConfigError(
       `This asks one source of the fleet; add --source and one of ${[...bySource.keys()].join(", ")}.`,
     );
@@ -50,7 +50,7 @@ export function united(parts: readonly Part[]): Store {
     changes: async () => sum(await ofAll((store) => store.changes())),
     damagedKeys: async (set) => (await ofAll((store) => store.damagedKeys(set))).flat(),
     async commit(change: Change) {
-      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) onePart();
+      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await onePart();
       for (const part of stores) {
         const documents = (change.documents ?? []).filter(({ set }: DocumentChange) =>
           having(set).includes(part),
@@ -61,8 +61,8 @@ export function united(parts: readonly Part[]): Store {
     },
     putSoon: async (set, key, value) =>
       void (await Promise.all(having(set).map((store) => store.putSoon(set, key, value)))),
-    records: async () => onePart(),
-    lastRecord: async () => onePart(),
+    records: onePart,
+    lastRecord: onePart,
     async describe() {
       const all = await ofAll((store) => store.describe());
       const [first] = all;
@@ -71,23 +71,12 @@ export function united(parts: readonly Part[]): Store {
     },
     close: async () => void (await ofAll((store) => store.close())),
     quotaMemory: {
-      load: async () => onePart(),
-      save: async () => onePart(),
-      saveSoon: async () => onePart(),
-      forget: async () => onePart(),
-      loadHold: async () => onePart(),
-      saveHold: async () => onePart(),
-      loadClock: async () => onePart(),
-      saveClock: async () => onePart(),
+      ...{ load: onePart, save: onePart, saveSoon: onePart, forget: onePart },
+      ...{ loadHold: onePart, saveHold: onePart, loadClock: onePart, saveClock: onePart },
     },
     outbox: {
-      register: async () => onePart(),
-      next: async () => onePart(),
-      nextUrgent: async () => onePart(),
-      settle: async () => onePart(),
-      prune: async () => onePart(),
-      after: async () => onePart(),
-      replayBetween: async () => onePart(),
+      ...{ register: onePart, next: onePart, nextUrgent: onePart, settle: onePart },
+      ...{ prune: onePart, after: onePart, replayBetween: onePart },
       setEnded: async (sink, reason) => void (await ofAll(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
         const all = (await ofAll(({ outbox }) => outbox.deadLetters(sink, limit))).flat();

@@ -12,7 +12,7 @@ import {
   textOf,
   textsOfSubject,
   URGENT_KIND,
-} from "../../engine/store/event-log.ts";
+} from "../../engine/store/outbox-rules.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { createTail } from "../../engine/store/tail.ts";
 import type { Ask } from "./documents.ts";

@@ -2,13 +2,21 @@ import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type Ahead, followsOn, further, IN_FLIGHT, sinceMs } from "../../engine/store/outbox-rules.ts";
+import { sinkLags } from "../../engine/store/lag.ts";
+import {
+  type Ahead,
+  followsOn,
+  further,
+  IN_FLIGHT,
+  laterCount,
+  sinceMs,
+} from "../../engine/store/outbox-rules.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
 import { type Ask, changeDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import type { DeadLetters, Redeliveries } from "./redeliveries.ts";
-import type { createGaps, createRetention } from "./retention.ts";
-import { type Sinks, sinkLags } from "./sinks.ts";
+import type { createRetention } from "./retention.ts";
+import { lagQueries, type Sinks } from "./sinks.ts";
 import type { Writer } from "./writer.ts";
 
 export interface OutboxOptions {
@@ -19,8 +27,7 @@ export interface OutboxOptions {
   readonly sinks: Sinks;
   readonly letters: DeadLetters;
   readonly redeliveries: Redeliveries;
-  readonly gaps: ReturnType<typeof createGaps>;
-  readonly prune: ReturnType<typeof createRetention>;
+  readonly retention: ReturnType<typeof createRetention>;
   readonly clock: Pick<Clock, "now">;
   readonly news: Wakeup;
   /** Documents of a set were changed. */
@@ -34,7 +41,7 @@ export interface OutboxOptions {
  * database: events are in the tail, cursors and the absence of marks are known.
  */
 export function createOutbox(options: OutboxOptions): Outbox {
-  const { source, ask, writer, log, sinks, letters, redeliveries, gaps, prune, clock, news } = options;
+  const { source, ask, writer, log, sinks, letters, redeliveries, retention, clock, news } = options;
   /** Cursors that are ahead of the database. */
   const ahead = new Map<string, Ahead>();
   /** What the log weighed, and what had been changed by then. */
@@ -48,8 +55,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
   /** The last number that a sink was offered up to its cursor, as it is now for this process. */
   async function countedOf(sink: string): Promise<Sequence | undefined> {
     const known = (await sinks.find(sink))?.counted;
-    const later = ahead.get(sink)?.counted;
-    return known !== undefined && later?.epoch === known.epoch && later.number > known.number ? later : known;
+    return laterCount(known, ahead.get(sink)?.counted);
   }
 
   /** How many events a crash would have a sink get once more, were its cursor moved there and not durable. */
@@ -187,7 +193,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
       return marked;
     },
 
-    lag: (wanted) => sinkLags(source, ask, wanted, ahead),
+    lag: (wanted) => sinkLags(lagQueries(source, ask), wanted, ahead),
 
     async pressure() {
       const changes = await options.changes();
@@ -195,10 +201,10 @@ export function createOutbox(options: OutboxOptions): Outbox {
       return weighed.pressure;
     },
 
-    gaps: (sink) => gaps.list(sink),
+    gaps: (sink) => retention.gaps(sink),
 
     async prune(bounds) {
-      const { told, ...report } = await prune(bounds);
+      const { told, ...report } = await retention.prune(bounds);
       if (told > 0) news.wakeUp();
       return report;
     },

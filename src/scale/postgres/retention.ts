@@ -4,20 +4,23 @@ import { plainList } from "../../core/postgres/lists.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { lastWithin } from "../../engine/store/event-log.ts";
 import {
-  createGapSums,
-  EMPTIED_TO,
   gapEvent,
+  gapsOf,
+  joinGaps,
   LETTER_SHARE,
   type Leaving,
   type Loss,
+  lastWithin,
   lossesOf,
   MERGE_MS,
+  type Older,
   RETAINED_MS,
   SLICE_BYTES,
   SLICE_ROWS,
-  summed,
+  type Sweep,
+  sweepsByAge,
+  sweepsBySize,
 } from "../../engine/store/outbox-rules.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "../../engine/store/store.ts";
 import type { Ask } from "./documents.ts";
@@ -28,25 +31,10 @@ import type { Work, Writer } from "./writer.ts";
 
 const SLOWEST = `(select coalesce(min(sink.position), 9000000000000000) from sink where sink.source = $1 and ended is null)`;
 
-/** Everything is settled up to the slowest sink in use; what is marked to be sent again is not. */
+/** SQL: every sink in use has settled the event, and none is to get it again. `$1` is the source. */
 const SETTLED = `position <= ${SLOWEST}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
-
-interface Candidate extends Leaving {
-  readonly bytes: number;
-}
-
-/** Which events may go, and who is told. */
-interface Sweep {
-  /** SQL; `$1` is the source. */
-  readonly condition: string;
-  /** The last position that may go. */
-  readonly bound: number;
-  /** Null where everybody has them. */
-  readonly reason: Loss["reason"] | null;
-  /** The log may keep so many bytes; undefined where all of them go. */
-  readonly keepBytes?: number;
-}
+const SQL = { settled: SETTLED, slowest: SLOWEST };
 
 export interface RetentionOptions {
   readonly source: string;
@@ -54,28 +42,29 @@ export interface RetentionOptions {
   readonly writer: Writer;
   readonly log: EventLog;
   readonly sinks: Sinks;
-  readonly gaps: ReturnType<typeof createGaps>;
   readonly clock: Pick<Clock, "now">;
 }
 
 /**
- * Enforces the bounds of one source's log, as the embedded store does it (../retention.ts): a look shows whether there is
- * anything to do, and only then a transaction is begun, slice by slice.
+ * Enforces the bounds of one source's log by the same rules as the embedded store (`engine/store/retention.ts`). A query
+ * shows whether there is anything to remove; only then does a transaction begin, slice by slice.
  */
-export function createRetention({ source, ask, writer, log, sinks, gaps, clock }: RetentionOptions) {
-  /** The first of the events that may go, and how many bytes the log has. */
-  async function pick(asked: Ask, { condition, bound, keepBytes }: Sweep, after: number) {
-    const { rows } = await asked(
+export function createRetention({ source, ask, writer, log, sinks, clock }: RetentionOptions) {
+  const gaps = createGaps(source, ask, log, sinks);
+
+  /** The next events of a sweep behind a position: at most one slice. */
+  async function pick(query: Ask, { condition, through, keepBytes }: Sweep, after: number) {
+    const { rows } = await query(
       `select position::double precision, bytes, committed_ms::double precision,
          (select source.bytes from source where name = $1)::double precision
        from event where source = $1 and position > $2::bigint and position <= $3::bigint and ${condition}
        order by position limit ${SLICE_ROWS}`,
-      [source, String(after), String(bound)],
+      [source, String(after), String(through)],
     );
     const excess = keepBytes === undefined ? SLICE_BYTES : Number(rows[0]?.[3] ?? 0) - keepBytes;
     if (excess <= 0) return [];
     const found = rows.map(
-      ([position, bytes, committedMs]): Candidate => ({
+      ([position, bytes, committedMs]): Leaving => ({
         position: Number(position),
         bytes: Number(bytes),
         committed_ms: Number(committedMs),
@@ -85,10 +74,10 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     return found.filter(({ position }) => position <= last);
   }
 
-  /** Who loses what when these go. Whoever was not offered one yet counts anew. */
+  /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
   async function losses(
     session: Work,
-    leaving: readonly Candidate[],
+    leaving: readonly Leaving[],
     reason: Loss["reason"],
     wanted: RetentionBounds["wanted"],
   ): Promise<readonly Loss[]> {
@@ -126,12 +115,12 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     return lost;
   }
 
-  async function remove(session: Work, leaving: readonly Candidate[]): Promise<void> {
+  async function remove(session: Work, leaving: readonly Leaving[]): Promise<void> {
     const bytes = leaving.reduce((sum, each) => sum + each.bytes, 0);
     const at = [source, plainList(leaving.map(({ position }) => position))];
     await session.queries([
       { text: "delete from event where source = $1 and position = any($2::bigint[])", values: at },
-      // A mark has an event or a letter behind it that can be sent; with the last of them it goes.
+      // A mark goes with the last of its event and its letter.
       {
         text: `delete from again where source = $1 and position = any($2::bigint[]) and not exists (
           select 1 from dead_letter as letter
@@ -145,11 +134,8 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     ]);
   }
 
-  /**
-   * Notes how far the log reaches and everybody is, and answers what is older than the bounds: up to which position. Only
-   * time in which the source was run makes an event older.
-   */
-  async function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds) {
+  /** Notes the end of the log and the slowest cursor, and returns what is older than the bounds. */
+  async function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Promise<Older> {
     return writer.work(async (session) => {
       const { rows } = await session.query(
         `insert into age_mark (source, ran_ms, newest, settled)
@@ -182,18 +168,16 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
     });
   }
 
-  /** Losses are recorded as they happen. */
-  function record(session: Work, found: readonly Loss[], nowMs: number) {
-    const told = summed(found, nowMs);
-    return session.queries(gaps.record(told, nowMs)).then(() => told);
+  function record(session: Work, lost: readonly Loss[], nowMs: number) {
+    const found = gapsOf(lost, nowMs);
+    return session.queries(gaps.record(found, nowMs)).then(() => found);
   }
 
-  return async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
-    const sums = createGapSums();
-    const startedMs = clock.now();
+  async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
+    const nowMs = clock.now();
+    const recorded: StoredGap[] = [];
     let removed = 0;
 
-    /** Removes in slices what is picked, until nothing is. */
     async function sweep(which: Sweep): Promise<void> {
       const { reason } = which;
       let through = 0;
@@ -201,12 +185,12 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
         const slice = await writer.work(async (session) => {
           const leaving = await pick((text, values) => session.query(text, values), which, through);
           const lost = reason === null ? [] : await losses(session, leaving, reason, bounds.wanted);
-          const told = await record(session, lost, startedMs);
+          const found = await record(session, lost, nowMs);
           if (leaving.length > 0) await remove(session, leaving);
-          return { leaving, told };
+          return { leaving, found };
         });
-        sums.add(slice.told);
-        if (slice.told.length > 0) sinks.forget();
+        recorded.push(...slice.found);
+        if (slice.found.length > 0) sinks.forget();
         removed += slice.leaving.length;
         through = slice.leaving.at(-1)?.position ?? through;
         log.removed(through);
@@ -215,54 +199,48 @@ export function createRetention({ source, ask, writer, log, sinks, gaps, clock }
       }
     }
 
-    const { aged, replayed } = await older(bounds);
-    await sweep({ condition: SETTLED, bound: replayed, reason: null });
-    await sweep({ condition: `position > ${SLOWEST}`, bound: aged, reason: "age" });
-    if ((await bytes()) > bounds.maxBytes) {
-      const full = { bound: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_TO };
-      await sweep({ ...full, condition: `telemetry and ${SETTLED}`, reason: null });
-      await sweep({ ...full, condition: `not telemetry and ${SETTLED}`, reason: null });
-      await sweep({ ...full, condition: "telemetry", reason: "size" });
-      await sweep({ ...full, condition: "not telemetry", reason: "size" });
-    }
-
+    for (const each of sweepsByAge(SQL, await older(bounds))) await sweep(each);
+    if ((await bytes()) > bounds.maxBytes)
+      for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
     const letterBytes = bounds.maxBytes * LETTER_SHARE;
     if (await gaps.isCrowded(letterBytes)) {
-      sums.add(
-        await writer.work(async (session) =>
-          record(session, await gaps.dropLetters(session, letterBytes), startedMs),
-        ),
+      const found = await writer.work(async (session) =>
+        record(session, await gaps.dropLetters(session, letterBytes), nowMs),
       );
+      recorded.push(...found);
     }
-    return { removed, gaps: sums.report(), told: await tell() };
-  };
+    return { removed, gaps: joinGaps(recorded), told: await publish() };
+  }
 
-  async function tell(): Promise<number> {
+  /** Appends an event for every gap that is due; returns how many. */
+  async function publish(): Promise<number> {
     const nowMs = clock.now();
     if (!(await gaps.isDue(nowMs))) return 0;
-    const told: Told = await writer.work((session) => gaps.tell(session, nowMs));
-    if (told === null) return 0;
-    log.committed(told.appending, told.answer);
-    return told.appending.rows.length;
+    const published = await writer.work((session) => gaps.publish(session, nowMs));
+    if (published === null) return 0;
+    log.committed(published.appending, published.answer);
+    return published.appending.rows.length;
   }
 
   async function bytes(): Promise<number> {
     const { rows } = await ask("select bytes::double precision from source where name = $1", [source]);
     return Number(rows[0]?.[0] ?? 0);
   }
+
+  return { prune, gaps: gaps.list };
 }
 
-/** As it was noted then; nothing when nobody has been running for so long. */
+/** The mark of a time; none when no worker has been running for so long. */
 const BEFORE = `from age_mark where source = $1 and ran_ms < $2::bigint order by ran_ms desc limit 1`;
 
 const COLUMNS =
   "id::double precision, sink, reason, first_time, last_time, count::double precision, at_ms::double precision";
 
-/** Of letters that are removed, one transaction takes so many at most. */
+/** Most letters that one transaction removes. */
 const LETTERS = 500;
 
-/** What one source's sinks have lost: counted, recorded, and told as an event. */
-export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
+/** Records what one source's sinks have lost and publishes it as events. */
+function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
   return {
     async list(sink: string | undefined): Promise<readonly StoredGap[]> {
       const { rows } = await ask(
@@ -272,7 +250,7 @@ export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks
       return rows.map(toGap);
     },
 
-    /** A loss joins the gap that is not told yet. */
+    /** Counts losses; each joins the gap that is not published yet. */
     record: (gaps: readonly StoredGap[], nowMs: number): readonly Asked[] =>
       gaps.flatMap((gap) => {
         const values = [
@@ -298,14 +276,14 @@ export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks
         ];
       }),
 
-    /** Whether there is one whose event has to be told. */
+    /** Whether a gap has to be published. */
     async isDue(nowMs: number): Promise<boolean> {
       const { rows } = await ask(`select exists (${DUE})`, [source, ...momentsOf(nowMs)]);
       return rows[0]?.[0] === true;
     },
 
     /** Appends an event for every gap that is due. */
-    async tell(session: Work, nowMs: number): Promise<Told> {
+    async publish(session: Work, nowMs: number): Promise<Published> {
       await session.query("delete from gap where source = $1 and told_ms < $2::bigint", [
         source,
         String(nowMs - RETAINED_MS),
@@ -324,7 +302,7 @@ export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks
       return { appending, answer };
     },
 
-    /** Removes the oldest dead letters beyond a number of bytes; they are lost to their sinks. */
+    /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
     async dropLetters(session: Work, maxBytes: number): Promise<readonly Loss[]> {
       const { rows } = await session.query(
         `with summed as (
@@ -359,8 +337,8 @@ export function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks
   };
 }
 
-/** Events of gaps that were appended; null where there were none. */
-export type Told = { readonly appending: Appending; readonly answer: Answer } | null;
+/** Appended events of gaps; null where there were none. */
+type Published = { readonly appending: Appending; readonly answer: Answer } | null;
 
 const DUE = `select ${COLUMNS} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason

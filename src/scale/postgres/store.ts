@@ -7,7 +7,7 @@ import { noSuchSource } from "./open.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaStore } from "./quota-store.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
-import { createGaps, createRetention } from "./retention.ts";
+import { createRetention } from "./retention.ts";
 import { createSinks } from "./sinks.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createWriter } from "./writer.ts";
@@ -32,9 +32,8 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   const documents = createDocuments(source, ask);
   const log = createEventLog(source, ask, isHolder);
   const sinks = createSinks(source, ask, isHolder);
-  const gaps = createGaps(source, ask, log, sinks);
   const redeliveries = createRedeliveries(source, ask, writer, isHolder);
-  const prune = createRetention({ source, ask, writer, log, sinks, gaps, clock });
+  const retention = createRetention({ source, ask, writer, log, sinks, clock });
   const news = createWakeup();
   const versions = new Map<string, number>();
   let others = Number(operations);
@@ -80,8 +79,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     sinks,
     letters: createDeadLetters(source, ask),
     redeliveries,
-    gaps,
-    prune,
+    retention,
     clock,
     news,
     changed,

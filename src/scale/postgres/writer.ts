@@ -2,9 +2,9 @@ import { randomBytes } from "node:crypto";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Session } from "../../core/postgres/session.ts";
 import { Unanswered } from "../../core/postgres/transact.ts";
-import { oneAtATime, persist } from "../../core/runtime/waiting.ts";
+import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
+import { createDeferredWrites, type DeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
-import { createDeferredWrites, type DeferredWrites } from "./deferred-writes.ts";
 import {
   type Answer,
   type Asked,
@@ -15,7 +15,7 @@ import {
 
 /** Everything that is written to the state of one source, one transaction after the other. */
 export interface Writer {
-  readonly soon: DeferredWrites;
+  readonly soon: DeferredWrites<() => Asked, Promise<unknown>>;
   /**
    * One transaction in one packet. Null when it was committed and its answers were lost: then whoever needs them looks.
    * Throws `Fenced` when another member holds the source.
@@ -29,6 +29,9 @@ export interface Writer {
 }
 
 export type Work = Pick<Session, "query" | "queries">;
+
+/** Longest time of the last deferred writes, in milliseconds. */
+const CLOSE_MS = 3_000;
 
 const BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
@@ -54,7 +57,7 @@ export function createWriter(options: WriterOptions): Writer {
   const turn = oneAtATime();
   const closing = new AbortController();
   const self = randomBytes(4).toString("hex");
-  const soon = createDeferredWrites(clock, () => commit([]));
+  const soon = createDeferredWrites<() => Asked, Promise<unknown>>(clock, () => commit([]));
   let last = options.lastCommit;
   let begun = 0;
   let commits = 0;
@@ -79,7 +82,7 @@ export function createWriter(options: WriterOptions): Writer {
     const taken = soon.take();
     let answer: T | null = null;
     try {
-      answer = await send([fence(mark), ...taken.asked]);
+      answer = await send([fence(mark), ...taken.writes.map((statement) => statement())]);
       last = mark;
     } catch (error) {
       if (error instanceof Fenced) fenced = error;
@@ -156,7 +159,9 @@ export function createWriter(options: WriterOptions): Writer {
     },
     commits: () => commits,
     async close() {
-      if (fenced === null) await soon.close();
+      soon.stop();
+      // Deferred writes that fail now are repeated, as after a crash.
+      if (fenced === null) await within(clock, CLOSE_MS, soon.flush() ?? Promise.resolve());
       closing.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };

@@ -3,7 +3,7 @@ import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { OFFER_BYTES } from "#src/engine/store/event-log.ts";
+import { OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { usedBy } from "../process-use.ts";
 import { type Contestant, contestant } from "./contestants.ts";

@@ -1,31 +1,32 @@
 import { expect, test } from "vitest";
-import { createDeferredWrites } from "#src/scale/postgres/deferred-writes.ts";
-import { createVirtualClock } from "../../virtual-clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createDeferredWrites } from "#src/engine/store/deferred-writes.ts";
+import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
+import { createWriter } from "#src/scale/postgres/writer.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 
-/** Commits what waits, as the writer does; `isAway` makes a commit fail. */
+/** Commits waiting writes as a database does; `isAway` makes a commit fail. */
 function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const commits: string[][] = [];
   const database = { isAway: false };
-  const soon = createDeferredWrites(clock, async () => {
+  const soon = createDeferredWrites<string, Promise<void>>(clock, async () => {
     const taken = soon.take();
     if (database.isAway) throw new Error("away");
-    commits.push(taken.asked.map(({ text }) => text));
+    commits.push([...taken.writes]);
     taken.committed();
   });
   const write = (key: string, text: string) => {
     const state = { isDurable: false };
-    void soon
-      .write(key, () => ({ text }))
-      .then(() => {
-        state.isDurable = true;
-      });
+    void soon.write(key, text).then(() => {
+      state.isDurable = true;
+    });
     return state;
   };
   return { clock, commits, database, soon, write };
 }
 
-test("what waits is committed after five seconds, of each key the latest, and nothing is left to wake for", async () => {
+test("commits the latest write of each key after five seconds and leaves no timer", async () => {
   const { clock, commits, write } = writing();
   const first = write("a", "one");
   write("b", "two");
@@ -42,21 +43,21 @@ test("what waits is committed after five seconds, of each key the latest, and no
   expect(commits.slice(1)).toEqual([["four"]]);
 });
 
-test("a write that comes while its forerunner is committed has the next transaction", async () => {
+test("a write that replaces one in a running commit joins the next transaction", async () => {
   const { soon, write } = writing();
   const first = write("a", "one");
   const taken = soon.take();
   write("a", "two");
   taken.committed();
-  expect(soon.take().asked).toEqual([{ text: "two" }]);
+  expect(soon.take().writes).toEqual(["two"]);
   await Promise.resolve();
   expect(first.isDurable).toBe(false);
   soon.take().committed();
   await new Promise((resolve) => setImmediate(resolve));
-  expect([first.isDurable, soon.take().asked]).toEqual([true, []]);
+  expect([first.isDurable, soon.take().writes]).toEqual([true, []]);
 });
 
-test("what could not be written in its time is behind until it is, and is tried every five seconds", async () => {
+test("is behind after a failed commit and retries every five seconds", async () => {
   const { clock, commits, database, soon, write } = writing();
   database.isAway = true;
   write("a", "one");
@@ -70,7 +71,7 @@ test("what could not be written in its time is behind until it is, and is tried 
   expect([commits, soon.isBehind()]).toEqual([[["one"]], false]);
 });
 
-test("a flush without anything that waits makes no transaction", async () => {
+test("flush makes no transaction when nothing is waiting", async () => {
   const { commits, soon, write } = writing();
   await soon.flush();
   write("a", "one");
@@ -79,18 +80,28 @@ test("a flush without anything that waits makes no transaction", async () => {
   expect(commits).toEqual([["one"]]);
 });
 
-test("closing commits what waits, tries nothing later, and waits three seconds at most", async () => {
-  const { clock, commits, soon, write } = writing();
-  write("a", "one");
-  await soon.close();
-  expect(commits).toEqual([["one"]]);
+test("closing a writer commits waiting writes, leaves no timer and waits at most three seconds", async () => {
+  const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
+  const sent: (readonly string[])[] = [];
+  const writerOf = (reply: () => Promise<[]>) =>
+    createWriter({
+      ...{ source: "main", as: { epoch: 1 }, clock, log: createLog({ level: "silent" }), lastCommit: "" },
+      database: {
+        transact(statements: readonly { readonly text: string }[]) {
+          sent.push(statements.map(({ text }) => text));
+          return reply();
+        },
+      } as unknown as StateDatabase,
+    });
+  const writer = writerOf(async () => []);
+  void writer.soon.write("a", () => ({ text: "one" }));
+  await writer.close();
+  expect(sent.map((texts) => texts.slice(1))).toEqual([["one"]]);
   await clock.advance(10_000);
-  expect([commits.length, clock.sleepers()]).toEqual([1, 0]);
-  await soon.close();
-  expect(commits).toHaveLength(1);
+  expect([sent.length, clock.sleepers()]).toEqual([1, 0]);
 
-  const silent = createDeferredWrites(clock, () => new Promise(() => {}));
-  void silent.write("a", () => ({ text: "one" }));
+  const silent = writerOf(() => new Promise(() => {}));
+  void silent.soon.write("a", () => ({ text: "one" }));
   let isClosed = false;
   void silent.close().then(() => {
     isClosed = true;
