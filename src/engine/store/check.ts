@@ -7,35 +7,35 @@ import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-/** What a look at everything in the state shows. */
+/** Result of a complete check of the state. */
 export interface StateReport {
   readonly file: string;
   readonly bytes: number;
   readonly schemaVersion: number;
-  /** What is wrong with the file as a whole, in SQLite's words or ours; empty when nothing is. */
+  /** Damage of the file itself, in SQLite's words or ours; empty when there is none. */
   readonly trouble: readonly string[];
   readonly tables: readonly CheckedRows[];
-  /** Rows that were found damaged before, and are kept apart. */
+  /** Rows that were found damaged earlier and are quarantined. */
   readonly setAside: readonly DamagedRows[];
-  /** Names of the files in the state folder that were set aside. */
+  /** Names of the quarantined files in the state folder. */
   readonly filesSetAside: readonly string[];
 }
 
 export interface CheckedRows {
   readonly table: string;
   readonly rows: number;
-  /** Rows that are not what was written, and nobody knows it yet. */
+  /** Rows that differ from what was written and were not found yet. */
   readonly damaged: number;
 }
 
-/** No more complaints of SQLite than this: a torn page makes thousands. */
+/** Largest number of complaints that SQLite lists: a torn page makes thousands. */
 const COMPLAINTS = 20;
 
 export function isIntact({ trouble, tables }: StateReport): boolean {
   return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
 }
 
-/** Reads everything and changes nothing; a worker may run. Throws `ConfigError` where there is no state of ours. */
+/** Reads everything and changes nothing; a worker may run. Throws `ConfigError` when the folder has no state. */
 export function checkState(folder: string): StateReport {
   const file = stateFile(folder);
   const wal = sizeOf(`${file}-wal`);
@@ -88,7 +88,7 @@ function lookThrough(database: Database): Pick<StateReport, "trouble" | "tables"
 }
 
 function rowsOf(database: Database, table: (typeof CHECKED_NAMES)[number]): CheckedRows {
-  // These stay in their place when they are found, without a checksum.
+  // Damaged rows of these tables stay in their place, without a checksum.
   const isKnown = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
   const counted = database
     .prepare(

@@ -1,23 +1,24 @@
 import { crc32 } from "node:zlib";
 
-/** What a row of the state may hold, as JavaScript or SQLite hands it over. */
+/** A value of a row, as JavaScript or SQLite passes it. */
 type Value = string | number | bigint | null | Uint8Array;
 
 /**
- * The checksum of a row: CRC-32 over its columns. The last is taken by itself, because it is the long one and need
- * not be copied. A number, a bigint and a real with the same digits count alike, so that SQL and JavaScript agree.
+ * Computes the checksum of a row: CRC-32 over its columns. The last column is long, so it is not copied. A number, a
+ * bigint and a real with the same digits give the same checksum, so that SQL and JavaScript agree.
  *
- * It finds what a disk or memory does to a row; it does not stand in the way of whoever edits the file on purpose.
+ * It finds damage by a disk or by memory; it does not stop a person who edits the file on purpose.
  */
 export function checksumOf(...values: readonly Value[]): number {
   const last = values.at(-1) ?? "";
-  // What `join` makes of all but the last, null being nothing; for each value without a list of them.
+  // All values but the last, joined; null becomes an empty text. Without an array, because this runs for each value
+  // read.
   let before = "";
   for (let n = 0; n < values.length - 1; n++) before += `${n === 0 ? "" : "\u0000"}${values[n] ?? ""}`;
   return crc32(last instanceof Uint8Array ? last : String(last), crc32(before));
 }
 
-/** The same of an event's row, whose columns are these and in this order: without a list of them for each value. */
+/** Computes `checksumOf` for the columns of an event, without an array for each value. */
 export function checksumOfEvent(
   id: string,
   kind: string,
@@ -31,17 +32,17 @@ export function checksumOfEvent(
 
 /** A table whose rows carry a checksum. */
 export interface CheckedTable {
-  /** The columns that it covers, the long one last. */
+  /** Columns that the checksum covers, the long one last. */
   readonly columns: readonly string[];
   /** The set, log, sink or bucket that a row belongs to, as SQL. */
   readonly part: string;
-  /** What tells the row from the others of its part, as SQL. */
+  /** SQL that identifies the row within its part. */
   readonly key: string;
 }
 
 /**
- * Not covered: what is worked out again at each start (`event.written`, `log_size`), what the order of the rows proves
- * (`event.position`), and `dead_letter.resending`, which is put right when no mark stands behind it.
+ * Not covered: columns that each start computes again (`event.written`, `log_size`), `event.position`, which the order
+ * of the rows proves, and `dead_letter.resending`, which is reset when the letter has no mark.
  */
 export const CHECKED = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
@@ -76,13 +77,13 @@ export type CheckedName = keyof typeof CHECKED;
 
 export const CHECKED_NAMES = Object.keys(CHECKED) as readonly CheckedName[];
 
-/** SQL for the checksum of a row; `changed` says what columns will hold. */
+/** SQL for the checksum of a row; `changed` maps columns to their new values. */
 export function checksumSql(table: CheckedName, changed: Readonly<Record<string, string>> = {}): string {
   const columns: readonly string[] = CHECKED[table].columns;
   return `row_checksum(${columns.map((column) => changed[column] ?? `${table}.${column}`).join(", ")})`;
 }
 
-/** SQL condition for rows that are not what was written. A row that is known to be damaged has no checksum. */
+/** SQL condition for rows that differ from what was written. A row that is known to be damaged has no checksum. */
 export function unsound(table: CheckedName): string {
   return `${checksumSql(table)} is not ${table}.checksum`;
 }

@@ -9,12 +9,12 @@ import { sizeOf, stateFile } from "./folder.ts";
 import type { Database } from "./sqlite.ts";
 import type { SeenCopy, StateCopy } from "./store.ts";
 
-/** Where a state was when it was opened last. */
+/** Location of a state at its last start. */
 interface Place {
-  /** The file's number in the file system and its birth: what it is told from its copies by. */
+  /** The file's inode and birth time, which a copy does not share. */
   readonly file: string;
   readonly folder: string;
-  /** The system's own name for the machine; null where it has none. */
+  /** The operating system's id of the machine; null where it has none. */
   readonly machine: string | null;
   readonly host: string;
 }
@@ -28,12 +28,12 @@ const MACHINE_ID = "/etc/machine-id";
 type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
 /**
- * Looks whether the file is another one than at the last start.
+ * Detects that the file is not the one of the last start.
  *
- * Then every sink counts anew: a backup that was put in the place of the state stands at numbers that the receivers have
- * seen already, for other events. And where the one that it was copied from is still there, or was on another machine,
- * it is a copy that may run beside its original: it gets an identity of its own. A machine that was set back with its
- * disk, or doubled as a whole, cannot be told so. Belongs inside a transaction.
+ * Then every sink starts a new epoch, because receivers may have seen the numbers of a restored backup for other
+ * events. If the original still exists, or was on another machine, the state is a copy that may run next to its
+ * original and gets an identity of its own. A machine that was restored or duplicated with its disk cannot be detected.
+ * Call it inside a transaction.
  */
 export function detectCopy(
   database: Database,
@@ -69,9 +69,9 @@ export const LOST_LOG =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
 /**
- * Notices a write-ahead log that was deleted, or not restored with its file. A worker notes in the file that it is open,
- * and takes the note back when it closes; SQLite has the log for as long as the file is open, and after a kill. Answers
- * when it was noticed. Belongs inside a transaction.
+ * Detects a write-ahead log that was deleted, or not restored with its file, and returns the time of the detection. A
+ * worker notes in the file that it is open and removes the note when it closes; SQLite keeps the log while the file is
+ * open, and after a kill. Call it inside a transaction.
  */
 export function detectLostLog(
   database: Database,
@@ -86,16 +86,16 @@ export function detectLostLog(
   return isoUtc(nowMs);
 }
 
-/** The worker has closed the file: all of it is in plenum.db. */
+/** Notes that the worker has closed the file: all of it is in plenum.db. */
 export function noteClosed(database: Database, documents: Documents): void {
   try {
     database.transaction(() => documents.change({ set: SET, put: [[SESSION, "closed"]] }));
   } catch {
-    // A full disk or a damaged file: the next start has the write-ahead log, and looks at it.
+    // With a full disk or a damaged file, the next start finds the write-ahead log and checks it.
   }
 }
 
-/** What this state is a copy of; undefined where it is none, as far as anybody knows. */
+/** Returns the original of this state; undefined when the state is no known copy. */
 export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
   const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
   if (copy === undefined) return undefined;
@@ -103,7 +103,7 @@ export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | und
   return { ...told, isOriginalThere: told.isHere && isAt({ file, folder: told.from.folder }) };
 }
 
-/** Whether a state is still where it was. */
+/** Whether the original is still in its folder. */
 function isAt({ file, folder }: Pick<Place, "file" | "folder">): boolean {
   try {
     const path = stateFile(folder);

@@ -6,17 +6,16 @@ import { CHECKED, type CheckedName, checksumSql, unsound } from "./checksum.ts";
 import { type Bindable, Damaged, type Database } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-/** How long damaged rows are kept and told of, in milliseconds. */
+/** Time for which quarantined rows are stored and reported, in milliseconds. */
 const KEPT_MS = 30 * 24 * 60 * 60_000;
 
 /**
- * Rows that are not what had been written. None of them is believed: each is kept with its bytes where a person can
- * look at it, told in the log and the status, and taken out of the way.
+ * Quarantine for rows that differ from what was written. Plenum uses none of them: it stores each with its bytes for
+ * inspection, reports it in the log and the status, and removes it from its table.
  *
- * What is safe instead differs: a document of the service is asked for again (`documents`), a cursor begins at the
- * beginning of the log (`sinks`), an event becomes a dead letter of those who had not got it (`event-log`), a slot of
- * the quota counts as spent now (`quota-memory`), a record of the audit log stays in its place, where it breaks the
- * chain (`documents`).
+ * The replacement differs: a document of the service is requested again (`documents`), a cursor starts at the beginning
+ * of the log (`sinks`), an event becomes a dead letter of the sinks that had not got it (`event-log`), a slot of the
+ * quota counts as spent now (`quota-store`), a record of the audit log stays and breaks its chain (`documents`).
  */
 export function createDamage(database: Database, clock: Clock, log: Log | undefined) {
   function tell(table: CheckedName, rows: number): void {
@@ -26,7 +25,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     );
   }
 
-  /** Keeps a copy of the damaged rows among those that a condition picks; answers how many. */
+  /** Stores a copy of the damaged rows among those that a condition selects; returns how many. */
   function keep(table: CheckedName, where: string, values: readonly Bindable[]): number {
     const { columns, part, key } = CHECKED[table];
     const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
@@ -41,20 +40,20 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     return kept;
   }
 
-  /** Takes the damaged rows among them out of their table. Belongs inside a transaction; answers how many. */
+  /** Moves the damaged rows among them into the quarantine; returns how many. Call it inside a transaction. */
   function setAside(table: CheckedName, where = "true", ...values: readonly Bindable[]): number {
     const kept = keep(table, where, values);
     if (kept === 0) return 0;
     const removed = database
       .prepare(`delete from ${table} where (${where}) and ${unsound(table)}`)
       .run(...values);
-    // Seen in a search and not where it belongs: the pages above the row are damaged.
+    // A search finds the row and its key does not: the pages above the row are damaged.
     if (removed < kept)
       throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return kept;
   }
 
-  /** Keeps copies, leaves the rows where they are, and marks them, so that each is told once. */
+  /** Stores copies and marks the rows in their place, so that each is reported once. */
   function mark(table: CheckedName): number {
     const fresh = `${table}.checksum is not null`;
     const kept = keep(table, fresh, []);
@@ -67,26 +66,26 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     keep: (table: CheckedName, where: string, ...values: readonly Bindable[]) => keep(table, where, values),
     mark,
 
-    /** What the small tables hold is looked through at each start; events are when they are read. */
+    /** Checks the small tables at each start; events are checked when they are read. */
     inspect(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
         setAside(table);
       for (const table of ["record", "dead_letter"] as const) mark(table);
-      // A letter that waits to be sent again by a mark that is gone would be hidden for good.
+      // Without its mark, a letter that waits to be sent again would be hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       keepPositionsAhead(database);
     },
 
-    /** Keys of a set whose documents were set aside. */
+    /** Keys of a set whose documents are quarantined. */
     keys: (set: string): readonly string[] =>
       database
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
 
-    /** When rows of a table were found damaged after a moment, milliseconds since 1970. */
+    /** Times after `sinceMs` at which rows of a table were found damaged. */
     foundSince: (table: CheckedName, sinceMs: number): readonly Found[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
@@ -104,7 +103,7 @@ interface Found {
   readonly foundMs: number;
 }
 
-/** What was set aside, by table and part. */
+/** Counts quarantined rows by table and part. */
 export function summaryOf(database: Database): readonly DamagedRows[] {
   return database
     .prepare(
@@ -115,14 +114,14 @@ export function summaryOf(database: Database): readonly DamagedRows[] {
     .map(({ foundMs, ...rows }) => ({ ...rows, lastFound: isoUtc(foundMs) }));
 }
 
-/** SQL for a letter's checksum where its event is what was written; null where it is not. */
+/** SQL for the checksum of a letter; null when the event it is made of is damaged. */
 export function letterChecksum(source: "event" | "dead_letter", changed: Readonly<Record<string, string>>) {
   return `case when ${checksumSql(source)} is ${source}.checksum then ${checksumSql("dead_letter", changed)} end`;
 }
 
 /**
- * The counter from which positions are taken must not fall behind what anybody holds: after a pruned log, event 12
- * would be committed below a cursor that stands at 500, and never be offered.
+ * Keeps the counter of positions above every position in use. Otherwise event 12 would be committed after a pruned log
+ * below a cursor of 500 and never be offered.
  */
 function keepPositionsAhead(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
@@ -140,16 +139,15 @@ function keepPositionsAhead(database: Database): void {
   );
 }
 
-/** What no other stretch of counting is called, of any sink and any state: 16 hexadecimal digits. */
+/** Creates an epoch: 16 random hexadecimal digits. */
 export function newEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
 /**
- * Has sinks count anew from 1, because what they were offered cannot be told by their old count any more: an event was
- * lost to them, or nobody knows whether one was. A receiver that sees the numbers 1, 2, 3 of an epoch so has all there
- * was of it, and a new epoch is where something may be missing. Belongs inside a transaction; a row that is damaged gets
- * its epoch when it is repaired.
+ * Starts a new epoch for sinks: they count their offers from 1 again because an event was lost, or may be. Within an
+ * epoch, a receiver that sees 1, 2, 3 has every event; a new epoch tells it that something may be missing. A damaged
+ * row gets its epoch when it is repaired. Call it inside a transaction.
  */
 export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
   const anew = { counted: "0", epoch: "?1" };

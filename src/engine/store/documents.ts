@@ -8,13 +8,13 @@ interface BodyRow {
   readonly checksum: number | null;
 }
 
-/** Sets of JSON values by key, and append-only logs of JSON records. Changes belong inside a transaction. */
+/** Stores sets of JSON values by key, and append-only logs of JSON records. Call changes inside a transaction. */
 export function createDocuments(database: Database, damage: Damage) {
-  /** How often each set was changed by this process; what others change (silences) has no reader who goes by it. */
+  /** Number of changes of each set by this process. Changes by other processes (silences) do not count. */
   const versions = new Map<string, number>();
   const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
 
-  /** A damaged document counts as absent. */
+  /** Quarantines damaged documents; they count as absent. */
   function setAside(where: string, ...values: readonly string[]): void {
     const [set] = values;
     if (set !== undefined) changed(set);
@@ -94,7 +94,7 @@ interface RecordRow extends BodyRow {
   readonly sequence: number;
 }
 
-/** A damaged record keeps its place, so that whoever walks the log sees that something was there; it says nothing. */
+/** A damaged record keeps its sequence number and has an empty body. */
 function toRecord<T>(log: string, { sequence, body, checksum }: RecordRow): LogRecord<T> {
   if (checksumOf(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
   return { sequence, body: {} as T, damaged: true };
@@ -105,7 +105,7 @@ function write(statement: Statement, set: string, key: string, value: unknown): 
   return statement.run(set, key, body, checksumOf(set, key, body));
 }
 
-/** What JSON has no word for becomes null, as inside an array. */
+/** Values that JSON cannot express become null, as inside an array. */
 function json(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

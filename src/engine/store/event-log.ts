@@ -34,22 +34,22 @@ export interface EventRow {
   readonly checksum: number | null;
 }
 
-/** What it takes to tell whether an event is what was committed. */
+/** Columns that `isSound` needs. */
 export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
-/** Whether an event is what was committed. */
+/** Whether an event is the one that was committed. */
 export function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
   return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
-/** Why a damaged event is a dead letter. */
+/** Reason of a dead letter that is a damaged event. */
 export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
 
-/** The append-only log of events. Changes belong inside a transaction. `tail` is kept up to date for who reads it. */
+/** The append-only log of events. Call changes inside a transaction. `tail` is kept up to date for readers. */
 export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage, tail?: Tail) {
   /**
-   * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
-   * that were still to get it: what their filters say of it nobody can know, and so not whether it has a number.
+   * Removes the damaged events among them, with their bytes. Each becomes a dead letter of every sink that has not
+   * settled it: whether a sink's filter matches it cannot be known, so it has no number.
    */
   function quarantine(where: string, ...values: readonly number[]): number {
     const nowMs = clock.now();
@@ -76,10 +76,10 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     });
   }
 
-  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;
 
-  /** Reads events between two positions; damaged ones are taken out of the log on the way. */
+  /** Reads events between two positions and quarantines damaged ones. */
   function between(after: number, through: number, which = "true"): readonly EventRow[] {
     const range = `event.position > ? and event.position <= ? and ${which}`;
     const rows = () =>
@@ -90,7 +90,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       const found = rows();
       if (found.every(isSound)) return found;
     } catch (error) {
-      // A damaged number can be larger than JavaScript reads.
+      // A damaged number can exceed the range of JavaScript.
       if (!isOutOfRange(error)) throw error;
     }
     if (database.readOnly) return rows().filter(isSound);
@@ -101,7 +101,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     });
   }
 
-  /** A search finds rows that are not there: the pages above them are damaged, and no row is. */
+  /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
   function refuseUnless<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
       const found = read();
@@ -110,7 +110,10 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     });
   }
 
-  /** The first events after a position that a condition picks, from the disk; `gone` is the first that was removed. */
+  /**
+   * Reads the first events after a position that a condition selects; `gone` is the position of an event that was just
+   * removed.
+   */
   function readAfter(position: number, limit: number, which = "true", gone = 0): readonly LoggedEvent[] {
     const read = () =>
       database
@@ -129,7 +132,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     const last = lastWithin(sizes, OFFER_BYTES);
     if (last === undefined) return [];
     const events = between(position, last, which).map(toLoggedEvent);
-    // All of them were damaged and are gone: what follows takes their place.
+    // All of them were damaged and removed: read the next ones.
     return events.length > 0 || database.readOnly
       ? events
       : readAfter(position, limit, which, sizes[0]?.position);
@@ -138,24 +141,24 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
   const self = {
     quarantine,
 
-    /** Events were removed up to a position. */
+    /** Drops cached events up to a removed position. */
     removed: (position: number): void => tail?.removed(position),
 
-    /** Another process has changed the log. */
+    /** Forgets what another process may have changed. */
     forgetKnown(): void {
       tail?.clear();
       lastUrgent = Number.POSITIVE_INFINITY;
     },
 
-    /** Nobody who follows the log asks for events up to a position any more. */
+    /** Drops cached events that every reader has passed. */
     passed: (position: number): void => tail?.passed(position),
 
-    /** Reads every event between two positions; damaged ones are taken out of the log on the way. */
+    /** Reads every event between two positions and quarantines damaged ones. */
     readThrough: (after: number, through: number) => between(after, through),
 
     /**
-     * Corrects what is counted along where it cannot be true, at a start. `log-check` compares it with every row later,
-     * which takes seconds in a large log.
+     * Corrects impossible counters at a start. `log-repair` later compares them with every row, which takes seconds in
+     * a large log.
      */
     recount(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
@@ -164,7 +167,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       else database.exec(RAISE_WRITTEN);
     },
 
-    /** The time of what is committed next, milliseconds since 1970: by the clock, and never before what the log ends with. */
+    /** Commit time of the next event, milliseconds since 1970: the clock's, and never before the last one of the log. */
     nextTime(clockMs: number): number {
       const ahead = database
         .prepare(
@@ -301,7 +304,7 @@ const RECOUNT = `update log_size set bytes = counted.bytes, written = max(log_si
   from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted
   where log_size.bytes <> counted.bytes or log_size.written < counted.written`;
 
-/** What was written is never less than the newest event says. */
+/** Raises the counter of written bytes to that of the newest event. */
 const RAISE_WRITTEN = `update log_size set written = newest.written
   from (select written from event order by position desc limit 1) as newest where log_size.written < newest.written`;
 

@@ -2,8 +2,8 @@ import { Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Store } from "./store.ts";
 
 /**
- * Somebody else holds the source by now, with a later epoch: nothing was committed, and nothing will be. Whoever gets
- * it stops working for that source, without a try to save anything.
+ * Another member holds the source with a later epoch. Nothing was committed and nothing will be: stop working for the
+ * source without saving anything.
  */
 export class Fenced extends Error {
   readonly source: string;
@@ -18,8 +18,8 @@ export class Fenced extends Error {
 }
 
 /**
- * The same store, which says when somebody else holds the source. Whoever asked it then is told that we are stopping, as at
- * any other stop: it is nobody's fault, so nothing is blamed, tried again or counted.
+ * Wraps a store and reports a lost lease: it calls `fenced` and throws `Stopping`, so that callers stop as at any other
+ * stop and count no failure.
  */
 export function fencedStore(store: Store, fenced: () => void): Store {
   function watched<T extends object>(part: T): T {

@@ -25,7 +25,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { danglingLink } from "../../core/errors/folder-problem.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
-/** The file system's type number, as statfs(2) tells it. */
+/** Returns the file system's type number, as statfs(2) does. */
 export type FileSystemType = (folder: string) => number;
 
 export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
@@ -61,8 +61,8 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
 }
 
 /**
- * What `prepareFolder` would say, with nothing created: the folder, or the nearest one above it that is there, has to be
- * one that this user may write. Throws ConfigError.
+ * Checks a folder as `prepareFolder` does, without creating anything: the user must be able to write the folder, or the
+ * nearest existing one above it. Throws ConfigError.
  */
 export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
@@ -90,7 +90,7 @@ function refuseDanglingLink(folder: string): void {
   });
 }
 
-/** Bytes that this user may still write where a folder is, or would be. */
+/** Free bytes for this user in the folder, or where it would be created. */
 export function freeBytes(folder: string): number {
   const { bavail, bsize } = statfsSync(nearest(resolve(folder)));
   return bavail * bsize;
@@ -119,8 +119,8 @@ function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
 }
 
 /**
- * Throws ConfigError for a folder in which somebody else could put what we then read, write or speak to: one that
- * others may write, or that belongs to another user.
+ * Throws ConfigError for a folder that other users may write, or that belongs to another user: they could replace what
+ * the worker reads and writes.
  */
 function refuseSharedFolder(folder: string): void {
   refuseWritableByOthers(folder);
@@ -135,9 +135,12 @@ function refuseSharedFolder(folder: string): void {
   );
 }
 
-/** The part of it that counts for whoever only looks on or speaks to the worker. A folder that is not there is fine. */
+/**
+ * The part of `refuseSharedFolder` for commands that only read the state or talk to the worker. A missing folder is
+ * fine.
+ */
 export function refuseWritableByOthers(folder: string): void {
-  // Windows has no such bits.
+  // Windows has no permission bits.
   if (process.platform === "win32") return;
   const found = seen(folder);
   if (found === undefined || (found.mode & 0o022) === 0) return;
@@ -151,17 +154,17 @@ function seen(folder: string): Stats | undefined {
   try {
     return statSync(folder, { throwIfNoEntry: false });
   } catch {
-    // Whoever opens something in there learns why it cannot be looked at.
+    // Opening a file in the folder reports the reason.
     return undefined;
   }
 }
 
-/** Not there on Windows, which has no such links by default. */
+/** Undefined on Windows, which has no such links by default. */
 const NO_LINK = constants.O_NOFOLLOW ?? 0;
 
 /**
- * Makes sure that a file exists and only its owner can read it; SQLite gives its side files the same rights. Throws
- * ConfigError for a symbolic link or anything else that is no file: what it points to is not ours to change.
+ * Creates a file that only its owner can read; SQLite gives its side files the same rights. Throws ConfigError for a
+ * symbolic link or anything else that is not a file, because its target must not be changed.
  */
 export function preparePrivateFile(path: string): void {
   try {
@@ -173,7 +176,7 @@ export function preparePrivateFile(path: string): void {
     try {
       const found = fstatSync(descriptor);
       if (!found.isFile()) throw new Error("it is no file");
-      // Not without need: under the permission model of Node.js nobody may (docs/operations.md).
+      // Only when necessary: the permission model of Node.js forbids it (docs/operations.md).
       if ((found.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
     } finally {
       closeSync(descriptor);
@@ -187,15 +190,15 @@ export function preparePrivateFile(path: string): void {
 }
 
 /**
- * What SQLite keeps beside a database. A write-ahead log that is left behind belongs to no file that comes after: SQLite
- * would delete it, or, where the salt happens to fit, play it into the fresh one.
+ * Side files of a SQLite database. A left-over write-ahead log must go with its file: SQLite would delete it, or, when
+ * the salt happens to match, apply it to the fresh file.
  */
 const SIDES = ["-wal", "-shm", "-journal"];
 
-/** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
+/** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
   const aside = asideName(path, nowMs);
-  // Where only side files are left, the name that is told has to be there all the same.
+  // With side files only, the reported name must exist as well.
   if (!existsSync(path)) preparePrivateFile(aside);
   for (const side of ["", ...SIDES]) {
     if (existsSync(path + side)) renameSync(path + side, aside + side);
@@ -213,8 +216,8 @@ export function removeState(path: string): void {
 const SPARE = "-wal-spare";
 
 /**
- * Keeps what the last run left in the write-ahead log until the file is known to be sound: SQLite deletes the log of a
- * file that it finds damaged, and with it the latest commits. At most 16 MiB, and only after a kill.
+ * Copies the write-ahead log of the last run until the file is known to be sound: SQLite deletes the log of a damaged
+ * file, and the latest commits with it. At most 16 MiB, and only after a kill.
  */
 export function spareLog(path: string): void {
   if (sizeOf(`${path}-wal`) === 0) return;
@@ -230,7 +233,7 @@ export function dropSpareLog(path: string): void {
   rmSync(path + SPARE, { force: true });
 }
 
-/** Copies what is in a file and empties it in its place; answers the copy's name. */
+/** Copies a file and empties it in its place; returns the copy's name. */
 export function emptyOut(path: string, nowMs: number): string {
   const aside = asideName(path, nowMs);
   copyFileSync(path, aside);
@@ -247,7 +250,7 @@ function asideName(path: string, nowMs: number): string {
   return free;
 }
 
-/** Whether a file of the folder is a state that was set aside; its side files do not count. */
+/** Whether a file of the folder is a quarantined state; its side files do not count. */
 export function isStateQuarantined(name: string): boolean {
   return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
 }
@@ -274,29 +277,28 @@ function codeOf(error: unknown): string {
 export const MOVED_FILE = "MOVED.json";
 
 const Mark = z.strictObject({
-  /** Tells this move from others, here and in the database: 16 hexadecimal digits. */
+  /** Identifies the move, here and in the database: 16 hexadecimal digits. */
   id: z.string().regex(/^[0-9a-f]{16}$/),
   /** For people: `db.example:5432/plenum, schema plenum_state`. */
   to: z.string(),
   begunAt: z.iso.datetime(),
-  /** Null until it is known that the database has it. */
+  /** Null until the database is known to have the state. */
   movedAt: z.iso.datetime().nullable(),
 });
 
 /**
- * That the state of a folder is being moved into a database, or was. It is a file beside the state and not a row in it,
- * so that it counts as well when an older backup of the state is put back; and a person who knows better can take it
- * away.
+ * Marks a folder whose state is being moved into a database, or was. It is a file and not a row, so that it also
+ * protects the folder when an older backup of the state is restored, and so that a person can remove it.
  */
 export type MovedMark = z.infer<typeof Mark>;
 
-/** Null where nothing was moved. Throws `ConfigError` where nobody can tell. */
+/** Reads the mark; null when nothing was moved. Throws `ConfigError` when it cannot be read. */
 export function readMoved(folder: string): MovedMark | null {
   const file = join(folder, MOVED_FILE);
   try {
     return Mark.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
-    // Where there is no folder, that is said by whoever needs one.
+    // A missing folder is reported where the folder is needed.
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "ENOTDIR") return null;
     throw new ConfigError(`${file} cannot be read, or is damaged.`, {
@@ -306,12 +308,12 @@ export function readMoved(folder: string): MovedMark | null {
   }
 }
 
-/** On the disk when it returns, whole or not at all. */
+/** Writes the mark atomically; it is on the disk when the function returns. */
 export function writeMoved(folder: string, mark: MovedMark): void {
   const file = join(folder, MOVED_FILE);
   const beside = `${file}.new`;
   rmSync(beside, { force: true });
-  // Not through a link that somebody laid there.
+  // `wx`: do not follow a link of that name.
   const descriptor = openSync(beside, "wx", 0o600);
   try {
     writeSync(descriptor, `${JSON.stringify(mark, null, 2)}\n`);
@@ -328,12 +330,12 @@ export function writeMoved(folder: string, mark: MovedMark): void {
   }
 }
 
-/** Nothing was moved, and that is known. */
+/** Removes the mark when the move is known not to have happened. */
 export function forgetMoved(folder: string): void {
   rmSync(join(folder, MOVED_FILE), { force: true });
 }
 
-/** Throws `ConfigError` for a folder whose state is a fleet's now, or may be. */
+/** Throws `ConfigError` for a folder whose state was moved to a fleet's database, or may have been. */
 export function refuseMoved(folder: string): void {
   const mark = readMoved(folder);
   if (mark === null) return;

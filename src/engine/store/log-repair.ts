@@ -8,12 +8,12 @@ import { DAMAGED, type EventLog } from "./event-log.ts";
 import { lastWithin } from "./outbox-rules.ts";
 import { Damaged, type Database, type Repair } from "./sqlite.ts";
 
-/** Rows and bytes that are compared at a time, so that nothing else waits for more than a few milliseconds. */
+/** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */
 const SLICE_ROWS = 100;
 const SLICE_BYTES = 256 * 1024;
-/** Rows that one call compares at most: a million take 50 calls, one a minute. */
+/** Rows that one call compares: a million take 50 calls, one a minute. */
 const CALL_ROWS = 20_000;
-/** From the beginning of one comparison of the log to the next, in milliseconds. */
+/** Time from the start of one comparison of the log to the next, in milliseconds. */
 const EVERY_MS = 24 * 3_600_000;
 
 /** Counts the rows between two positions by each index. */
@@ -25,17 +25,17 @@ const ENTRIES = `select
       where entry.id = row.id and +entry.position = row.position)) as identified`;
 
 /**
- * Compares the log with itself in small steps, once after a start and then once a day: each row with its checksum, both
- * indexes with the rows, and the bytes that are counted with what the rows say. SQLite does that in one go, which takes
- * seconds for each gigabyte, at a start or with everything else waiting.
+ * Compares the log with itself in small steps, after a start and then daily: each row with its checksum, both indexes
+ * with the rows, and the counted bytes with the rows. SQLite's own check takes seconds for each gigabyte and blocks
+ * everything.
  */
 export function createLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let dueMs = Number.NEGATIVE_INFINITY;
-  /** Everything up to this position was compared, and so many bytes of it are still there. */
+  /** The comparison has reached this position; `bytes` is the sum of the rows up to it. */
   let through = 0;
   let bytes = 0;
 
-  /** Answers how many rows it looked at; 0 at the end of the log. */
+  /** Returns the number of compared rows; 0 at the end of the log. */
   function slice(): number {
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${SLICE_ROWS}`)
@@ -60,7 +60,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
   }
 
   return {
-    /** Rows that leave the log. */
+    /** Subtracts rows that retention removes. */
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
       for (const row of rows) if (row.position <= through) bytes -= row.bytes;
     },
@@ -84,18 +84,18 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
 
 export type LogCheck = ReturnType<typeof createLogCheck>;
 
-/** Indexes are rebuilt at most once in this time, in milliseconds: damage that comes back so soon is not in them. */
+/** Shortest time between two rebuilds of the indexes, in milliseconds: damage that returns sooner is not in them. */
 const AGAIN_MS = 3_600_000;
 
-/** The rows that both indexes of the log know and that the table does not have any more. */
+/** Rows that both indexes of the log have and the table has lost. */
 const UNREACHABLE = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
   where not exists (select 1 from event as found not indexed where found.position = byid.position)
     and exists (select 1 from event as byclass indexed by event_by_class
       where byclass.telemetry in (0, 1) and byclass.position = byid.position)`;
 
 /**
- * Repairs damage that is met while the file is open: the indexes are rebuilt from the rows. When that does not help, the
- * file is condemned: `damaged` aborts, the worker is built again, and its start replaces the file (`open.ts`).
+ * Repairs damage of the open file by rebuilding the indexes from the rows. If that does not help, it condemns the file:
+ * `damaged` aborts, the worker is built again, and its start replaces the file (`open.ts`).
  */
 export function createIndexRepair(
   database: Database,
@@ -140,13 +140,13 @@ export function createIndexRepair(
   };
 }
 
-/** Rebuilding an index forgets rows that only it still knows, so they become dead letters of who had not got them. */
+/** Rebuilding drops rows that only the indexes have; they become dead letters of the sinks that had not got them. */
 function giveUpUnreachable(database: Database, nowMs: number): number {
   let rows: readonly { readonly position: number; readonly id: string }[];
   try {
     rows = database.prepare(UNREACHABLE).all();
   } catch (error) {
-    // An index that cannot be read says nothing of the rows.
+    // An unreadable index proves nothing about the rows.
     if (error instanceof Damaged) return 0;
     throw error;
   }
@@ -174,8 +174,8 @@ const CONDEMNED = "plenum.db-condemned";
 const condemnedFile = (file: string) => join(dirname(file), CONDEMNED);
 
 /**
- * Notes on the disk that a state file must not be opened any more; `aside` names the file that it became, while what was
- * not delivered is still being taken out of it.
+ * Notes on the disk that a state file must not be opened; `aside` is the name of the quarantined file while undelivered
+ * events are being copied from it.
  */
 export function condemn(file: string, aside = ""): void {
   const descriptor = openSync(condemnedFile(file), "w", 0o600);
@@ -187,7 +187,7 @@ export function condemn(file: string, aside = ""): void {
   }
 }
 
-/** Null when the file may be opened; otherwise the name of the file that it became, or an empty text. */
+/** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */
 export function condemnation(file: string): string | null {
   try {
     return readFileSync(condemnedFile(file), "utf8");

@@ -45,22 +45,25 @@ export interface StoreOptions {
   readonly folder: string;
   readonly clock: Clock;
   readonly log?: Log;
-  /** For looking on beside a running worker. Nothing is created, and nothing can be changed. */
+  /** For reading while a worker runs: creates and changes nothing. */
   readonly readOnly?: boolean;
-  /** False for an operator's change beside a running worker; the file has to exist. A worker takes the lock. */
+  /** False for an operator's change while a worker runs; the file must exist. A worker takes the lock. */
   readonly lock?: boolean;
-  /** True for whoever moves the state away; anybody else is refused by a folder whose state is a fleet's now. */
+  /** True for `plenum state move`; otherwise a moved folder is refused. */
   readonly evenIfMoved?: boolean;
-  /** The type number of a folder's file system; tests pass another one in. */
+  /** Returns the type number of a folder's file system; tests pass another function. */
   readonly fileSystemType?: FileSystemType;
-  /** The system's own name for the machine; tests pass another one in. */
+  /** Returns the operating system's id of the machine; tests pass another function. */
   readonly machine?: () => string | null;
 }
 
 /** The write-ahead log is cut back to this after a checkpoint, in bytes. */
 const WAL_BYTES = 16 * 1024 ** 2;
 
-/** When so much is in the write-ahead log its pages are copied into the file, in bytes: as SQLite does by itself with pages of 4 kB. */
+/**
+ * Size of the write-ahead log at which SQLite copies its pages into the file, in bytes: SQLite's default with pages of
+ * 4 kB.
+ */
 const CHECKPOINT_BYTES = 4 * 1024 ** 2;
 
 /**
@@ -116,15 +119,15 @@ async function openOwn(file: string, options: StoreOptions, lock: WorkerLock): P
     return store;
   } catch (error) {
     database?.close();
-    // Our own SQL is understood by every file of ours that is whole.
+    // SQLite understands Plenum's SQL in every sound file.
     if (!(error instanceof Damaged) && !isSqlError(error)) throw error;
     return await replaceDamaged(file, error, options, opened);
   }
 }
 
 /**
- * Sets a damaged file aside and takes what was not delivered over into a fresh one. Until that is done, the folder says
- * so: after a crash in the middle the next start begins again with the file that was set aside.
+ * Quarantines a damaged file and copies undelivered events into a fresh one. Until then the folder is marked as
+ * condemned: after a crash, the next start begins again with the quarantined file.
  */
 async function replaceDamaged(
   file: string,
@@ -162,7 +165,7 @@ function refuseDamagedFreePages(file: string): void {
   }
 }
 
-/** SQLite takes an empty file beside a write-ahead log for a new one, and deletes the log without a word. */
+/** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */
 function refuseLostFile(file: string): void {
   const wal = sizeOf(`${file}-wal`);
   if (sizeOf(file) > 0 || wal === 0) return;
@@ -175,7 +178,7 @@ function openForWriting(file: string): Database {
   preparePrivateFile(file);
   const database = openDatabase(file);
   try {
-    // Before the first page is written: its size, and that pages which retention frees can be given back.
+    // Set before the first page is written: its size, and returning freed pages to the file system.
     if (database.number("pragma page_count") === 0) {
       database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
     }
@@ -196,8 +199,8 @@ function openForWriting(file: string): Database {
 }
 
 /**
- * Has SQLite check everything but the log of events, which may have gigabytes. What it finds in indexes only is repaired.
- * The log is compared with itself in small steps after the start (`log-check`), and a row whenever it is read.
+ * Lets SQLite check everything but the log of events, which may have gigabytes, and rebuilds damaged indexes. The log
+ * is compared in small steps after the start (`log-repair`), and each row when it is read.
  */
 function refuseDamage(database: Database): void {
   if (complaint(database) === null) return;
@@ -219,14 +222,14 @@ function complaint(database: Database): string | null {
   return null;
 }
 
-/** The schema is text too: a damaged byte in it can make another table of it. */
+/** Throws when a damaged byte has changed the schema, which SQLite stores as text. */
 function refuseForeignShape(database: Database): void {
   const trouble = schemaProblem(database);
   if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
 }
 
 export interface Opened {
-  /** Who holds it looks through the state and puts right what is damaged. */
+  /** The holder of the lock checks the state and repairs damage. */
   readonly lock?: WorkerLock;
   readonly log?: Log;
   readonly setAside?: { readonly aside: string; readonly salvaged: Salvaged };
@@ -260,7 +263,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       detectCopy(database, documents, clock.now(), opened.machine);
       return detectLostLog(database, documents, clock.now(), opened.hasLog ?? true);
     });
-    // From now on the file says that commits may be in the write-ahead log only.
+    // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
     log.recount();
     if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG);
@@ -361,12 +364,11 @@ interface LockOptions {
 }
 
 /**
- * One worker per folder. The lock is an exclusive transaction on a database of its own that is held as long as the
- * worker lives: the kernel frees it however the process ends, so there is never a stale lock to remove.
+ * Allows one worker per folder. The lock is an exclusive transaction on a database of its own for as long as the worker
+ * lives. The kernel releases it however the process ends, so there is never a stale lock to remove.
  *
- * The lock is the kernel's, not what the file holds: nothing is ever written into it. What stands in it came from
- * elsewhere, and SQLite may not take it for a database. It says so only after it has found the file unlocked, so nobody
- * holds it then, and the file is emptied in its place; another file would be another lock.
+ * The worker never writes into the file. If SQLite rejects foreign content as no database, it does so only after it has
+ * found the file unlocked: no worker holds it, and the file is emptied in its place (a new file would be another lock).
  */
 export function lockFolder(folder: string, options: LockOptions): WorkerLock {
   const path = lockFile(folder);

@@ -22,7 +22,7 @@ import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
  * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`).
  *
- * A cursor that may wait (`soon`) has moved for this process at once, and for the next one with the next transaction.
+ * A deferred cursor (`soon`) moves in memory at once, and on the disk with the next transaction.
  */
 export function createOutbox(options: {
   readonly database: Database;
@@ -33,21 +33,21 @@ export function createOutbox(options: {
   readonly damage: Damage;
   readonly clock: Clock;
   readonly changes: Wakeup;
-  /** Of who holds the state: compares the log with itself after each pruning. */
+  /** Compares the log with itself after each pruning; only the holder of the state has it. */
   readonly check?: LogCheck;
 }): Outbox {
   const { database, soon, documents, log, sinks, damage, clock, changes } = options;
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database, log, damage);
   const retention = createRetention(database, log, sinks, clock, options.check);
-  /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
+  /** Cursors on the disk, as far as they were read. */
   const durable = new Map<string, number>();
-  /** The same for urgent events, which never are ahead of the disk. */
+  /** Cursors of urgent events, which are never ahead of the disk. */
   const urgent = new Map<string, number>();
   const ahead = new Map<string, Ahead>();
-  /** Behind which position each sink asked last. */
+  /** Position after which each sink read last. */
   const asked = new Map<string, number>();
-  /** What the log weighed, and what had been changed by then. */
+  /** The last result of `pressure` and the change number it belongs to. */
   let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function cursorOf(sink: string): number {
@@ -63,13 +63,13 @@ export function createOutbox(options: {
     return known;
   }
 
-  /** The last number that a sink was offered up to its cursor, as it is now for this process. */
+  /** The sequence number at a sink's cursor, as this process knows it. */
   function countedOf(sink: string): Sequence | undefined {
     const known = sinks.counted(sink);
     return laterCount(known, ahead.get(sink)?.counted);
   }
 
-  /** Somebody else, or another part of this store, may have changed cursors and marks. */
+  /** Forgets cursors and marks that another process or another part of this store may have changed. */
   function forgetKnown(): void {
     durable.clear();
     urgent.clear();
@@ -88,7 +88,7 @@ export function createOutbox(options: {
       durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
       if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
     };
-    // What could not be moved so is owed, and soon moved at once, with the fault told.
+    // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
     soon.write(`cursor ${sink}`, move).then(onDisk, () => undefined);
   }
 
@@ -108,13 +108,13 @@ export function createOutbox(options: {
     };
   }
 
-  /** How many events a crash would have a sink get once more, were its cursor moved there and not on the disk. */
+  /** Events that a sink would get again after a crash if its cursor moved there in memory only. */
   const owed = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
 
   function offerOf(sink: string, events: readonly LoggedEvent[]): Offer {
     const last = events.at(-1)?.position ?? 0;
     if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
-    // After reading: a damaged event that was found by it has the sink count anew.
+    // Count after reading: a damaged event found by the read starts a new epoch.
     return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
   }
 
@@ -125,7 +125,7 @@ export function createOutbox(options: {
     },
 
     async next(sink, limit, after = 0) {
-      // What others have marked since is looked for.
+      // Looks for marks of other processes.
       database.changes();
       const again = redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };

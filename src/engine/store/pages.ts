@@ -12,7 +12,7 @@ interface Varint {
   readonly next: number;
 }
 
-/** Seven bits a byte, the high bit says that there are more; the ninth byte counts whole. */
+/** Reads a varint: seven bits a byte, the high bit means that more follow; the ninth byte has eight bits. */
 export function varint(bytes: Buffer, at: number): Varint | null {
   let value = 0;
   for (let n = 0; n < 9; n += 1) {
@@ -26,7 +26,7 @@ export function varint(bytes: Buffer, at: number): Varint | null {
 
 const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8];
 
-/** The values of a record; null when it is none. */
+/** Parses the values of a record; null when it is not a record. */
 export function recordOf(payload: Buffer): readonly StoredValue[] | null {
   const header = varint(payload, 0);
   if (header === null || header.value > payload.length) return null;
@@ -59,9 +59,8 @@ function valueIn(type: number, bytes: Buffer): StoredValue {
 }
 
 /**
- * Bytes of a page of the state. A commit writes every page that it touched anew, and of most of its 15 only some bytes are
- * others: with pages of 4 kB a value wrote half as much again. Those of 1 kB would save a quarter more, and cost processor
- * time where there are many sources.
+ * Page size of the state, in bytes. A commit writes every page that it touched, and of most of its 15 pages only some
+ * bytes have changed:
  */
 export const PAGE_BYTES = 2_048;
 
@@ -70,7 +69,7 @@ const FRAME_HEADER = 24;
 /** How every database file begins, and what its header takes. */
 const FILE_MAGIC = "SQLite format 3\0";
 const FILE_HEADER = 100;
-/** The last bit says how the log's own checksums are made, which nobody needs here. */
+/** The last bit selects the byte order of the log's own checksums, which are not used here. */
 const WAL_MAGIC = 0x377f0682;
 
 const LEAF_OF_TABLE = 0x0d;
@@ -78,7 +77,7 @@ const LEAF_OF_INDEX = 0x0a;
 
 /** One row where it lies. */
 export interface Cell {
-  /** Of a table with a rowid; null in one without. */
+  /** Null in a table without rowid. */
   readonly rowid: number | null;
   readonly values: readonly StoredValue[];
 }
@@ -115,7 +114,7 @@ export function openPages(path: string): Pages {
       : bytesAt(main, (page - 1) * pageBytes, pageBytes);
   }
 
-  /** What a row holds: a part in its cell, and the rest in a chain of overflow pages. */
+  /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
   function payload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
     const local = localBytes(size, isTable, pageBytes);
     const parts = [bytes.subarray(at, at + local)];
@@ -180,10 +179,7 @@ function localBytes(size: number, isTable: boolean, pageBytes: number): number {
   return even <= most ? even : least;
 }
 
-/**
- * Bytes of a page: as the file says, or else its log, or else what ours have. A file that somebody wrote anew may have
- * other pages, and of a damaged one the header may be gone.
- */
+/** Page size: from the file, else from its log, else Plenum's default. A file that a person has rewritten may have another. */
 function pageBytesOf(main: number, wal: number | null): number {
   const inFile = bytesAt(main, 0, FILE_HEADER);
   if (inFile?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
@@ -234,7 +230,7 @@ function committedPages(wal: number, size: number, pageBytes: number): Map<numbe
   let pending = new Map<number, number>();
   for (let at = WAL_HEADER; at + FRAME_HEADER + pageBytes <= size; at += FRAME_HEADER + pageBytes) {
     const frame = bytesAt(wal, at, FRAME_HEADER);
-    // Frames of before the log was begun anew have another salt.
+    // Frames of an earlier generation of the log have another salt.
     if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
     pending.set(frame.readUInt32BE(0), at + FRAME_HEADER);
     if (frame.readUInt32BE(4) === 0) continue;
@@ -249,17 +245,17 @@ function bytesAt(file: number, at: number, size: number): Buffer | null {
   try {
     return readSync(file, bytes, 0, size, at) === size ? bytes : null;
   } catch {
-    // A disk that cannot read this place may read the next.
+    // A disk that cannot read this page may read the next one.
     return null;
   }
 }
 
-/** Kinds of pages in the map from pages to their parents, which a file with auto_vacuum has: a free page. */
+/** Type of a free page in the pointer map of a file with auto_vacuum. */
 const FREE = 2;
 
 /**
- * What is wrong with the header and the list of free pages; null when nothing is. SQLite takes pages off that list without
- * asking whether they are in use: with one damaged number in it, the next commit would overwrite another table.
+ * Describes damage of the header and of the list of free pages; null when there is none. SQLite reuses listed pages
+ * without checking that they are free: with one damaged number, the next commit would overwrite another table.
  */
 export function freePagesProblem(pages: Pages): string | null {
   const header = pages.bytes(1);

@@ -4,19 +4,19 @@ import type { DeferredWrites } from "./deferred-writes.ts";
 import type { Database } from "./sqlite.ts";
 import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
-/** The longest that the service counts a request, in milliseconds, with room for its clock. */
+/** Longest time for which the service counts a request, in milliseconds, with a margin for its clock. */
 const COUNTED_MS = 2 * 60_000;
-/** A hold whose end is not known lasts as long as one that the service orders without saying how long. */
+/** Duration of a pause whose end is damaged: as long as one that the service orders without a duration. */
 const UNKNOWN_HOLD_MS = 60_000;
 
-/** No source's or endpoint's name has a blank in it. */
+/** Names of sources and endpoints contain no blank. */
 function clockKey(key: string, boot: string): string {
   return `clock ${key} ${boot}`;
 }
 
 /**
- * A damaged slot counts as spent at the moment when it was found, in every bucket: whose it was may be what is
- * damaged. So a restart never sends more than was allowed; it may wait a minute longer.
+ * Stores spent slots and pauses of the quota. A damaged slot counts as spent when it was found, in every bucket,
+ * because its bucket may be the damaged column. So a restart never exceeds the quota; it may wait a minute longer.
  */
 export function createQuotaStore(
   database: Database,
@@ -44,7 +44,7 @@ export function createQuotaStore(
       .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
   }
 
-  /** Two times that belong together: of a pause, or of one moment by two clocks. */
+  /** Reads two times of one row: of a pause, or of one moment by two clocks. */
   function pair<T>(key: string, first: keyof T & string, second: keyof T & string): T | undefined {
     const row = database
       .prepare(`select said_ms as ${first}, until_ms as ${second} from quota_hold where bucket = ?`)
@@ -92,7 +92,7 @@ export function createQuotaStore(
     },
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       database.transaction(() => {
-        // Of another run of the machine it says nothing.
+        // A mark of an earlier boot is useless.
         database
           .prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1")
           .run(clockKey(key, ""));

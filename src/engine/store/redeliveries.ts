@@ -9,7 +9,7 @@ import { numberOf, OFFER_BYTES, offeredSize, URGENT_KIND } from "./outbox-rules.
 import type { Database } from "./sqlite.ts";
 import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
 
-/** Positions that are looked at in one transaction while marking; a million events must not hold the file. */
+/** Positions that one transaction marks, so that a million events do not block the file. */
 const MARK_SLICE = 5_000;
 
 /** SQL condition: the sink has settled the event. */
@@ -19,13 +19,13 @@ interface Mark {
   readonly position: number;
 }
 
-/** Marks on events that are to be sent to one sink once more: a replay, or a dead letter that may try again. */
+/** Marks events to be sent to a sink again: a replay, or a dead letter that is retried. */
 export function createRedeliveries(database: Database, log: EventLog, damage: Damage) {
-  /** What each sink was offered last: a mark set in the meantime must not be taken off with them. */
+  /** Positions of each sink's last offer: `settle` must not remove marks that were set after it. */
   const offered = new Map<string, readonly number[]>();
-  /** Sinks without a mark, as far as nobody has set one since. */
+  /** Sinks known to have no mark. */
   const unmarked = new Set<string>();
-  /** Position from which on a sink may have marks of urgent events, as far as nobody has set one since. */
+  /** First position at which a sink may have a marked urgent event. */
   const urgentFrom = new Map<string, number>();
 
   function forgetKnown(): void {
@@ -33,7 +33,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     urgentFrom.clear();
   }
 
-  /** What a mark stands for: the event while the log has it, then the copy in its letter. */
+  /** Reads the event of a mark: from the log, or its copy in a dead letter. */
   function behind(sink: string, position: number): EventRow | LetterRow | null {
     const event = database
       .prepare(`select ${EVENT_COLUMNS} from event where position = ?`)
@@ -45,7 +45,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     return letter !== undefined && isSoundLetter(letter) ? letter : null;
   }
 
-  /** The number that a dead letter used up. Of what is replayed nobody knows the number any more. */
+  /** Reads the sequence number of a dead letter; replayed events have none. */
   function numberBehind(sink: string, position: number): Pick<LoggedEvent, "sequence"> {
     const letter = database
       .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
@@ -53,7 +53,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     return letter !== undefined && isSoundLetter(letter) ? numberOf(letter) : {};
   }
 
-  /** What was marked and is damaged now becomes a dead letter, or stays one, that says so. */
+  /** Turns a marked event that is damaged into a dead letter. */
   function giveUp(sink: string, position: number): void {
     if (database.readOnly) return;
     log.quarantine("event.position = ?", position);
@@ -67,7 +67,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     });
   }
 
-  /** Reads what is marked; what is damaged is given up, and left out. */
+  /** Reads marked events; damaged ones become dead letters and are left out. */
   function offerOf(sink: string, marks: readonly Mark[]): readonly LoggedEvent[] {
     const offer: LoggedEvent[] = [];
     let bytes = 0;
@@ -116,7 +116,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
   }
 
   const self = {
-    /** Marks may have been set by others. */
+    /** Forgets what another process may have marked. */
     forgetKnown,
 
     next(sink: string, limit: number): readonly LoggedEvent[] {
@@ -129,7 +129,10 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
       return offer.length > 0 || marks.length === 0 || database.readOnly ? offer : self.next(sink, limit);
     },
 
-    /** The urgent ones among them. A replay of a million values has few, so the log's are looked through for marks. */
+    /**
+     * Reads marked urgent events. A replay of a million values has few of them, so the query starts from urgent events
+     * and looks for their marks.
+     */
     nextUrgent(sink: string, limit: number): readonly LoggedEvent[] {
       const from = urgentFrom.get(sink) ?? 0;
       if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
@@ -153,7 +156,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
         : self.nextUrgent(sink, limit);
     },
 
-    /** Takes the marks off what was offered, up to a position; answers those positions. */
+    /** Removes the marks of the last offer up to a position; returns those positions. */
     settle(sink: string, through: number): readonly number[] {
       const settled = (offered.get(sink) ?? []).filter((position) => position <= through);
       const removal = database.prepare("delete from again where sink = ? and position = ?");
@@ -191,9 +194,9 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
 }
 
 /**
- * What a sink will never accept, with the reason and a copy of the event, because a letter outlives the log.
- * While a letter is being sent again it is hidden; it disappears when it is settled, or comes back with a new
- * reason. One that is damaged is shown with its bytes and never sent. Changes belong inside a transaction.
+ * Stores events that a sink rejected, with the reason and a copy of the event, because a dead letter outlives the log.
+ * While it is sent again, the letter is hidden; it is removed when it is settled, or returns with a new reason. A
+ * damaged letter is listed with its bytes and never sent. Call changes inside a transaction.
  */
 export function createDeadLetters(database: Database) {
   function idsOf(sink: string, ids: readonly number[] | "all"): readonly number[] {
@@ -222,8 +225,8 @@ export function createDeadLetters(database: Database) {
     },
 
     /**
-     * Of an event that has left the log in the meantime nothing is kept: pruning has counted it as lost. One that comes
-     * back keeps its number.
+     * Adds a rejected event. If it has left the log, nothing is stored, because retention has counted it as lost. A
+     * letter that returns keeps its number.
      */
     add(sink: string, { position, reason, sequence }: Refusal, nowMs: number): void {
       const back = database
@@ -291,7 +294,7 @@ export interface LetterRow {
 export const LETTER_COLUMNS =
   "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
 
-/** What the columns of a letter are when it is made of an event. */
+/** SQL of a letter's columns when it is created from an event. */
 const OF_EVENT = {
   sink: "?1",
   position: "event.position",
@@ -303,7 +306,7 @@ const OF_EVENT = {
   body: "event.body",
 };
 
-/** Whether a letter is what was written. */
+/** Whether a letter is the one that was written. */
 export function isSoundLetter({
   sink,
   position,

@@ -14,37 +14,37 @@ import { openPages, type Pages, type StoredValue } from "./pages.ts";
 import { prepareSchema } from "./schema.ts";
 import { type Database, openDatabase } from "./sqlite.ts";
 
-/** What was found in a damaged state file, and what became of it. */
+/** Contents of a damaged state file, and how much was recovered. */
 export interface Salvaged {
   readonly pages: number;
-  /** Events that are what was committed. */
+  /** Sound events. */
   readonly found: number;
-  /** Of these, taken into the log of the state in use. */
+  /** Sound events that were copied into the log of the state in use. */
   readonly taken: number;
-  /** In that log already. */
+  /** Sound events that were in that log already. */
   readonly known: number;
-  /** Every sink in use had them. */
+  /** Sound events that every sink in use had settled. */
   readonly delivered: number;
-  /** Events of which too little is left, as far as they can be counted. */
+  /** Damaged events, as far as they can be counted. */
   readonly damaged: number;
   readonly deadLetters: number;
-  /** Marks on events that were to be sent once more. */
+  /** Marks on events that were to be sent again. */
   readonly marks: number;
-  /** Rows of other tables: what was known of the building and by sinks, and records such as those of the audit log. */
+  /** Rows of other tables: documents of the building and of sinks, and records such as those of the audit log. */
   readonly others: number;
-  /** How far each sink was; null for a sink in use of which nothing was found, which so gets everything. */
+  /** Position of each sink; null for a sink in use whose cursor is lost, which gets all events. */
   readonly cursors: Readonly<Record<string, number | null>>;
 }
 
-/** Events that are committed in one go, so that a running worker waits a few milliseconds only. */
+/** Events per transaction, so that a running worker waits a few milliseconds only. */
 const SLICE = 100;
 
 /**
- * Takes what was not delivered out of a file that was set aside, into the log of the state that is in use. It goes to
- * every sink there, with its ids, by which receivers fold what they had. Nothing else is taken: what we believe of the
- * building is asked again, and an old journal of commands must not come back. The file itself stays as it is.
+ * Copies undelivered events of a quarantined file into the log of the state in use. They keep their ids, by which
+ * receivers recognise repeats, and go to every sink. Nothing else is copied: documents are requested from the service
+ * again, and an old journal of commands must not return. The file itself does not change.
  *
- * It is an ordinary commit of another process, so a worker may run.
+ * The copy is an ordinary commit of another process, so a worker may run.
  */
 export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
   const target = stateFile(folder);
@@ -90,8 +90,8 @@ async function take(pages: Pages, database: Database, clock: Clock): Promise<Sal
 }
 
 /**
- * The same into a fresh state at an opening, together with the cursors: each sink goes on with what it had not got. Where
- * a cursor may be lost, the events are taken from the oldest on, and sinks of which nothing is known begin with them.
+ * Does the same at a start, into a fresh state and with the cursors: each sink continues where it was. If a cursor may
+ * be lost, copying begins with the oldest event, and unknown sinks begin there.
  */
 export async function takeOver(file: string, database: Database, clock: Clock): Promise<Salvaged> {
   const pages = openPages(file);
@@ -136,8 +136,8 @@ export async function takeOver(file: string, database: Database, clock: Clock): 
 }
 
 /**
- * Positions of events that the log still has and that no search finds, because a page above them is damaged: a sink that
- * went on behind them did not get them. Empty where the index that knows them cannot be read.
+ * Positions of events that an index has and no search finds, because a page above them is damaged: a sink whose cursor
+ * is past them did not get them. Empty when the index cannot be read.
  */
 function unreachable(file: string): ReadonlySet<number> {
   let database: Database | null = null;
@@ -158,7 +158,7 @@ function unreachable(file: string): ReadonlySet<number> {
   }
 }
 
-/** Requests that still count against the quota, and pauses that the service ordered; of several rows the latest. */
+/** Copies slots and pauses of the quota; of several rows the latest. */
 function putQuota(database: Database, { quota, holds }: ReturnType<typeof lookThrough>): void {
   const slot = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
@@ -174,7 +174,7 @@ function putQuota(database: Database, { quota, holds }: ReturnType<typeof lookTh
   for (const values of holds) hold.run(...values);
 }
 
-/** For people: what became of a damaged file. */
+/** Text for people about a damaged file and its recovery. */
 export function takenOverText(
   aside: string,
   { taken, damaged, deadLetters, marks, others }: Salvaged,
@@ -189,7 +189,7 @@ function counted(
   return { pages: pages.count, found: places.size, damaged, deadLetters, marks, others };
 }
 
-/** Commits the events behind a position to the log; `positions` says where each of them was and is. */
+/** Commits the events after a position; `positions` maps old positions to new ones. */
 async function append(
   pages: Pages,
   places: ReadonlyMap<number, number>,
@@ -220,9 +220,9 @@ async function append(
   return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
 }
 
-/** Where which event lies, how far the sinks were, and how much there is of the rest. */
+/** Finds events, cursors and the number of other rows. */
 function lookThrough(pages: Pages) {
-  /** The page of each sound event, by position. */
+  /** Page of each sound event, by position. */
   const places = new Map<number, number>();
   const spoiled = new Set<number>();
   const letters = new Set<number>();
@@ -233,7 +233,7 @@ function lookThrough(pages: Pages) {
   const holds: (readonly StoredValue[])[] = [];
   const marks = new Set<string>();
   const others = new Set<string>();
-  /** Positions that each of the two indexes of the log has. */
+  /** Positions in each of the log's two indexes. */
   const identified = new Set<number>();
   const classed = new Set<number>();
   let isCursorLost = false;
@@ -244,7 +244,7 @@ function lookThrough(pages: Pages) {
       const cursor = cursorOf(values);
       if (cursor !== null) {
         cursorsHere += 1;
-        // A page that was left behind may hold an older row: the lowest position loses nothing.
+        // A stale page may hold an older row: the lowest position loses nothing.
         const { sink, position, urgent, ended: reason } = cursor;
         if (typeof reason === "string") ended.set(sink, reason);
         else {
@@ -269,7 +269,7 @@ function lookThrough(pages: Pages) {
   }
   for (const position of identified) if (classed.has(position)) spoiled.add(position);
   const damaged = [...spoiled].filter((position) => !places.has(position)).length;
-  // An older row may say that a sink had ended, or that it had not: delivering once more loses nothing.
+  // An older row may be wrong about whether a sink has ended: delivering again loses nothing.
   for (const sink of cursors.keys()) ended.delete(sink);
   return {
     ...{ places, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
@@ -277,7 +277,7 @@ function lookThrough(pages: Pages) {
   };
 }
 
-/** Whether the last value is the checksum of the first `columns`, and the only other one. */
+/** Whether a row has `columns` values and then their checksum. */
 function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
   return values.length === columns + 1 && checksumOf(...values.slice(0, columns)) === values[columns];
 }

@@ -4,7 +4,7 @@ import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 /** "PLNM": tells our files from other SQLite files. */
 const APPLICATION_ID = 0x504c4e4d;
 
-/** The tables whose rows got a checksum with step 4, and the columns that it covered then. */
+/** Tables whose rows got a checksum with step 4, and the columns that it covered then. */
 const FIRST_CHECKED = {
   document: "set_name, key, body",
   record: "log, sequence, body",
@@ -183,7 +183,7 @@ const MIGRATIONS: readonly string[] = [
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
-/** Refuses what is not ours or is newer than we are; `migrate` also brings an older file up to date. */
+/** Throws for a file of another program or of a newer version; `migrate` updates an older one. */
 export function prepareSchema(database: Database, migrate: boolean): void {
   const version = database.number("pragma user_version");
   const application = database.number("pragma application_id");
@@ -212,7 +212,7 @@ export function prepareSchema(database: Database, migrate: boolean): void {
   });
 }
 
-/** One byte that is not ours, or a version that no release has, is damage and no other program. */
+/** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
 function refuseDamagedNumbers(database: Database, application: number, version: number): void {
   const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
   const isImpossible = version < 1 || version > MOST_VERSIONS;
@@ -235,11 +235,11 @@ const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 
 interface Shape {
   readonly name: string;
   readonly columns: string | null;
-  /** Of indexes and triggers; a table's is written anew when a column is added. */
+  /** Null for tables, whose SQL changes when a column is added. */
   readonly sql: string | null;
 }
 
-/** What a file of this version lacks of its tables, indexes and triggers; null when it has them all. */
+/** Describes a missing table, index or trigger; null when the file has them all. */
 export function schemaProblem(database: Database): string | null {
   const model = openDatabase(":memory:");
   try {

@@ -8,22 +8,22 @@ import type { Bindable, Database } from "./sqlite.ts";
 import { type SinkPosition, sinkStateSet } from "./store.ts";
 
 /**
- * The cursors. Changes belong inside a transaction.
+ * Stores the cursors of sinks. Call changes inside a transaction.
  *
- * A damaged cursor must never skip an event, and nothing else in the state knows how far a sink was. So it begins
- * again at the beginning of the log: the sink gets once more what the replay window still holds, with the same ids.
- * The damage may be in the name. Then the row belongs to a sink that seems to be new; until the row's own name is
- * registered or ended, every sink that seems new begins at the beginning too.
+ * A damaged cursor must never skip an event, and nothing else records how far the sink was. So it returns to the
+ * beginning of the log, and the sink gets the events of the replay window again, with the same ids. If the sink's name
+ * is damaged, the row belongs to a sink that now seems new: until the true name is registered or ended, every new sink
+ * starts at the beginning too.
  *
  *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
  *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
  *
- * A sink whose values are behind may have its urgent events up to a later position, `urgent`:
+ * A sink that is behind with values may be ahead with urgent events, up to `urgent`:
  *
  *   log      v1 v2 a3 v4 v5 a6 v7      position 2, urgent 6: v1, v2, a3 and a6 are settled; v4 comes next
  *
- * Beside its cursor each sink has the number of the last event that it was offered up to there, and moves both at once:
- * the next one that passes its filter is that number and 1, also after a crash.
+ * Each sink also has the sequence number of the last event that it was offered up to its cursor. Both move together, so
+ * the next event that passes the filter gets the next number, also after a crash.
  */
 export function createSinks(database: Database, log: EventLog, damage: Damage) {
   function row(sink: string): SinkPosition | undefined {
@@ -47,7 +47,7 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
       .run(newEpoch());
   }
 
-  /** Changes columns of a sink that is what was written; a damaged one is repaired first. `?1` is the sink's name. */
+  /** Changes columns of a sound sink; a damaged one is repaired first. `?1` is the sink's name. */
   function change(
     sink: string,
     columns: Readonly<Partial<Record<"position" | "urgent" | "dropped" | "ended" | "counted", string>>>,
@@ -68,7 +68,7 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
     return database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0;
   }
 
-  /** It is known now whose cursor a damaged row was. */
+  /** Notes that the owner of a damaged cursor is known. */
   function claim(sink: string): void {
     database.prepare("update damaged set is_open = 0 where table_name = 'sink' and part = ?").run(sink);
   }
@@ -97,14 +97,14 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
       return row(sink) ?? { sink, position: start, urgent: 0, ended: null };
     },
 
-    /** The last number that the sink was offered up to its cursor; undefined where it is not known. */
+    /** The sequence number at the cursor; undefined when it is unknown. */
     counted(sink: string): Sequence | undefined {
       return database.prepare("select epoch, counted as number from sink where name = ?").get<Sequence>(sink);
     },
 
     /**
-     * Never back: what is settled stays settled, in whatever order two settlements arrive. A number of an epoch that has
-     * ended meanwhile says nothing of the new one. `which` is the position for all events or the one for urgent events.
+     * Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored.
+     * `which` is the cursor for all events or the one for urgent events.
      */
     moveTo(
       sink: string,
@@ -125,7 +125,7 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
 
     beginEpoch: (sink: string): void => beginEpoch(database, "name = ?2", sink),
 
-    /** One that goes on may have missed what left the log while it was held for nobody. */
+    /** A sink that continues may have missed events that left the log while it was ended. */
     setEnded(sink: string, reason: string | null): void {
       change(sink, { ended: "?2" }, reason);
       if (reason === null) beginEpoch(database, "name = ?2", sink);

@@ -3,15 +3,15 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { checksumOf } from "./checksum.ts";
 
 /**
- * The only importer of node:sqlite, and the only place that knows its moods: which values bind differs between
- * minor versions of Node (booleans, `undefined`), so nothing but these four gets through.
+ * The only importer of node:sqlite. Which values it binds (booleans, `undefined`) differs between minor versions of
+ * Node.js, so only these four types pass.
  */
 export type Bindable = string | number | null | Uint8Array;
 
 export interface Statement {
-  /** Answers how many rows changed. */
+  /** Returns the number of changed rows. */
   run(...values: readonly Bindable[]): number;
-  /** Answers the number of the row that was inserted; null when none was. */
+  /** Returns the rowid of the inserted row; null when none was inserted. */
   insert(...values: readonly Bindable[]): number | null;
   get<Row>(...values: readonly Bindable[]): Row | undefined;
   all<Row>(...values: readonly Bindable[]): readonly Row[];
@@ -21,34 +21,37 @@ export interface Database {
   readonly path: string;
   readonly readOnly: boolean;
   exec(sql: string): void;
-  /** Statements are prepared once per text and kept. */
+  /** Prepares a statement once per text. */
   prepare(sql: string): Statement;
-  /** The single number that a pragma or query answers. */
+  /** Returns the single number of a pragma or query. */
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
-  /** From now on the witness is told of every transaction. */
+  /** Calls the witness for every transaction from now on. */
   watch(witness: Witness): void;
-  /** Repairs damage that a statement or transaction meets, and does it once more. One inside a transaction fails with it. */
+  /**
+   * Repairs damage that a statement or transaction meets, then runs it once more. A statement inside a transaction
+   * fails with it.
+   */
   repairWith(repair: Repair): void;
-  /** Another number whenever anybody has changed the file, in a transaction of ours or elsewhere. */
+  /** Returns a number that changes with every change of the file, by this or another process. */
   changes(): number;
   close(): void;
 }
 
-/** Told of each transaction: inside it, before its work, and how it ended; and of what others did, by who asks for it. */
+/** Is called in each transaction before its work, when it ends, and when `changes` finds a change of another process. */
 export interface Witness {
   begun?(): void;
   committed?(): void;
   rolledBack?(): void;
-  /** `changes` has noticed that another process changed the file. */
+  /** `changes` found that another process changed the file. */
   othersChanged?(): void;
 }
 
 export interface Repair {
-  /** Repairs what can be repaired while the file is open; false when that was tried lately. */
+  /** Repairs the open file; returns false when that was tried recently. */
   attempt(error: Damaged): boolean;
-  /** The same work has failed again after the repair, or there was none. */
+  /** Reports that the work failed again, or that there was no repair. */
   failed(error: Damaged): void;
 }
 
@@ -74,11 +77,11 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   let open = true;
   let repair: Repair | null = null;
 
-  /** The result of the same work after a repair, or throws what went wrong with it. */
+  /** Repairs and runs the work again, or throws what went wrong. */
   const recover: Recover = (error, work) => {
     const active = repair;
     if (!(error instanceof Damaged) || active === null || database.isTransaction) throw error;
-    // What the repair itself meets is its own failure.
+    // The repair must not repair what it meets itself.
     repair = null;
     try {
       if (active.attempt(error)) return work();
@@ -141,7 +144,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       repair = means;
     },
     changes() {
-      // SQLite counts what others do, and leaves out what we do.
+      // `data_version` counts changes by other processes only.
       const others = self.number("pragma data_version");
       if (others !== othersSeen) {
         othersSeen = others;
@@ -162,7 +165,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
 type Recover = <T>(error: unknown, work: () => T) => T;
 
 function wrap(path: string, statement: StatementSync, recover: Recover): Statement {
-  // Called for each row: without a function to be guarded, which would be made anew each time.
+  // Called for each row, so it creates no closure for `guarded` on the fast path.
   function after<T>(error: unknown, work: () => T): T {
     return recover(meaning(path, error), () => guarded(path, work));
   }
@@ -222,10 +225,10 @@ const CODE = {
   notADatabase: 26,
 } as const;
 
-/** The file is not a database, or is one no longer. */
+/** The file is not, or no longer, a database. */
 export class Damaged extends ConfigError {}
 
-/** SQLite did not understand our SQL. With a file of ours that means that its header or its schema is damaged. */
+/** Whether SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
 export function isSqlError(error: unknown): boolean {
   return primaryCode(error) === 1;
 }

@@ -2,11 +2,11 @@ import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/** The tail takes so many characters of events at most; a batch of 100 good values has 26,000. */
+/** Most characters of events in the tail; a batch of 100 good values has 26,000. */
 const CHARACTERS = 1_000_000;
 /**
- * Behind an event of more characters the tail begins anew. A backfill writes 12 MB of them at a time, of which the tail
- * could keep the last: nobody would find there what comes next, and the collector has to carry it through.
+ * The tail starts again after an event with more characters. A backfill commits 12 MB of them at a time: the tail could
+ * keep only the last, and readers need the first.
  */
 const LONGEST = 4_096;
 
@@ -14,38 +14,38 @@ interface Row {
   readonly position: number;
   readonly committedAt: string;
   readonly body: string;
-  /** Those that it will be when a sink gets it. */
+  /** Characters when a sink gets the event. */
   readonly characters: number;
   event?: Event;
 }
 
 /**
- * The newest events of the log as they were committed, so that sinks which follow need not read them from the disk, and
- * each is parsed once for all of them. It has every event behind its beginning, if it has one.
+ * Caches the newest events of the log, so that sinks that keep up do not read the disk, and each event is parsed once
+ * for all sinks. It has every event after its beginning, if it has one.
  */
 export interface Tail {
-  /** An event that a transaction wrote; it belongs to the tail once that has been committed. */
+  /** Adds an event of the running transaction; it joins the tail when that is committed. */
   add(row: Row): void;
   committed(): void;
-  /** The transaction came to nothing. */
+  /** Drops the events of the transaction. */
   rolledBack(): void;
-  /** The first events after a position; null when the tail does not reach back that far. */
+  /** Returns the first events after a position; null when the tail does not reach back that far. */
   after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null;
-  /** Whoever reads here has what it says up to a position: kept any longer, it would only have to be cleared away later. */
+  /** Drops events that every reader has passed. */
   passed(position: number): void;
-  /** Events up to a position were removed from the log. */
+  /** Clears the tail when events in it were removed from the log. */
   removed(position: number): void;
-  /** The log may have changed in any other way. */
+  /** Clears the tail. */
   clear(): void;
 }
 
 export function createTail(): Tail {
-  // Emptied in place, both: a list that is given up for another one may be old by then, and the collector leaves what it
-  // holds where it is, body and event, until it looks through all of the memory.
+  // Both arrays are emptied in place. A replaced array may already be in the old generation, and the garbage collector
+  // would keep its bodies and events until a full collection.
   const rows: Row[] = [];
   const added: Row[] = [];
   let characters = 0;
-  /** Of every event behind this position there is a row; null when nothing is known. */
+  /** The tail has every event after this position; null when it is empty. */
   let begin: number | null = null;
 
   function clear(): void {
@@ -54,7 +54,7 @@ export function createTail(): Tail {
     begin = null;
   }
 
-  /** Lets go of the first rows as long as that is so. */
+  /** Drops the first rows while a condition holds. */
   function shorten(isSo: (row: Row) => boolean): void {
     let count = 0;
     for (let row = rows[0]; row !== undefined && isSo(row); row = rows[count]) {
@@ -110,7 +110,7 @@ export function createTail(): Tail {
   };
 }
 
-/** Positions rise, with holes where something was refused. */
+/** Positions ascend, with gaps where an event was a repeat. */
 function indexAfter(rows: readonly Row[], position: number): number {
   let [low, high] = [0, rows.length];
   while (low < high) {

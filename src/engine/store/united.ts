@@ -1,18 +1,19 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Change, DocumentChange, LoggedEvent, SinkLag, Store } from "./store.ts";
 
-/** The state of one source, where each has its own. */
+/** The state of one source of a fleet. */
 export interface Part {
   readonly source: string;
   readonly store: Store;
 }
 
 /**
- * The states of a fleet's sources as one, for whoever looks at all of them or changes something for all of them. What
- * carries a source's name is that source's (`tag/north`); of the rest, such as silences and what sinks remember, each
- * source has its own, and a change goes to all.
+ * Joins the states of a fleet's sources for readers of all of them and for changes to all of them. A set with a
+ * source's name (`tag/north`) belongs to that source. Other sets, such as silences and sink state, exist for each
+ * source, and a change goes to all.
  *
- * Positions and logs are counted in each part for itself, so what goes by them asks one part. Nothing is appended here.
+ * Each source counts its positions and logs by itself, so queries by position need one source. Nothing is appended
+ * here.
  */
 export function united(parts: readonly Part[]): Store {
   const [only] = parts;
@@ -21,7 +22,7 @@ export function united(parts: readonly Part[]): Store {
   const bySource = new Map(parts.map(({ source, store }) => [source, store]));
   const ofAll = <T>(ask: (store: Store) => Promise<T>) => Promise.all(stores.map(ask));
 
-  /** Those that have a set: a sink may be called like a source, so what sinks remember goes by no name. */
+  /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function having(set: string): readonly Store[] {
     const slash = set.lastIndexOf("/");
     const own = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slash + 1));
@@ -82,7 +83,7 @@ export function united(parts: readonly Part[]): Store {
         const all = (await ofAll(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
         return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
-      // The number of a dead letter is used once in a database, so it is at one source only.
+      // Ids of dead letters are unique in a database, so one source has each.
       resendDeadLetters: async (sink, ids) =>
         sum(await ofAll(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
       discardDeadLetters: async (sink, ids) =>
@@ -112,7 +113,7 @@ function newest(logged: readonly LoggedEvent[], limit: number): readonly LoggedE
   return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
 }
 
-/** A sink of a fleet is the sum of what it is at each source; it has ended where it has ended at one. */
+/** Adds up a sink over all sources; it has ended when it has ended at one of them. */
 function sinkSums(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;

@@ -26,13 +26,13 @@ import {
 } from "./rows.ts";
 
 export interface MoveOptions {
-  /** Of the state, which no worker uses. */
+  /** Folder of a state that no worker uses. */
   readonly folder: string;
-  /** Opened with patience. */
+  /** Opened with `isPatient`. */
   readonly database: StateDatabase;
   /** As configured. */
   readonly sources: readonly string[];
-  /** What holds for the whole fleet, by key of its document; what is there already stays. */
+  /** Documents of the complete fleet, by key; existing ones stay. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
   readonly closing: ReadingOptions["closing"];
   readonly clock: Clock;
@@ -43,10 +43,10 @@ export interface Moved {
   readonly folder: string;
   readonly to: string;
   readonly movedAt: string;
-  /** An earlier run had moved it, and this one has looked that it is there. */
+  /** An earlier run had moved the state, and this one has checked that it is there. */
   readonly wasThere: boolean;
   readonly sources: readonly string[];
-  /** What was read, written and read back; empty when it was there. */
+  /** Rows that were written and verified; empty when an earlier run did it. */
   readonly tables: readonly MovedTable[];
   readonly leftBehind: readonly LeftBehind[];
 }
@@ -58,17 +58,17 @@ export interface MovedTable {
 }
 
 /**
- * Takes the state of a folder into a database, shared out among its sources. All of it is one transaction, so that a
- * fleet sees a whole state or none, and a run that fails is repeated from the beginning:
+ * Moves the state of a folder into a database, divided among its sources, in one transaction: a fleet sees a complete
+ * state or none, and a failed run is repeated from the beginning.
  *
  *   folder     lock ─ MOVED.json: begun ───────────────────────────────────────── MOVED.json: moved ─ unlock
  *   database                             begin · rows · compare · its mark · commit
  *
- * From the first mark on no worker begins with the folder. When the answer to the commit is lost, or the power, the mark
- * stays; the next run finds in the database whether it was committed.
+ * After the first mark no worker starts with the folder. If the reply to the commit is lost, or the power fails, the
+ * mark stays; the next run looks in the database for the commit.
  *
- * Throws `ConfigError` with one sentence where the folder has no state, was moved elsewhere, is in use, or where the
- * database holds another state of one of the sources.
+ * Throws `ConfigError` when the folder has no state, was moved elsewhere or is in use, or when the database has another
+ * state of one of the sources.
  */
 export async function moveState(options: MoveOptions): Promise<Moved> {
   const { clock, database, folder, log } = options;
@@ -103,7 +103,7 @@ async function moveMarked(
     movedAt: null,
   };
   if (known === null) writeMoved(folder, mark);
-  /** Whether it is known that no earlier run has moved it. */
+  /** Whether no earlier run can have moved the state. */
   let isNew = known === null;
   try {
     const moved = await moveAll(options, store, raw, mark, () => {
@@ -112,7 +112,7 @@ async function moveMarked(
     if (mark.movedAt === null) writeMoved(folder, { ...mark, movedAt: moved.movedAt });
     return moved;
   } catch (error) {
-    // What was refused, or not asked to be committed, is not there; a worker may begin again.
+    // Without a commit the database has nothing, and a worker may start again.
     if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) forgetMoved(folder);
     throw error;
   }
@@ -127,10 +127,10 @@ async function moveAll(
 ): Promise<Moved> {
   const { clock, database, folder } = options;
   const instead = await insteadOf(store, clock);
-  // What is read of the file from here on is of one moment.
+  // All reads of the file are from one snapshot.
   raw.exec("begin");
   return database.work(async (session) => {
-    // Members register one after the other at this row, and find either everything or nothing.
+    // Members register one at a time with this row locked, and find everything or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const reading = createReading({
       ...options,
@@ -184,7 +184,7 @@ function refuseMissing(folder: string): void {
   });
 }
 
-/** What was set aside, or of which nobody knows whose it is, would be lost on the way. */
+/** Throws for quarantined state and for damaged cursors, which the move would lose. */
 async function refuseUnfit(store: Store, raw: Database, folder: string): Promise<void> {
   const { setAside } = await store.describe();
   if (setAside !== undefined) {
@@ -198,7 +198,7 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
   }
-  // Reading one takes it out of the log, and makes it a dead letter of those who have not got it.
+  // Reading a damaged event turns it into a dead letter of the sinks that have not got it.
   const rotten = raw
     .prepare(`select position from event where ${unsound("event")}`)
     .all<{ readonly position: number }>();
@@ -233,7 +233,7 @@ async function refuseOthers(session: Asking, { name, table }: StateDatabase, sou
   );
 }
 
-/** Each row of these belongs to one source, and none may be left out. */
+/** Throws unless every row was moved: each belongs to one source. */
 function refuseForgotten(raw: Database, written: Sums): void {
   const parts = [
     ["event", "event"],
@@ -280,7 +280,7 @@ interface StoredMark {
   readonly movedAt: string;
 }
 
-/** When this move was committed; null where it was not. */
+/** Reads when this move was committed; null when it was not. */
 async function readMark(session: Asking, { table }: StateDatabase, id: string): Promise<string | null> {
   const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
     markKey(id),
@@ -330,7 +330,7 @@ function gone(folder: string, { to, movedAt }: MovedMark): Retryable {
   );
 }
 
-/** As written by `commands/arming.ts`. */
+/** Written by `commands/arming.ts`. */
 interface Armed {
   readonly at: string;
   readonly by: string;
@@ -340,14 +340,13 @@ interface Armed {
 
 const ARMED = "command-armed";
 const WRITING = "writing";
-/** What of the state has to be whole for the limits of writing to hold. */
+/** Sets of documents that must be complete to enforce the write limits. */
 const GUARDS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
 const COMMANDS = "command";
 
 /**
- * A database knows of no damaged rows and of no copies, which here keep commands from being sent. So what they mean is
- * written down: writing is armed there only where it is armed now, and the id of a command whose entry was damaged is one
- * that is over.
+ * Documents to write instead of the stored ones. Damaged rows and copies, which exist in SQLite only, block commands.
+ * So writing stays armed only if it is armed now, and a command whose entry was damaged counts as finished.
  */
 export async function insteadOf(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,

@@ -5,21 +5,21 @@ import { storedBody, storedKey, storedText } from "../postgres/keys.ts";
 import type { Row, TableName } from "./rows.ts";
 import { shareOut, sourceOfSet } from "./sets.ts";
 
-/** A row on its way, and its table. */
+/** A row to move, and its table. */
 export type Moving = readonly [table: TableName, row: Row];
 
-/** What stays in the folder. */
+/** Rows that stay in the folder. */
 export interface LeftBehind {
   readonly what: string;
   readonly rows: number;
 }
 
 export interface Reading {
-  /** Those of the configuration, then others of which something is known. */
+  /** Configured sources, then others found in the state. */
   readonly sources: readonly string[];
-  /** Each row as it is to be written, for each source that gets it. To be walked once. */
+  /** Yields each row for each source that gets it. Iterate once. */
   rows(): Generator<Moving>;
-  /** What is there when all rows were walked. */
+  /** Last position and bytes by source; complete after `rows`. */
   ends(): { readonly position: number; readonly bytes: ReadonlyMap<string, number> };
   leftBehind(): readonly LeftBehind[];
 }
@@ -27,16 +27,16 @@ export interface Reading {
 export interface ReadingOptions {
   /** As configured. */
   readonly sources: readonly string[];
-  /** By set and key what is to be read instead of what is stored; undefined for what is to be passed over. */
+  /** Values to read instead of the stored ones, by set and key; undefined skips a document. */
   readonly instead: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
-  /** Opened for reading, while the worker's lock is held. */
+  /** Opened for reading while the worker's lock is held. */
   readonly database: Database;
   /**
-   * How far the database's clock is ahead of this machine's, in milliseconds: members write down by that one when they
-   * spent a slot of the quota.
+   * Difference of the database's clock to this machine's, in milliseconds: members store spent slots in the database's
+   * time.
    */
   readonly shiftMs: number;
-  /** The record with which a log goes on at a source; null where it needs none. */
+  /** The first record of a source's own part of a log; null when it needs none. */
   readonly closing: (log: string, source: string, last: LastRecord) => unknown;
 }
 
@@ -46,7 +46,7 @@ export interface LastRecord {
 }
 
 const PAGE = 500;
-/** Events may have a hundred kilobytes. */
+/** Events can have 100 kB. */
 const EVENT_PAGE = 100;
 
 interface DocumentRow {
@@ -55,13 +55,14 @@ interface DocumentRow {
 }
 
 /**
- * A folder's state as rows of the sources. Positions stay what they are, so whatever remembers one goes on without a
- * translation: cursors, marks, dead letters, incidents, what a lake has landed. A source then has holes where the log had
- * events of others, and every source goes on behind the last position of all.
+ * Reads a folder's state as rows of its sources. Positions do not change, so cursors, marks, dead letters, incidents
+ * and the files of a lake stay valid. A source's positions then have gaps for events of other sources, and every source
+ * continues after the last position of all.
  *
  *   folder    1 a   2 b   3 b   4 a   5 b │ cursor of a sink: 3
  *   source a  1           ·     4         │ 3, last position 5
  *   source b        2     3           5   │ 3, last position 5
+ * /
  */
 export function createReading(options: ReadingOptions): Reading {
   const { database, sources } = options;
@@ -88,7 +89,7 @@ export function createReading(options: ReadingOptions): Reading {
     return [...new Set(names.filter((name) => name !== null))].toSorted();
   }
 
-  /** All rows of a query that takes the last key and how many. */
+  /** Yields all rows of a query with the parameters last key and limit, page by page. */
   function* paged<T>(sql: string, keyOf: (row: T) => string | number, before: string | number, page = PAGE) {
     let after = before;
     for (;;) {
@@ -138,8 +139,8 @@ export function createReading(options: ReadingOptions): Reading {
   }
 
   /**
-   * Every source gets each log whole, so that its chain of hashes is proved as before, and goes on from there by itself.
-   * A damaged record keeps its place with nothing in it, where the chain is broken as it was.
+   * Every source gets each complete log, so that its hash chain stays verifiable, and continues it by itself. A damaged
+   * record keeps its sequence number with an empty body, and the chain stays broken there.
    */
   function* records(): Generator<Moving> {
     const logs = database
@@ -183,8 +184,8 @@ export function createReading(options: ReadingOptions): Reading {
   }
 
   /**
-   * Each source has every sink, as far as it was. What a sink was offered is counted for each source by itself from now
-   * on: with several of them the count begins anew, in epochs of their own.
+   * Each source gets every sink with its cursor. Each source counts offers by itself: with several sources the count
+   * starts again in new epochs.
    */
   function* sinks(): Generator<Moving> {
     const rows = database
@@ -200,7 +201,7 @@ export function createReading(options: ReadingOptions): Reading {
     }
   }
 
-  /** What stands behind a mark says whose it is. */
+  /** The event or letter of a mark names its source. */
   function* marks(): Generator<Moving> {
     const rows = database
       .prepare(
@@ -231,7 +232,7 @@ export function createReading(options: ReadingOptions): Reading {
     }
   }
 
-  /** Losses are told by sink, whatever the source, so they go on at the first one. */
+  /** Gaps have no source, so they go to the first one. */
   function* gaps(): Generator<Moving> {
     const rows = database
       .prepare("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id")
@@ -329,7 +330,7 @@ interface StoredLetter {
   readonly origin: string;
 }
 
-/** A bucket is a source's, or one endpoint's of it: `main`, `main/values`. */
+/** Source of a bucket, which is a source or one of its endpoints: `main`, `main/values`. */
 function sourceOfBucket(bucket: string): string {
   const slash = bucket.indexOf("/");
   return slash < 0 ? bucket : bucket.slice(0, slash);

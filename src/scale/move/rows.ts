@@ -3,7 +3,7 @@ import { textList } from "../../core/postgres/lists.ts";
 import type { Session } from "../../core/postgres/session.ts";
 import type { Moving } from "./reading.ts";
 
-/** What is moved, and what it looks like in the database. A row is the text of each column, null where it has none. */
+/** Types of the columns that are moved. A row is the text of each column, null where it has none. */
 export type Column = "text" | "bigint" | "boolean" | "double precision";
 
 export interface Row {
@@ -11,7 +11,7 @@ export interface Row {
   readonly cells: readonly (string | null)[];
 }
 
-/** The tables that belong to sources, with their columns besides `source`. */
+/** Tables that belong to sources, with their columns besides `source`. */
 export const TABLES = {
   document: { set_name: "text", key: "text", body: "text" },
   record: { log: "text", sequence: "bigint", body: "text" },
@@ -73,17 +73,17 @@ export function columnsOf(table: TableName): readonly (readonly [name: string, t
   return Object.entries(TABLES[table]);
 }
 
-/** What stands for null among the texts of a row; no text of ours begins so. */
+/** Text for null in a row; no stored text begins so. */
 export const NULL = "\\N";
 
-/** How many rows there are, and a number that is another one where any of them is another. */
+/** Row count, and a digest that differs when any row differs. */
 export interface Sum {
   readonly rows: number;
   /** 16 hexadecimal digits, whatever the order of the rows. */
   readonly digest: string;
 }
 
-/** Adds rows up as `digestSql` does. */
+/** Computes the digest of rows as `digestSql` does. */
 export function createSummer(table: TableName) {
   const types = columnsOf(table).map(([, type]) => type);
   let rows = 0;
@@ -99,14 +99,14 @@ export function createSummer(table: TableName) {
 }
 
 const BETWEEN = "\u001f";
-/** Of each row's hash so many hexadecimal digits are added up: 60 bits, which fit into a bigint. */
+/** Hexadecimal digits of each row's hash that are added up: 60 bits, which fit into a bigint. */
 const DIGITS = 15;
 
 export function digestOf(sum: bigint): string {
   return BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
 }
 
-/** A number with a fraction is compared by its bits, because it is written in another way everywhere. */
+/** Fractions are compared by their bits, because every system prints them differently. */
 function summed(cell: string | null, type: Column): string {
   if (cell === null) return NULL;
   if (type !== "double precision") return cell;
@@ -125,7 +125,7 @@ export function digestSql(table: TableName): string {
   return `sum(('x' || left(md5(${row}), ${DIGITS}))::bit(${4 * DIGITS})::bigint)::text`;
 }
 
-/** So many rows, or characters, go in one statement. */
+/** Rows and characters per statement. */
 const ROWS = 500;
 const CHARACTERS = 1_000_000;
 
@@ -134,7 +134,7 @@ export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, Sum>>;
 
 export type Asking = Pick<Session, "query">;
 
-/** Writes the rows, within the transaction that is open; answers what was written. `table` qualifies a table's name. */
+/** Writes rows within the open transaction; returns their sums. `table` qualifies a table's name. */
 export async function writeRows(
   session: Asking,
   table: (name: string) => string,
@@ -173,7 +173,7 @@ export async function writeRows(
   );
 }
 
-/** What the database holds of these sources, read from its tables. */
+/** Reads the sums of these sources from the database's tables. */
 export async function readSums(
   session: Asking,
   table: (name: string) => string,

@@ -1,13 +1,13 @@
 import { sinkStateSet } from "../../engine/store/store.ts";
 
 /**
- * Whose the documents of a state are when it is shared out among sources.
+ * Owners of the documents of a state when it is divided among sources.
  *
  * | Set | What it is | Who gets it |
  * |---|---|---|
  * | `<name>/<source>` | what is known of a source, its ledgers, its plots | that source |
- * | `memory/<sink>` | incidents that a receiver was told of | the source of each; a storm also the sources of its alarms |
- * | `memory/<sink>` | what other sinks remember, such as the files that a lake has landed | the first source |
+ * | `memory/<sink>` | incidents of alarm receivers | the source of each; a storm also the sources of its alarms |
+ * | `memory/<sink>` | state of other sinks, such as the files that a lake has landed | the first source |
  * | `command` | the journal: open commands | the source of each |
  * | `command` | ids of commands that are over, which are never taken again | every source |
  * | `command-wear`, `command-wear-rehearsal` | how often tags were written | the source of each tag |
@@ -15,21 +15,20 @@ import { sinkStateSet } from "../../engine/store/store.ts";
  * | `command-armed` | that writing was armed | every source, where it is armed now |
  * | `command-audit` | the size of the audit log, which every source gets whole | every source |
  * | `silence` | agreed silences | the source that one names, else every source |
- * | `sink-ended-at`, `sink-life`, `snapshot` | of a sink: where it ended, its far end's life, how far it was told what is believed | every source, each of which has that sink |
+ * | `sink-ended-at`, `sink-life`, `snapshot` | of a sink: where it ended, its server instance, its last snapshot | every source, each of which has that sink |
  * | `plot-own` | counts of alarms and refusals | the source of each; the worker's own minutes every source |
- * | `state-file` | where the file was | nobody |
+ * | `state-file` | location of the file | no source |
  *
- * What an entry says of a source that the configuration does not name goes to the first one: its commands have to be
- * answered by somebody.
+ * Entries of a source that is not configured go to the first source, so that its commands get a result.
  */
 export interface StoredDocument {
   readonly key: string;
   readonly value: unknown;
 }
 
-/** What one source gets of a document; undefined: nothing. */
+/** Returns one source's part of a document; undefined when it gets nothing. */
 type Part = (document: StoredDocument, source: string, home: Home) => unknown;
-/** Where something of a source goes. */
+/** The source that gets an entry. */
 type Home = (source: string | null | undefined) => string;
 
 const each: Part = ({ value }) => value;
@@ -73,7 +72,7 @@ function ownPlot({ key, value }: StoredDocument, source: string): unknown {
 
 const MEMORY = sinkStateSet("");
 
-/** The source whose set it is; null for a set of the worker's own. */
+/** Source of a set; null for a set of the worker. */
 export function sourceOfSet(set: string): string | null {
   if (set.startsWith(MEMORY)) return null;
   const slash = set.indexOf("/");
@@ -81,7 +80,7 @@ export function sourceOfSet(set: string): string | null {
   return slash < 0 ? null : set.slice(slash + 1);
 }
 
-/** Of an incident that a receiver was told of, as far as it says where it belongs (`receiver/held.ts`). */
+/** The fields of a receiver's incident that name its owner. */
 interface Incident {
   readonly kind?: unknown;
   readonly source?: unknown;
@@ -89,8 +88,8 @@ interface Incident {
 }
 
 /**
- * Which documents of one of the worker's own sets go where. `sources` as configured, of which the first also gets what
- * belongs to nobody else. Null: such a set is not known.
+ * Divides the documents of a set of the worker. The first configured source also gets entries without an owner. Null:
+ * the set is not known.
  */
 export function shareOut(
   set: string,
@@ -110,7 +109,7 @@ export function shareOut(
   );
 }
 
-/** A storm over several sources is remembered by each of them that has alarms in it, or those would stay open for good. */
+/** A storm over several sources goes to each source that has alarms in it; otherwise those would stay open for ever. */
 function memoryPart(documents: readonly StoredDocument[], home: Home): Part {
   const homes = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {

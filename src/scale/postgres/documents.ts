@@ -3,18 +3,18 @@ import { Conflict, type DocumentChange, type LogRecord } from "../../engine/stor
 import { shownDocument, storedBody, storedKey } from "./keys.ts";
 import type { Answer, Asked, Values } from "./state-database.ts";
 
-/** Asks the database something that changes nothing. */
+/** Runs a query that changes nothing. */
 export type Ask = (text: string, values?: Values, withinMs?: number) => Promise<Answer>;
 
-/** Sets of JSON values by key, and append-only logs of JSON records, of one source. */
+/** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocuments(source: string, ask: Ask) {
-  /** What is asked for at one moment, by set: 20 tags of a reply are one way to the database and back, not 20. */
+  /** Queries of the current moment, by set: 20 tags of a reply take one round trip, not 20. */
   const asking = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<Bodies> }>();
 
   type Bodies = ReadonlyMap<string, string>;
 
   async function bodiesOf(set: string, keys: ReadonlySet<string>): Promise<Bodies> {
-    // Whoever asks in the same moment still adds to the keys.
+    // Callers of the same moment still add keys.
     await Promise.resolve();
     asking.delete(set);
     const { rows } = await ask(
@@ -72,17 +72,17 @@ function toRecord<T>([sequence, body]: Answer["rows"][number]): LogRecord<T> {
   return { sequence: Number(sequence), body: JSON.parse(String(body)) as T };
 }
 
-/** What one commit does to one document, in the end. */
+/** Net effect of a commit on one document. */
 interface Fate {
   readonly set: string;
   readonly key: string;
   /** Null where it is removed. */
   body: string | null;
-  /** It must not be there before. */
+  /** The key must be free. */
   readonly isClaimed: boolean;
 }
 
-/** The statements that make some changes of documents, in three bulks whatever their number; throws `Conflict`. */
+/** Statements for changes of documents: at most three, whatever their number. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Asked[] {
   const fates = [...fatesOf(changes).values()];
   const claimed = fates.filter(({ isClaimed }) => isClaimed);
@@ -109,7 +109,7 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
   ];
 }
 
-/** One document, by itself. */
+/** Statement that stores one document. */
 export function putDocument(source: string, set: string, key: string, value: unknown): Asked {
   const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
   if (put === undefined) throw new RangeError("A document that is put is a statement.");
@@ -123,7 +123,7 @@ const PUT = `insert into document (source, set_name, key, body)
 const REMOVE = `delete from document using unnest($2::text[], $3::text[]) as told (set_name, key)
   where document.source = $1 and document.set_name = told.set_name and document.key = told.key`;
 
-/** Changes follow one another: of each document counts what the last one says, and whether an insert came first. */
+/** Applies changes in order: the last value of each document counts, and whether an insert came first. */
 function fatesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, Fate> {
   const fates = new Map<string, Fate>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
@@ -144,7 +144,7 @@ function fatesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, Fate> 
   return fates;
 }
 
-/** The statement that appends records, each behind the last of its log. */
+/** Statement that appends records to their logs. */
 export function appendRecords(
   source: string,
   records: readonly { readonly log: string; readonly body: unknown }[],
@@ -162,7 +162,7 @@ export function appendRecords(
   return [{ text, values, name: "append_records" }];
 }
 
-/** What JSON has no word for becomes null, as inside an array. */
+/** Values that JSON cannot express become null, as inside an array. */
 function json(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

@@ -20,19 +20,19 @@ import { storedKey } from "./keys.ts";
 import type { Answer, Asked } from "./state-database.ts";
 import type { Work } from "./writer.ts";
 
-/** To look through a whole log for one thing may take so long, in milliseconds. */
+/** Longest time of a search through a complete log, in milliseconds. */
 const SEARCH_MS = 60_000;
 
-/** The append-only log of one source's events. Who holds the source knows where it ends without asking. */
+/** The append-only log of one source's events. The holder of the source knows the end of the log without a query. */
 export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
   const tail = createTail();
-  /** Position of the last event that was ever committed, as far as it is known. */
+  /** Position of the last committed event, as far as it is known. */
   let end: number | null = null;
-  /** How often what is known was given up; an answer from before must not bring it back. */
+  /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
   let forgotten = 0;
-  /** No urgent event has a later position, as far as is known: every sink asks before each batch. */
+  /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;
-  /** How often that may have changed; an answer from before must not hide an event. */
+  /** Counts changes of `lastUrgent`: a result of an earlier query must not hide an event. */
   let urgentChanges = 0;
 
   function forget(): void {
@@ -54,12 +54,12 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     return found;
   }
 
-  /** The events of a transaction that was committed, as its statement told of them. */
+  /** Records the events of a committed transaction from the reply of its statement. */
   function committed(appending: Appending, { rows }: Pick<Answer, "rows">): Appended {
     const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];
     const told = repeatedIn(appending, repeated);
     const before = Number(from);
-    // Somebody else has appended something, which the tail would leave out.
+    // Another process has appended events that the tail does not have.
     if (end !== null && end !== before) forget();
     if (isHolder) {
       let position = before;
@@ -79,7 +79,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     return { lastPosition: before + Number(fresh), repeated: repeatedOf(appending, told) };
   }
 
-  /** The first events after a position that a condition picks, from the database. */
+  /** Reads the first events after a position that a condition selects. */
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
     const { rows } = await ask(
       `select position::double precision, committed_ms::double precision, body from (
@@ -96,7 +96,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     forget,
     end: endNow,
 
-    /** What it takes to append events; null where there are none. */
+    /** Prepares the statement that appends events; null when there are none. */
     appending(events: readonly Event[], nowMs: number): Appending | null {
       if (events.length === 0) return null;
       const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
@@ -117,7 +117,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
 
     committed,
 
-    /** The same where the answer was lost: whoever was there before the transaction was there already. */
+    /** Does the same when the reply was lost: ids at or before the old end were repeats. */
     async committedUnheard(appending: Appending, before: number): Promise<Appended> {
       forget();
       const { rows } = await ask(
@@ -132,7 +132,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
     },
 
-    /** Events were removed up to a position. */
+    /** Drops cached events up to a removed position. */
     removed: (position: number): void => tail.removed(position),
 
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
@@ -141,7 +141,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       return found ?? readAfter(position, limit);
     },
 
-    /** The urgent ones among them. */
+    /** Returns the urgent events after a position. */
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
       const asked = urgentChanges;
@@ -159,7 +159,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       const conditions = ["source = $1"];
       const given = (value: string | Buffer) => `$${values.push(value)}`;
       if (kinds !== undefined) {
-        // Facts are rare among telemetry, and have an index.
+        // Facts are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
         conditions.push(`kind = any(${given(textList(kinds))}::text[])`);
       }
@@ -185,7 +185,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       { sinceMs, within, limit }: RecentBounds,
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);
-      // Where the subject stands first is the event's own; to read the whole JSON would take ten times as long.
+      // The first subject in the text is the event's own; parsing the JSON would take ten times as long.
       const { rows } = await ask(
         `select position::double precision, committed_ms::double precision, body from event
          where source = $1 and position > $2::bigint and committed_ms >= $3::bigint and kind = any($4::text[])
@@ -208,11 +208,11 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
 
 export type EventLog = ReturnType<typeof createEventLog>;
 
-/** Events on their way into the log. */
+/** Events that are about to be appended. */
 export interface Appending {
   readonly asked: Asked;
   readonly events: readonly Event[];
-  /** The first of each id. */
+  /** The first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
 }
 
@@ -221,16 +221,16 @@ export interface Appended {
   readonly repeated: readonly string[];
 }
 
-/** Appends within a transaction, and tells what has to be said once that was committed. */
+/** Appends within a transaction; returns the reply for `committed`. */
 export async function appendWithin(session: Work, appending: Appending): Promise<Answer> {
   const [answer] = await session.queries([appending.asked]);
   return answer ?? { command: "", rows: [] };
 }
 
 /**
- * Positions and bytes go on from the source's row, which the fence has locked: so a lower position is never committed
- * after a higher one; nor, as far as `FOLLOWED_MS` goes, an earlier time after a later one. Answers where the log ended
- * before, how many events are new, where not all are the places of those that are, and the time of the commit.
+ * Positions and bytes continue from the source's row, which the fence has locked: a lower position is never committed
+ * after a higher one, nor an earlier time after a later one (within `FOLLOWED_MS`). Returns the old end of the log, the
+ * number of new events, their ordinals when some were repeats, and the commit time.
  */
 const APPEND = `with told as materialized (
     select t.*, row_number() over (order by n) as place, sum(bytes) over (order by n) as upto
@@ -257,13 +257,13 @@ const APPEND = `with told as materialized (
     base.committed_ms::double precision
   from base, sums`;
 
-/** Ids that were in the log before, or stood among the events already. */
+/** Ids that were in the log already, or occur twice among the events. */
 function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): readonly string[] {
   const first = new Set(rows.map(({ event }) => event));
   return events.filter((event) => !first.has(event) || told.has(event.id)).map(({ id }) => id);
 }
 
-/** Of events that were not all new: the ids of those that were in the log already. `fresh` lists the places of the new. */
+/** Ids that were in the log already; `fresh` lists the ordinals of the new events. */
 function repeatedIn(
   { rows }: Appending,
   fresh: Answer["rows"][number][number] | undefined,

@@ -4,10 +4,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
 
-/** Without a word from anybody all look by themselves this often, in milliseconds. */
+/** Interval at which listeners are called without a notification, in milliseconds. */
 const LOOK_MS = 30_000;
 
-/** How long a connection that is there may be silent when it is asked something, in milliseconds. */
+/** Longest wait for the reply of a connection check, in milliseconds. */
 const ANSWER_MS = 10_000;
 
 const BACKOFF = { firstMs: 200, maxMs: 5_000 };
@@ -28,8 +28,8 @@ export interface NotificationsOptions {
 }
 
 /**
- * Hears what is notified in one channel, over a connection of its own that is opened for the first who listens. The
- * payload is the topic. What was said while there was no connection is lost, so then everybody is called.
+ * Listens to one channel over a connection of its own, which the first listener opens. The payload is the topic.
+ * Notifications are lost while the connection is down, so all listeners are called when it returns.
  */
 export function createNotifications({ channel, clock, log, connect }: NotificationsOptions): Notifications {
   const listeners = new Map<string, Set<() => void>>();

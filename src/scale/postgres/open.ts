@@ -14,24 +14,27 @@ import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
-/** Longest time until a server has let us in, in milliseconds. */
+/** Longest time of connecting to a server, in milliseconds. */
 const CONNECT_MS = 5_000;
 /** Longest time of a statement. */
 const STATEMENT_MS = 8_000;
-/** A row of a source is held by whoever commits, for milliseconds; somebody who stalls must not stop the others for long. */
+/**
+ * Longest pause within a transaction, in milliseconds. It locks the source's row, so a stalled process must not block
+ * the others for long.
+ */
 const IDLE_MS = 3_000;
-/** Longest time of a transaction, its commit included: a server or a network that is silent for longer is away. */
+/** Longest time of a transaction with its commit; a server or network that is silent for longer counts as unreachable. */
 const LIMIT_MS = 10_000;
-/** Longest time of bringing the schema up to date. */
+/** Longest time of updating the schema. */
 const MIGRATION_MS = 10 * 60_000;
 
-/** Of a command that makes one large transaction: 10 GB of events take some minutes. */
+/** Longest time of a command's single large transaction: 10 GB of events take some minutes. */
 const PATIENT_MS = 60 * 60_000;
 const PATIENT_LIMITS = { statementMs: PATIENT_MS, idleMs: 60_000 };
 
 /**
- * Connects, and leaves the schema as it has to be. Throws `ConfigError` with one sentence where a person has to act (a
- * wrong password, no rights, a replica alone, a newer schema), and `Retryable` where it may pass by itself.
+ * Connects and prepares the schema. Throws `ConfigError` when a person must act (wrong password, no rights, only a
+ * replica, a newer schema), and `Retryable` when the failure may pass by itself.
  */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
   const { config, clock, log, migrate, connections = config.connections, isPatient = false } = options;
@@ -48,7 +51,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 
   let isPrepared = false;
 
-  /** Password and authority are read anew for each connection, so that exchanged ones need no restart. */
+  /** Reads password and certificate authority for each connection, so that replacing them needs no restart. */
   async function connect(
     signal: AbortSignal,
     more: Pick<SessionOptions, "onNotification" | "onLost"> = {},
@@ -64,7 +67,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       },
       signal,
     );
-    // Whoever makes the schema, or waits for somebody else who does, takes longer.
+    // Creating the schema, or waiting for another member that does, takes longer.
     const limit = AbortSignal.timeout(isPrepared ? CONNECT_MS : MIGRATION_MS);
     const cut = () => session.cut(limit.reason);
     limit.addEventListener("abort", cut, { once: true });
@@ -86,7 +89,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notices = createNotifications({ channel: schema, clock, log, connect });
 
-  /** Work on a connection; what goes wrong has a meaning. */
+  /** Runs work on a connection; errors become failures with a meaning. */
   function use<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
       try {
@@ -145,7 +148,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   };
 }
 
-/** How what goes wrong with the state's database is said. */
+/** Wording of failures of the state's database. */
 export const FOR_STATE: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
@@ -155,7 +158,7 @@ export const FOR_STATE: Wording = {
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
-/** What an error of the server, the library or the connection means; what our own functions raise in the schema. */
+/** Maps an error of the server, the library, the connection or a function of the schema to a failure. */
 export function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflict {
   if (error instanceof Fenced || error instanceof Conflict) return error;
   if (isServerError(error)) {
@@ -170,7 +173,7 @@ export function meaningIn(error: unknown, address: Address): Failure | Fenced | 
   return failureOf(error, address, FOR_STATE);
 }
 
-/** A server that has become a replica; whoever takes writes now has to be looked for. */
+/** Whether the server has become a replica, so that another primary must be found. */
 export function hasStoppedWriting(error: unknown): boolean {
   return isServerError(error) && error.code === "25006";
 }

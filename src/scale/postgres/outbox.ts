@@ -30,21 +30,21 @@ export interface OutboxOptions {
   readonly retention: ReturnType<typeof createRetention>;
   readonly clock: Pick<Clock, "now">;
   readonly news: Wakeup;
-  /** Documents of a set were changed. */
+  /** Notes that documents of these sets have changed. */
   changed(sets: Iterable<string>): void;
-  /** Another number whenever anything may have changed. */
+  /** Returns a number that changes when anything may have changed. */
   changes(): Promise<number>;
 }
 
 /**
- * The outbox of one source, as the embedded store has it (../outbox.ts). A sink that follows reads nothing from the
- * database: events are in the tail, cursors and the absence of marks are known.
+ * The outbox of one source, with the rules of the embedded one (`engine/store/outbox.ts`). A sink that keeps up reads
+ * nothing from the database: the tail has its events, and its cursor and the absence of marks are known.
  */
 export function createOutbox(options: OutboxOptions): Outbox {
   const { source, ask, writer, log, sinks, letters, redeliveries, retention, clock, news } = options;
-  /** Cursors that are ahead of the database. */
+  /** Cursors that have moved in memory and not yet in the database. */
   const ahead = new Map<string, Ahead>();
-  /** What the log weighed, and what had been changed by then. */
+  /** The last result of `pressure` and the change number it belongs to. */
   let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function forgetKnown(): void {
@@ -52,13 +52,13 @@ export function createOutbox(options: OutboxOptions): Outbox {
     redeliveries.forget();
   }
 
-  /** The last number that a sink was offered up to its cursor, as it is now for this process. */
+  /** The sequence number at a sink's cursor, as this process knows it. */
   async function countedOf(sink: string): Promise<Sequence | undefined> {
     const known = (await sinks.find(sink))?.counted;
     return laterCount(known, ahead.get(sink)?.counted);
   }
 
-  /** How many events a crash would have a sink get once more, were its cursor moved there and not durable. */
+  /** Events that a sink would get again after a crash if its cursor moved there in memory only. */
   async function owed(sink: string, through: number): Promise<number> {
     return through - ((await sinks.find(sink))?.position ?? 0);
   }
@@ -74,7 +74,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
       await sinks.moved(sink, moved.through, moved.counted);
       if (moved.through >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
     };
-    // What could not be moved so is owed, and soon moved at once, with the fault told.
+    // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
     writer.soon.write(`cursor ${sink}`, move).then(durable, () => undefined);
   }
 
@@ -162,7 +162,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
     async setEnded(sink, reason) {
       await writer.commit([
         sinks.setEnded(sink, reason),
-        // One that goes on may have missed what left the log while it was held for nobody.
+        // A sink that continues may have missed events that left the log while it was ended.
         ...(reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink)),
       ]);
       forgetKnown();

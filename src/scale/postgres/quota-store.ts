@@ -3,9 +3,9 @@ import type { Ask } from "./documents.ts";
 import type { Asked } from "./state-database.ts";
 import type { Writer } from "./writer.ts";
 
-/** Requests of one source that may still count against a quota. */
+/** Stores requests of one source that may still count against a quota. */
 export function createQuotaStore(source: string, ask: Ask, writer: Writer): QuotaStore {
-  /** Until when slots are forgotten. They leave with the next one that is saved; that they are there longer harms nobody. */
+  /** Time before which slots are ignored, by bucket. The next save deletes them. */
   const forgotten = new Map<string, number>();
 
   const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): Asked => ({
@@ -79,7 +79,7 @@ export function createQuotaStore(source: string, ask: Ask, writer: Writer): Quot
       return rows.map(([wall, sinceBoot]) => ({ wallMs: Number(wall), sinceBootMs: Number(sinceBoot) }))[0];
     },
 
-    /** Of another run of the machine, or of another machine, it says nothing. */
+    /** Replaces the mark of another boot or machine, which is useless. */
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       await writer.commit([
         {

@@ -11,20 +11,20 @@ import { storedText } from "./keys.ts";
 import type { Asked } from "./state-database.ts";
 import type { Work, Writer } from "./writer.ts";
 
-/** Positions that are looked at in one transaction while marking; whoever else wants to commit waits so long. */
+/** Positions that one transaction marks; other commits wait for it. */
 const MARK_SLICE = 5_000;
 
 const URGENT = `not event.telemetry and event.${URGENT_KIND}`;
 /** SQL condition: the sink has settled the event. */
 const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
 
-/** Marks on events that are to be sent to one sink once more: a replay, or a dead letter that may try again. */
+/** Marks events to be sent to a sink again: a replay, or a dead letter that is retried. */
 export function createRedeliveries(source: string, ask: Ask, writer: Writer, isHolder: boolean) {
-  /** What each sink was offered last: a mark set in the meantime must not be taken off with them. */
+  /** Positions of each sink's last offer: `settle` must not remove marks that were set after it. */
   const offered = new Map<string, readonly number[]>();
-  /** Sinks without a mark, as far as nobody has set one since. */
+  /** Sinks known to have no mark. */
   const unmarked = new Set<string>();
-  /** Position from which on a sink may have marks of urgent events, as far as nobody has set one since. */
+  /** First position at which a sink may have a marked urgent event. */
   const urgentFrom = new Map<string, number>();
   let forgotten = 0;
 
@@ -34,7 +34,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
     urgentFrom.clear();
   }
 
-  /** Marks events between two positions that the sink is past, slice by slice. */
+  /** Marks settled events between two positions, slice by slice. */
   async function markSlices(
     sink: string,
     after: number,
@@ -68,13 +68,13 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
     return marked;
   }
 
-  /** Reads what is marked at the positions that `marks` selects. */
+  /** Reads marked events at the positions that `marks` selects. */
   async function offerOf(
     sink: string,
     marks: string,
     values: readonly string[],
   ): Promise<readonly LoggedEvent[]> {
-    // The event while the log has it, then the copy in its letter. Of what is replayed nobody knows the number any more.
+    // From the log, or the copy in a dead letter. Replayed events have no sequence number.
     const { rows } = await ask(
       `select position, committed_ms, body, number, epoch from (
          select again.position::double precision, coalesce(event.committed_ms, letter.committed_ms)::double precision
@@ -119,7 +119,10 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
       return offer;
     },
 
-    /** The urgent ones among them. A replay of a million values has few, so the log's are looked through for marks. */
+    /**
+     * Reads marked urgent events. A replay of a million values has few of them, so the query starts from urgent events
+     * and looks for their marks.
+     */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const from = urgentFrom.get(sink) ?? 0;
       if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
@@ -143,17 +146,17 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
       return offer;
     },
 
-    /** What was offered, up to a position. */
+    /** Positions of the last offer up to a position. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
       (offered.get(sink) ?? []).filter((position) => position <= through),
 
-    /** Takes the marks off. */
+    /** Removes marks. */
     settle: (sink: string, positions: readonly number[]): Asked => ({
       text: "delete from again where source = $1 and sink = $2 and position = any($3::bigint[])",
       values: [source, sink, plainList(positions)],
     }),
 
-    /** Marks what the sink is past already and was committed since; the rest of the log reaches it anyway. */
+    /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
     mark: (
       sink: string,
       sinceMs: number,
@@ -167,7 +170,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
             textList(kinds),
           ]),
 
-    /** The same for a stretch of the log. */
+    /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markSlices(sink, after, through, `and (event.position > $5::bigint or not (${URGENT}))`, [
         String(urgentAfter),
@@ -186,11 +189,11 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
 export type Redeliveries = ReturnType<typeof createRedeliveries>;
 
 /**
- * What a sink will never accept, with the reason and a copy of the event, because a letter outlives the log. While a
- * letter is being sent again it is hidden; it disappears when it is settled, or comes back with a new reason.
+ * Stores events that a sink rejected, with the reason and a copy of the event, because a dead letter outlives the log.
+ * While it is sent again, the letter is hidden; it is removed when it is settled, or returns with a new reason.
  */
 export function createDeadLetters(source: string, ask: Ask) {
-  /** The letters of a sink by their numbers, or all that are not under way. */
+  /** SQL condition for letters of a sink: by id, or all that are not being sent again. */
   const chosen = (ids: readonly number[] | "all") =>
     ids === "all" ? "not resending" : "not resending and id = any($3::bigint[])";
   const valuesOf = (sink: string, ids: readonly number[] | "all") =>
@@ -223,8 +226,8 @@ export function createDeadLetters(source: string, ask: Ask) {
     },
 
     /**
-     * Of an event that has left the log in the meantime nothing is kept: pruning has counted it as lost. One that comes
-     * back keeps its number.
+     * Adds rejected events. If one has left the log, nothing is stored, because retention has counted it as lost. A
+     * letter that returns keeps its number.
      */
     add(sink: string, refusals: readonly Refusal[], nowMs: number): readonly Asked[] {
       if (refusals.length === 0) return [];
@@ -235,7 +238,7 @@ export function createDeadLetters(source: string, ask: Ask) {
         plainList(refusals.map(({ position }) => position)),
         textList(refusals.map(({ reason }) => storedText(reason))),
       ];
-      // A list knows no null: what has no number has 0 and no epoch.
+      // Lists have no null: an event without a number has 0 and no epoch.
       const numbers = [
         plainList(refusals.map(({ sequence }) => sequence?.number ?? 0)),
         textList(refusals.map(({ sequence }) => sequence?.epoch ?? "")),
@@ -280,7 +283,7 @@ export function createDeadLetters(source: string, ask: Ask) {
         valuesOf(sink, ids),
       ),
 
-    /** A mark that only the letter could have been sent for goes with it. */
+    /** A mark without an event and without a letter is removed. */
     discard: (session: Work, sink: string, ids: readonly number[] | "all"): Promise<number> =>
       count(
         session,

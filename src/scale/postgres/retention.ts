@@ -31,7 +31,7 @@ import type { Work, Writer } from "./writer.ts";
 
 const SLOWEST = `(select coalesce(min(sink.position), 9000000000000000) from sink where sink.source = $1 and ended is null)`;
 
-/** SQL: every sink in use has settled the event, and none is to get it again. `$1` is the source. */
+/** SQL condition: every sink in use has settled the event, and none is to get it again. `$1` is the source. */
 const SETTLED = `position <= ${SLOWEST}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
 const SQL = { settled: SETTLED, slowest: SLOWEST };

@@ -2,13 +2,13 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { quoted } from "../../core/postgres/quoted.ts";
 import type { Session } from "../../core/postgres/session.ts";
 
-/** What `meta` says of itself, so that a schema of ours is told from another. */
+/** Comment on the table `meta`, by which Plenum recognises its schema. */
 const MARK = "The state of a fleet of Plenum";
 
 /**
- * Step n brings a schema from version n to n + 1; `search_path` is the schema for each connection of ours. A step that has been released is never
- * changed. Each table that belongs to a source begins its key with it. Texts are compared byte by byte: an order that
- * comes from the system's library changes with it, and indexes that were made before are wrong then.
+ * Step n brings a schema from version n to n + 1; `search_path` of each connection is the schema. A released step is
+ * never changed. Each table of a source begins its key with the source. Texts are compared byte by byte: a library's
+ * sort order changes with its version and would invalidate existing indexes.
  *
  *   source                    one row for each: who holds it, and where its log ends. Every transaction locks it first.
  *   event ──┬─◄ sink.position everything up to it is settled
@@ -16,6 +16,7 @@ const MARK = "The state of a fleet of Plenum";
  *           └─◄ dead_letter   a copy of the event, because it outlives the log
  *   document  record  quota   what the other rooms keep
  *   member  takeover  fleet_document   what belongs to the fleet
+ * /
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -230,15 +231,15 @@ const MIGRATIONS: readonly string[] = [
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
-/** Longest time of a step, and of waiting for whoever else prepares the schema, in milliseconds. */
+/** Longest time of a step, and of waiting for another process that prepares the schema, in milliseconds. */
 const MIGRATION_MS = 10 * 60_000;
 
-/** "PLNM": whoever prepares a schema holds the lock with this number and one for the schema's name. */
+/** "PLNM": a process that prepares a schema holds the advisory lock with this number and a hash of the schema's name. */
 const LOCK = 0x504c4e4d;
 
 /**
- * Refuses a schema that is not ours or is newer than we are; `migrate` also makes it, or brings it up to date. Of two
- * members that do so at once one waits for the other. Belongs outside a transaction.
+ * Throws for a schema of another program or of a newer version; `migrate` creates or updates it. Of two members that do
+ * so at once, one waits for the other. Call it outside a transaction.
  */
 export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
   const found = await versionIn(session, schema);
@@ -254,7 +255,7 @@ export async function prepareSchema(session: Session, schema: string, migrate: b
   }
   await session.query(`begin; set local statement_timeout = ${MIGRATION_MS}`);
   try {
-    // Who had to wait for another looks again.
+    // Another process may have prepared the schema in the meantime.
     await session.query(`select pg_advisory_xact_lock(${LOCK}, hashtext($1))`, [schema]);
     const version = await versionIn(session, schema);
     refuseNewer(version, schema);
@@ -268,13 +269,13 @@ export async function prepareSchema(session: Session, schema: string, migrate: b
   }
 }
 
-/** One that is there already, and empty, needs no right to make schemas. */
+/** An existing empty schema needs no right to create one. */
 async function createSchema(session: Session, schema: string): Promise<void> {
   const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
   if (rows.length === 0) await session.query(`create schema ${quoted(schema)}`);
 }
 
-/** Null where there is nothing of ours yet and we may begin. */
+/** Returns the schema's version; null for a missing or empty schema. */
 async function versionIn(session: Session, schema: string): Promise<number | null> {
   const { rows } = await session.query(
     `select (select count(*) from pg_class where relnamespace = namespace.oid)::integer,

@@ -10,11 +10,11 @@ import type { Ask } from "./documents.ts";
 import type { Answer, Asked } from "./state-database.ts";
 
 interface KnownSink extends SinkPosition {
-  /** The last number that it was offered up to its cursor. */
+  /** Sequence number at the cursor. */
   readonly counted: Sequence;
 }
 
-/** The cursors of one source's sinks. Whoever holds the source reads them once. */
+/** Stores the cursors of one source's sinks. The holder of the source reads them once. */
 export function createSinks(source: string, ask: Ask, isHolder: boolean) {
   let known: Promise<ReadonlyMap<string, KnownSink>> | null = null;
 
@@ -60,7 +60,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       known = null;
     },
 
-    /** What a settlement did, in what is known. */
+    /** Applies a settlement to the cached sink state. */
     async moved(
       sink: string,
       to: number,
@@ -86,9 +86,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       values: [source, sink, newEpoch()],
     }),
 
-    /**
-     * Never back: what is settled stays settled. A number of an epoch that has ended meanwhile says nothing of the new one.
-     */
+    /** Moves a cursor forward, never back. Numbers of an old epoch are ignored. */
     moveTo: (
       sink: string,
       to: number,
@@ -107,7 +105,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       values: [source, sink, String(count)],
     }),
 
-    /** Has a sink count anew from 1: what it was offered cannot be told by its old count any more. */
+    /** Starts a new epoch: the sink counts its offers from 1 again. */
     beginEpoch: (sink: string): Asked => ({
       text: "update sink set counted = 0, epoch = $3 where source = $1 and name = $2",
       values: [source, sink, newEpoch()],

@@ -5,45 +5,42 @@ import type { PostgresState } from "../../engine/store/config.ts";
 
 export type { Query as Asked, QueryResult as Answer, Values } from "../../core/postgres/session.ts";
 
-/** The tables in which the members of a fleet keep what they share, and the sources' states. */
+/** The tables that the members of a fleet share, with the states of the sources. */
 export interface StateDatabase {
   /** For people: `db.example:5432/plenum, schema plenum_state`; never a password. */
   readonly name: string;
-  /** Qualified and quoted: `table("event")` is `"plenum_state"."event"`. The same for a function. */
+  /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;
-  /**
-   * One statement, committed by itself. It may take 8 s, or `withinMs` milliseconds where that is said. Throws as
-   * `transact`.
-   */
+  /** Runs one statement in a transaction of its own, for at most 8 s or `withinMs` milliseconds. Throws as `transact`. */
   query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
   /**
-   * One transaction in one packet: all of it or nothing. Answers what each statement answered. Throws `Fenced`,
-   * `Conflict`, `Unanswered` (a Retryable: it may have been committed, or not), `Retryable` or `ConfigError`.
+   * Runs one transaction in one packet and returns each statement's result. Throws `Fenced`, `Conflict`, `Unanswered`
+   * (a Retryable: committed or not), `Retryable` or `ConfigError`.
    */
   transact(asked: readonly Query[]): Promise<readonly QueryResult[]>;
-  /** A transaction whose statements depend on what earlier ones answered. Short: the server ends one that pauses for 3 s. */
+  /** Runs a transaction whose statements depend on earlier results. The server ends one that pauses for 3 s. */
   work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
   /**
-   * Calls when a topic was notified by anybody (own process included), after the listening connection was away, and
-   * every 30 s besides: then to look is all that is known. Answers how to stop.
+   * Calls the listener when any process notifies the topic, after the listening connection was lost, and every 30 s:
+   * then the listener has to look. Returns a function that stops it.
    */
   onNotified(topic: string, listener: () => void): () => void;
-  /** To be put among the statements of a transaction; whoever listens hears of it when it is committed. */
+  /** Statement that notifies listeners when its transaction is committed. */
   notify(topic: string): Query;
   describe(): Promise<StateDatabaseDescription>;
-  /** Ends all connections; what is under way fails. */
+  /** Ends all connections; running work fails. */
   close(): Promise<void>;
 }
 
 export interface StateDatabaseDescription {
-  /** Of all tables and indexes of the schema. */
+  /** Size of all tables and indexes of the schema. */
   readonly bytes: number;
   readonly schemaVersion: number;
-  /** Which server is spoken to, and its version: `db.example:5432, PostgreSQL 15.6`. */
+  /** The connected server and its version: `db.example:5432, PostgreSQL 15.6`. */
   readonly server: string;
-  /** As the server has it for our connections: `off` and `local` are less than what is promised. */
+  /** The setting of this connection: `off` and `local` are weaker than Plenum's promise. */
   readonly synchronousCommit: string;
-  /** Whether the server finds pages that its disk has damaged. */
+  /** Whether the server detects pages that its disk has damaged. */
   readonly dataChecksums: boolean;
   readonly isReplica: boolean;
 }
@@ -52,24 +49,24 @@ export interface StateDatabaseOptions {
   readonly config: PostgresState;
   readonly clock: Clock;
   readonly log: Log;
-  /** False for looking on: an older schema is refused then, instead of being brought up to date. */
+  /** False for reading: an older schema is then refused instead of updated. */
   readonly migrate: boolean;
-  /** In place of the configured number, for a command that needs few. */
+  /** Replaces the configured number, for a command that needs few. */
   readonly connections?: number;
   /** Longest time of a statement and of a transaction in milliseconds, in place of 8 s and 10 s. */
   readonly limitMs?: number;
-  /** For a command that makes one large transaction: its limits are minutes instead of seconds. */
+  /** For a command with one large transaction: its limits are minutes instead of seconds. */
   readonly isPatient?: boolean;
 }
 
-/** What is notified when an operator has changed something of a source. */
+/** Topic of an operator's changes to a source. */
 export function sourceTopic(source: string): string {
   return `source ${source}`;
 }
 
 /**
- * Who comes to the state of a source: whoever holds it, by the lease's epoch; an operator, who changes something beside
- * the holder and appends no events; or a reader, who changes nothing.
+ * Access to the state of a source: its holder with the lease's epoch; an operator, who changes something while another
+ * process holds it and appends no events; or a reader, who changes nothing.
  */
 export type ShardAccess = { readonly epoch: number } | "operator" | "reader";
 
@@ -80,7 +77,7 @@ export interface ShardOptions {
   readonly log: Log;
 }
 
-/** What a person should know of the server that keeps the state, a sentence each; empty when it keeps what it promises. */
+/** Warnings about the server's durability, one sentence each; empty when it keeps the promise. */
 export function durabilityWarnings({
   dataChecksums,
   synchronousCommit,
@@ -98,7 +95,7 @@ export function durabilityWarnings({
   ];
 }
 
-/** What each setting loses that is less than `on`: https://www.postgresql.org/docs/15/runtime-config-wal.html */
+/** Losses of each setting below `on`: https://www.postgresql.org/docs/15/runtime-config-wal.html */
 const LOSSES: Readonly<Record<string, string>> = {
   off: "a crash of it loses what it had said to be committed",
   local: "a replica that takes over may lack what it had said to be committed",

@@ -13,8 +13,8 @@ import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-data
 import { createWriter } from "./writer.ts";
 
 /**
- * The state of one source. Who holds it knows in memory what nobody else can change, and hears what operators do. Throws
- * `Fenced` when the epoch is not the source's any more, and `ConfigError` where there is no such source.
+ * Opens the state of one source. The holder caches what only it can change and is notified of operators' changes.
+ * Throws `Fenced` when the source has another epoch, and `ConfigError` when the source does not exist.
  */
 export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
   const { source, as, clock } = options;
@@ -39,7 +39,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   let others = Number(operations);
   let isOpen = true;
 
-  /** Operators may have changed anything, and sinks may have something to do. */
+  /** Forgets cached state after an operator's change and wakes the sinks. */
   async function look(): Promise<void> {
     const { rows: found } = await ask("select operations::double precision from source where name = $1", [
       source,
@@ -53,7 +53,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     news.wakeUp();
   }
 
-  // Where it cannot be looked now, everybody is called once the database is back.
+  // On failure, the listener is called again once the database is back.
   const stopListening = isHolder
     ? database.onNotified(sourceTopic(source), () => void look().catch(() => undefined))
     : () => undefined;
@@ -62,7 +62,10 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     for (const set of sets) versions.set(set, (versions.get(set) ?? 0) + 1);
   }
 
-  /** Whoever does not hold the source is told nothing, and asks: each change makes the source's row another one. */
+  /**
+   * A process that does not hold the source is not notified. It compares `xmin`, which changes with each update of the
+   * source's row.
+   */
   async function changes(): Promise<number> {
     if (isHolder) return writer.commits() + others;
     const { rows: found } = await ask("select xmin::text::double precision from source where name = $1", [
@@ -95,7 +98,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     lastRecord: documents.lastRecord,
     version: async (set) => (versions.get(set) ?? 0) + (isHolder ? others : await changes()),
     changes,
-    // The server looks after its pages itself (`data_checksums`).
+    // The server checks its pages itself (`data_checksums`).
     damagedKeys: async () => [],
 
     async commit({ documents: wished = [], events = [], records = [] }) {

@@ -13,17 +13,17 @@ import {
   sourceTopic,
 } from "./state-database.ts";
 
-/** Everything that is written to the state of one source, one transaction after the other. */
+/** Writes to the state of one source, one transaction after the other. */
 export interface Writer {
   readonly soon: DeferredWrites<() => Asked, Promise<unknown>>;
   /**
-   * One transaction in one packet. Null when it was committed and its answers were lost: then whoever needs them looks.
-   * Throws `Fenced` when another member holds the source.
+   * Sends one transaction in one packet. Returns null when it was committed and its reply was lost: callers that need
+   * the reply query again. Throws `Fenced` when another member holds the source.
    */
   commit(asked: readonly Asked[]): Promise<readonly Answer[] | null>;
-  /** A transaction whose statements depend on what earlier ones answered; short. */
+  /** Runs a short transaction whose statements depend on earlier results. */
   work<T>(work: (session: Work) => Promise<T>): Promise<T>;
-  /** How many transactions there were. */
+  /** Number of transactions. */
   commits(): number;
   close(): Promise<void>;
 }
@@ -37,19 +37,19 @@ const BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 export interface WriterOptions extends ShardOptions {
   readonly database: StateDatabase;
-  /** What the source's row said of its last commit when the holder began. */
+  /** `last_commit` of the source when the holder opened it. */
   readonly lastCommit: string;
 }
 
 /**
- * Each transaction of a holder begins with the fence, which finds in the source's row the epoch and the mark of the
- * holder's commit before, and leaves a mark of its own:
+ * Each transaction of a holder begins with the fence. It checks that the source's row has the holder's epoch and the
+ * mark of its previous commit, and sets a new mark:
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
- * When the connection ends before the answer to a commit, the mark says what became of it. To ask makes the mark another
- * one (`3f9a-7+`), so that a packet which is still on its way finds a mark that it does not expect, and comes to nothing.
- * Until that is known nothing else is written.
+ * When the connection ends before the reply to a commit, the mark shows whether it was committed. The query also
+ * changes the mark (`3f9a-7+`), so that a delayed packet finds an unexpected mark and fails. Nothing else is written
+ * until then.
  */
 export function createWriter(options: WriterOptions): Writer {
   const { database, source, as, clock, log } = options;
@@ -72,7 +72,7 @@ export function createWriter(options: WriterOptions): Writer {
     };
   }
 
-  /** Answers null when there was a commit whose answer was lost. */
+  /** Returns null after a commit whose reply was lost. */
   async function once<T>(send: (first: readonly Asked[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
@@ -137,7 +137,7 @@ export function createWriter(options: WriterOptions): Writer {
     });
   }
 
-  /** The holder notices what an operator has changed; what the holder changes nobody has to. */
+  /** Notifies the holder of an operator's change. */
   const told = (): readonly Asked[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
@@ -145,7 +145,7 @@ export function createWriter(options: WriterOptions): Writer {
     commit,
     work<T>(work: (session: Work) => Promise<T>): Promise<T> {
       return turn(async () => {
-        // What was worked out is there before the commit, whose answer may be lost.
+        // The result exists before the commit, whose reply may be lost.
         const result: { value?: T } = {};
         await once((first) =>
           database.work(async (session) => {
@@ -167,7 +167,7 @@ export function createWriter(options: WriterOptions): Writer {
   };
 }
 
-/** A mark without what asking for it has added. */
+/** Removes what queries have added to a mark. */
 function unasked(mark: string): string {
   return mark.replace(/\++$/, "");
 }
