@@ -42,7 +42,7 @@ export function buildSource(options: {
   const quota = createQuota({
     source: name,
     clock,
-    store: store.quotaMemory,
+    store: store.quotaStore,
     perMinute: requests_per_minute,
     polite,
     reserve: reserve_for_writes,

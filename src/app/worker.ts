@@ -60,7 +60,7 @@ export interface WorkerOptions {
   /** Where the configuration came from, so that a change of it counts without a restart. */
   readonly configFile?: ConfigFile;
   /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
-  readonly quotaMemory?: QuotaStore;
+  readonly quotaStore?: QuotaStore;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
   /** In place of connectors, for simulations. */
@@ -81,9 +81,9 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
   const opened = await openStore({ folder: config.state.folder, clock, log });
-  const { quotaMemory = opened.quotaMemory } = options;
+  const { quotaStore = opened.quotaStore } = options;
   try {
-    return await build(options, { ...opened, quotaMemory }, clock, log);
+    return await build(options, { ...opened, quotaStore }, clock, log);
   } catch (error) {
     await opened.close();
     throw error;

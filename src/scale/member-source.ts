@@ -96,7 +96,7 @@ export async function runSource(options: RunningSourceOptions): Promise<RunningS
             const { bytes, schemaVersion } = await options.described();
             return { file: database.name, bytes, schemaVersion, damaged: [] };
           },
-          quotaMemory: inSteadyTime(shard.quotaMemory, time, clock),
+          quotaStore: inSteadyTime(shard.quotaStore, time, clock),
         },
         lease.fenced,
       ),

@@ -172,7 +172,7 @@ export function inSteadyTime(
       }));
     },
     save: (key, slot) => memory.save(key, put(slot)),
-    saveSoon: (key, slot) => memory.saveSoon(key, put(slot)),
+    saveDeferred: (key, slot) => memory.saveDeferred(key, put(slot)),
     forget: (key, beforeMs) => memory.forget(key, Math.floor(written(beforeMs))),
     async loadHold(key) {
       const hold = await memory.loadHold(key);

@@ -3,8 +3,8 @@ import { Retryable } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
+import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
-import { united } from "../engine/store/united.ts";
 import { createMade } from "../ui/status/cached-documents.ts";
 import type { Status, StatusReport } from "../ui/status/report.ts";
 import type { Elsewhere, Responses } from "../ui/status/response-builders.ts";
@@ -45,7 +45,7 @@ export function createMemberView(options: MemberViewOptions): MemberView {
   const shownFor = () => pipelines.size * AGE_PER_SOURCE_MS;
 
   /** States of the sources that are held now. */
-  const state = () => united([...pipelines].map(([source, { store }]) => ({ source, store })));
+  const state = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
 
   async function ofAll<T>(ask: (pipeline: Pipeline) => Promise<T>): Promise<readonly T[]> {
     return Promise.all(all().map(ask));

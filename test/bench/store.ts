@@ -85,7 +85,7 @@ await perSecond("commit of one response: 20 values, 20 documents", "commits", 20
   return 1;
 });
 await perSecond("commit of one quota slot", "commits", 200, async () => {
-  await store.quotaMemory.save("main", { id: next++, sentAtMs: 1, countedByMs: 2 });
+  await store.quotaStore.save("main", { id: next++, sentAtMs: 1, countedByMs: 2 });
   return 1;
 });
 await perSecond("commit of one history response: 20 tags, 5,760 points", "points", 10, async () => {

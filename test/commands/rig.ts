@@ -143,7 +143,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     });
   // Without any record the quota begins with a careful minute, which is another room's matter.
   const longAgo = START_MS - 600_000;
-  await opened.quotaMemory.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
+  await opened.quotaStore.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
 
   function start(input: ConfigInput = {}) {
     let isDead = false;
@@ -165,7 +165,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     const quota = createQuota({
       source: "main",
       clock,
-      store: store.quotaMemory,
+      store: store.quotaStore,
     });
     const clockDoubt = createClockCheck({ clock, log });
     const source = createSource({

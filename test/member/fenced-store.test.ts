@@ -16,7 +16,7 @@ function lostStore(store: Store): Store {
   return {
     ...lost(store),
     outbox: lost(store.outbox),
-    quotaMemory: lost(store.quotaMemory),
+    quotaStore: lost(store.quotaStore),
     close: store.close,
   };
 }
@@ -31,7 +31,7 @@ test("whoever asks a store that somebody else holds is told to stop, and the hol
     () => store.document("a", "b"),
     () => store.outbox.lag(),
     () => store.outbox.changed(new AbortController().signal),
-    () => store.quotaMemory.load("north/read"),
+    () => store.quotaStore.load("north/read"),
   ];
   for (const ask of asked) {
     const error = await ask().catch((reason: unknown) => reason);

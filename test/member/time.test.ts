@@ -78,7 +78,7 @@ function memory(): QuotaStore {
   return {
     load: async (key) => slots.get(key) ?? [],
     save,
-    saveSoon: save,
+    saveDeferred: save,
     async forget() {},
     loadHold: async (key) => holds.get(key),
     saveHold: async (key, hold) => void holds.set(key, hold),

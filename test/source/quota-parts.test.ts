@@ -287,9 +287,9 @@ describe("what the service says of the quota", () => {
           await refuse();
           await store.save(key, slot);
         },
-        async saveSoon(key, slot) {
+        async saveDeferred(key, slot) {
           await refuse();
-          await store.saveSoon(key, slot);
+          await store.saveDeferred(key, slot);
         },
         async saveHold(key, hold) {
           await refuse();

@@ -53,7 +53,7 @@ export function createVolatileMemory(
       await beforeCommit();
       of(key).set(slot.id, slot);
     },
-    async saveSoon(key, slot) {
+    async saveDeferred(key, slot) {
       await beforeCommit();
       of(key).set(slot.id, slot);
     },

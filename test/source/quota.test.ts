@@ -347,9 +347,9 @@ describe("restarts (trap 29)", () => {
       store: {
         ...memory,
         // Durable with a transaction that comes later, when another request has looked at the clock.
-        async saveSoon(key, slot) {
+        async saveDeferred(key, slot) {
           await clock.sleep(500);
-          await memory.saveSoon(key, slot);
+          await memory.saveDeferred(key, slot);
         },
       },
     });
@@ -395,7 +395,7 @@ describe("restarts (trap 29)", () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const never = new Promise<void>(() => undefined);
-    const rig = createRig({ clock, store: { ...memory, saveSoon: () => never } });
+    const rig = createRig({ clock, store: { ...memory, saveDeferred: () => never } });
     await askEvery3s(rig, 4);
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });

@@ -106,7 +106,7 @@ describe("a worker is ready", () => {
     await clock.advance(5 * 1_000);
     await expect(store.commit({ events: [valueEvent(2)] })).rejects.toBe(full);
     // What is small may still fit.
-    await store.quotaMemory.save("tags", { id: 1, sentAtMs: nowMs, countedByMs: nowMs });
+    await store.quotaStore.save("tags", { id: 1, sentAtMs: nowMs, countedByMs: nowMs });
     const answer = await look();
     expect(reasons(answer)).toEqual(["commit-failed state"]);
     expect(answer.reasons[0]?.message).toContain(NOW);
@@ -124,12 +124,12 @@ describe("a worker is ready", () => {
     const failing = (opened: Store): Store => ({
       ...opened,
       outbox: { ...opened.outbox, settle: () => Promise.reject(broken) },
-      quotaMemory: { ...opened.quotaMemory, save: () => Promise.reject(broken) },
+      quotaStore: { ...opened.quotaStore, save: () => Promise.reject(broken) },
     });
     const slot = { id: 1, sentAtMs: nowMs, countedByMs: nowMs };
     const writes: readonly ((store: Store) => Promise<unknown>)[] = [
       (store) => store.outbox.settle("lake", { again: false, through: 1, rejected: [] }),
-      (store) => store.quotaMemory.save("tags", slot),
+      (store) => store.quotaStore.save("tags", slot),
     ];
     for (const write of writes) {
       const { look, store } = await ready({ store: failing });

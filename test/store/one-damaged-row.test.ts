@@ -169,11 +169,11 @@ describe("a damaged cursor begins at the beginning of the log", () => {
 
 test("a damaged slot of the quota counts in every bucket, as spent now, for two minutes", async () => {
   const before = CLOCK.now() - 90_000;
-  await store.quotaMemory.save("main", { id: 1, sentAtMs: before, countedByMs: before });
+  await store.quotaStore.save("main", { id: 1, sentAtMs: before, countedByMs: before });
   await damage("update quota set counted_ms = 0");
   const now = { sentAtMs: CLOCK.now(), countedByMs: CLOCK.now() };
-  expect(await store.quotaMemory.load("main")).toMatchObject([now]);
-  expect(await store.quotaMemory.load("other")).toMatchObject([now]);
+  expect(await store.quotaStore.load("main")).toMatchObject([now]);
+  expect(await store.quotaStore.load("other")).toMatchObject([now]);
 });
 
 test("a counter of positions that fell back does not hide what is committed next", async () => {

@@ -115,8 +115,8 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
 
     test("a document that may wait is there with the next commit, the last word of each, and after a restart", async () => {
       const before = await store.version("poll/main");
-      const puts = [store.putSoon("poll/main", "live", 1), store.putSoon("poll/main", "live", 2)];
-      puts.push(store.putSoon("poll/main", "tags", { at: "now" }));
+      const puts = [store.putDeferred("poll/main", "live", 1), store.putDeferred("poll/main", "live", 2)];
+      puts.push(store.putDeferred("poll/main", "tags", { at: "now" }));
       await store.commit({ documents: [{ set: "tag/main", put: [["1", {}]] }] });
       await Promise.all(puts);
       expect(await store.version("poll/main")).not.toBe(before);
@@ -127,7 +127,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
           ["tags", { at: "now" }],
         ]),
       );
-      const last = store.putSoon("poll/main", "live", 3);
+      const last = store.putDeferred("poll/main", "live", 3);
       // Nothing else is committed: what waits is written at the end.
       store = await subject.reopen();
       await last;
@@ -182,38 +182,38 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
 
     test("quota slots are kept until they are forgotten, per bucket", async () => {
       const slot = { id: 1, sentAtMs: 1_000.25, countedByMs: 61_000.75 };
-      await store.quotaMemory.save("main", slot);
-      await store.quotaMemory.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
-      await store.quotaMemory.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
-      await store.quotaMemory.save("other", slot);
+      await store.quotaStore.save("main", slot);
+      await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
+      await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
+      await store.quotaStore.save("other", slot);
       store = await subject.reopen();
-      expect(await store.quotaMemory.load("main")).toEqual([
+      expect(await store.quotaStore.load("main")).toEqual([
         { id: 2, sentAtMs: 2_000, countedByMs: 2_300 },
         slot,
       ]);
-      await store.quotaMemory.forget("main", 61_000.75);
-      expect(await store.quotaMemory.load("main")).toEqual([slot]);
-      expect(await store.quotaMemory.load("other")).toEqual([slot]);
+      await store.quotaStore.forget("main", 61_000.75);
+      expect(await store.quotaStore.load("main")).toEqual([slot]);
+      expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
 
     test("the last pause that the service ordered is kept, per bucket", async () => {
-      expect(await store.quotaMemory.loadHold("main")).toBeUndefined();
-      await store.quotaMemory.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
-      await store.quotaMemory.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaStore.loadHold("main")).toBeUndefined();
+      await store.quotaStore.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
+      await store.quotaStore.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
       store = await subject.reopen();
-      expect(await store.quotaMemory.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
-      expect(await store.quotaMemory.loadHold("other")).toBeUndefined();
+      expect(await store.quotaStore.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaStore.loadHold("other")).toBeUndefined();
     });
 
     test("how the wall clock stood is remembered for this run of the machine", async () => {
       const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
-      await store.quotaMemory.saveClock("main", "first", mark);
-      await store.quotaMemory.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
-      expect(await store.quotaMemory.loadClock("main", "first")).toEqual(mark);
-      expect(await store.quotaMemory.loadHold("main")).toBeUndefined();
-      await store.quotaMemory.saveClock("main", "second", mark);
-      expect(await store.quotaMemory.loadClock("main", "first")).toBeUndefined();
-      expect(await store.quotaMemory.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });
+      await store.quotaStore.saveClock("main", "first", mark);
+      await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
+      expect(await store.quotaStore.loadClock("main", "first")).toEqual(mark);
+      expect(await store.quotaStore.loadHold("main")).toBeUndefined();
+      await store.quotaStore.saveClock("main", "second", mark);
+      expect(await store.quotaStore.loadClock("main", "first")).toBeUndefined();
+      expect(await store.quotaStore.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });
     });
   });
 

@@ -119,7 +119,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       return committed;
     },
     // In no hurry to wait: nothing here reaches a disk.
-    putSoon: async (set, key, value) =>
+    putDeferred: async (set, key, value) =>
       void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
     version: async (set) => versions.get(set) ?? 0,
     // Every commit counts, and what the outbox does goes through it.
@@ -137,8 +137,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
         },
       };
     },
-    get quotaMemory() {
-      return inner.quotaMemory;
+    get quotaStore() {
+      return inner.quotaStore;
     },
     describe: () => inner.describe(),
     close: () => inner.close(),

@@ -62,7 +62,7 @@ async function schedule(
     availability,
     scope,
     remembered: (job) => holding.get<StoredPoll>("poll/main").get(job),
-    remember: (job, state) => void holding.putSoon("poll/main", job, state),
+    remember: (job, state) => void holding.putDeferred("poll/main", job, state),
   });
   await scheduler.start(new AbortController().signal);
   const state = (job: string) => holding.get<StoredPoll>("poll/main").get(job);

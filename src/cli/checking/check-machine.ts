@@ -1,7 +1,7 @@
 import type { Config } from "../../app/config/config.ts";
 import type { Places } from "../../app/config/places.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { freeBytes, lookAtFolder } from "../../engine/store/folder.ts";
+import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
@@ -57,7 +57,7 @@ function busyLine(folder: string, startedWith: string): CheckLine {
 function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): readonly CheckLine[] {
   const what = "state folder";
   try {
-    lookAtFolder(folder);
+    checkStateFolder(folder);
     const free = freeBytes(folder);
     if (free >= maxBytes) return [{ what, result: "ok", detail: `${folder}, with ${sizeText(free)} free` }];
     const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;

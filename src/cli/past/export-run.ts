@@ -46,7 +46,7 @@ export interface ExportRun {
   readonly stateFolder: string;
   readonly request: ExportRequest;
   /** Where what is sent counts. */
-  readonly quotaMemory: QuotaStore;
+  readonly quotaStore: QuotaStore;
   readonly signal: AbortSignal;
   /** Hears how far it is. */
   update(text: string): void;
@@ -157,7 +157,7 @@ async function unknownIn({ request, source }: ExportRun, store: Store): Promise<
 async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
   const worker = await createWorker({
     config: exportConfig({ ...run, step }),
-    quotaMemory: run.quotaMemory,
+    quotaStore: run.quotaStore,
   });
   try {
     return await use(worker);

@@ -72,7 +72,7 @@ export function define(command: Command, context: CliContext): void {
         const stateFolder = join(folder, STATE);
         const places = { config, source, entry, folder, stateFolder };
         const outcome = await terminal.progress("Exporting", (update) =>
-          runExport({ ...places, request, quotaMemory: own.quotaMemory, signal: context.signal, update }),
+          runExport({ ...places, request, quotaStore: own.quotaStore, signal: context.signal, update }),
         );
         if (outcome instanceof ConfigError) {
           if (isNew) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });

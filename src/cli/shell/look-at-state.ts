@@ -2,9 +2,9 @@ import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
+import { joinStores, type SourceStore } from "../../engine/store/joined-stores.ts";
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type Part, united } from "../../engine/store/united.ts";
 import { openShard } from "../../scale/postgres/store.ts";
 import { openForCommand } from "./state-database.ts";
 
@@ -50,7 +50,7 @@ export async function lookAtParts<T>(
   try {
     return await look(
       parts.map(({ store }) => store),
-      united(parts),
+      joinStores(parts),
     );
   } finally {
     await close();
@@ -90,11 +90,11 @@ async function openFleet(
 ): Promise<Store> {
   const names = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openParts(postgres, names, readOnly ? "reader" : "operator");
-  return { ...united(parts), close };
+  return { ...joinStores(parts), close };
 }
 
 interface OpenParts {
-  readonly parts: readonly Part[];
+  readonly parts: readonly SourceStore[];
   close(): Promise<void>;
 }
 

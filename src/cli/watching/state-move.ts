@@ -12,8 +12,8 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { PostgresState } from "../../engine/store/config.ts";
 import { KILL_SWITCH } from "../../scale/fleet/kill-switch.ts";
 import { PIN } from "../../scale/member-guards.ts";
+import type { LastRecord } from "../../scale/move/folder-reader.ts";
 import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
-import type { LastRecord } from "../../scale/move/reading.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
 

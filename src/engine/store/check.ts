@@ -60,7 +60,7 @@ export function checkState(folder: string): StateReport {
   try {
     const database = openDatabase(file, { readOnly: true });
     try {
-      return { ...common, ...lookThrough(database) };
+      return { ...common, ...checkRows(database) };
     } finally {
       database.close();
     }
@@ -70,7 +70,7 @@ export function checkState(folder: string): StateReport {
   }
 }
 
-function lookThrough(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
+function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
   prepareSchema(database, false);
   const complaints = database
     .prepare(`pragma integrity_check(${COMPLAINTS})`)

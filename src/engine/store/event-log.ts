@@ -7,7 +7,7 @@ import { beginEpoch, type Damage } from "./damage.ts";
 import {
   bytesOf,
   FOLLOWED_MS,
-  lastWithin,
+  lastWithinBytes,
   OFFER_BYTES,
   offeredSize,
   offeredSql,
@@ -129,7 +129,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
             const left = read();
             return left[0]?.position === gone ? null : left;
           });
-    const last = lastWithin(sizes, OFFER_BYTES);
+    const last = lastWithinBytes(sizes, OFFER_BYTES);
     if (last === undefined) return [];
     const events = between(position, last, which).map(toLoggedEvent);
     // All of them were damaged and removed: read the next ones.

@@ -42,7 +42,7 @@ export function fencedStore(store: Store, fenced: () => void): Store {
   return {
     ...watched(store),
     outbox: watched(store.outbox),
-    quotaMemory: watched(store.quotaMemory),
+    quotaStore: watched(store.quotaStore),
     close: store.close,
   };
 }

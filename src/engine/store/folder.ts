@@ -64,7 +64,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
  * Checks a folder as `prepareFolder` does, without creating anything: the user must be able to write the folder, or the
  * nearest existing one above it. Throws ConfigError.
  */
-export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
+export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
   const there = nearest(resolve(folder));
   const isThere = there === resolve(folder);
@@ -193,14 +193,14 @@ export function preparePrivateFile(path: string): void {
  * Side files of a SQLite database. A left-over write-ahead log must go with its file: SQLite would delete it, or, when
  * the salt happens to match, apply it to the fresh file.
  */
-const SIDES = ["-wal", "-shm", "-journal"];
+const SIDE_FILES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
-  const aside = asideName(path, nowMs);
+  const aside = quarantineName(path, nowMs);
   // With side files only, the reported name must exist as well.
   if (!existsSync(path)) preparePrivateFile(aside);
-  for (const side of ["", ...SIDES]) {
+  for (const side of ["", ...SIDE_FILES]) {
     if (existsSync(path + side)) renameSync(path + side, aside + side);
   }
   if (existsSync(path + SPARE)) renameSync(path + SPARE, `${aside}-wal`);
@@ -209,7 +209,7 @@ export function quarantineState(path: string, nowMs: number): string {
 
 /** Removes a state file with its side files. */
 export function removeState(path: string): void {
-  for (const side of ["", ...SIDES, SPARE]) rmSync(path + side, { force: true });
+  for (const side of ["", ...SIDE_FILES, SPARE]) rmSync(path + side, { force: true });
 }
 
 /** Where a write-ahead log is copied to before SQLite looks at it. */
@@ -225,26 +225,26 @@ export function spareLog(path: string): void {
     copyFileSync(`${path}-wal`, path + SPARE);
   } catch {
     // A full disk must not keep a sound state from being opened.
-    dropSpareLog(path);
+    removeSpareLog(path);
   }
 }
 
-export function dropSpareLog(path: string): void {
+export function removeSpareLog(path: string): void {
   rmSync(path + SPARE, { force: true });
 }
 
 /** Copies a file and empties it in its place; returns the copy's name. */
-export function emptyOut(path: string, nowMs: number): string {
-  const aside = asideName(path, nowMs);
+export function copyAndEmpty(path: string, nowMs: number): string {
+  const aside = quarantineName(path, nowMs);
   copyFileSync(path, aside);
   truncateSync(path, 0);
   return aside;
 }
 
-function asideName(path: string, nowMs: number): string {
+function quarantineName(path: string, nowMs: number): string {
   const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
   const aside = `${path}.damaged-${stamp}`;
-  const isTaken = (name: string) => ["", ...SIDES].some((side) => existsSync(name + side));
+  const isTaken = (name: string) => ["", ...SIDE_FILES].some((side) => existsSync(name + side));
   let free = aside;
   for (let n = 2; isTaken(free); n += 1) free = `${aside}-${n}`;
   return free;
@@ -252,7 +252,7 @@ function asideName(path: string, nowMs: number): string {
 
 /** Whether a file of the folder is a quarantined state; its side files do not count. */
 export function isStateQuarantined(name: string): boolean {
-  return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
+  return name.startsWith("plenum.db.damaged-") && !SIDE_FILES.some((side) => name.endsWith(side));
 }
 
 /** Bytes of a file; 0 where there is none. */
@@ -331,7 +331,7 @@ export function writeMoved(folder: string, mark: MovedMark): void {
 }
 
 /** Removes the mark when the move is known not to have happened. */
-export function forgetMoved(folder: string): void {
+export function removeMoved(folder: string): void {
   rmSync(join(folder, MOVED_FILE), { force: true });
 }
 

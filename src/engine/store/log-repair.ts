@@ -5,7 +5,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { beginEpoch } from "./damage.ts";
 import { DAMAGED, type EventLog } from "./event-log.ts";
-import { lastWithin } from "./outbox-rules.ts";
+import { lastWithinBytes } from "./outbox-rules.ts";
 import { Damaged, type Database, type Repair } from "./sqlite.ts";
 
 /** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */
@@ -40,7 +40,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${SLICE_ROWS}`)
       .all<{ readonly position: number; readonly bytes: number }>(through);
-    const last = lastWithin(rows, SLICE_BYTES) ?? log.end();
+    const last = lastWithinBytes(rows, SLICE_BYTES) ?? log.end();
     const sound = log.readThrough(through, last);
     database.transaction(() => {
       const entries = database
@@ -85,7 +85,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
 export type LogCheck = ReturnType<typeof createLogCheck>;
 
 /** Shortest time between two rebuilds of the indexes, in milliseconds: damage that returns sooner is not in them. */
-const AGAIN_MS = 3_600_000;
+const REPAIR_INTERVAL_MS = 3_600_000;
 
 /** Rows that both indexes of the log have and the table has lost. */
 const UNREACHABLE = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
@@ -108,12 +108,12 @@ export function createIndexRepair(
   return {
     damaged: condemned.signal,
     attempt(error) {
-      if (condemned.signal.aborted || clock.monotonic() - repairedMs < AGAIN_MS) return false;
+      if (condemned.signal.aborted || clock.monotonic() - repairedMs < REPAIR_INTERVAL_MS) return false;
       repairedMs = clock.monotonic();
       let lost = 0;
       try {
         database.transaction(() => {
-          lost = giveUpUnreachable(database, clock.now());
+          lost = deadLetterUnreachable(database, clock.now());
           database.exec("reindex");
         });
       } catch (failure) {
@@ -141,7 +141,7 @@ export function createIndexRepair(
 }
 
 /** Rebuilding drops rows that only the indexes have; they become dead letters of the sinks that had not got them. */
-function giveUpUnreachable(database: Database, nowMs: number): number {
+function deadLetterUnreachable(database: Database, nowMs: number): number {
   let rows: readonly { readonly position: number; readonly id: string }[];
   try {
     rows = database.prepare(UNREACHABLE).all();
@@ -188,7 +188,7 @@ export function condemn(file: string, aside = ""): void {
 }
 
 /** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */
-export function condemnation(file: string): string | null {
+export function readCondemned(file: string): string | null {
   try {
     return readFileSync(condemnedFile(file), "utf8");
   } catch (error) {
@@ -197,6 +197,6 @@ export function condemnation(file: string): string | null {
   }
 }
 
-export function pardon(file: string): void {
+export function removeCondemned(file: string): void {
   rmSync(condemnedFile(file), { force: true });
 }

@@ -3,14 +3,13 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copied.ts";
+import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copy-detection.ts";
 import { createDamage } from "./damage.ts";
 import { deferWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
-  dropSpareLog,
-  emptyOut,
+  copyAndEmpty,
   type FileSystemType,
   fileSystemType,
   lockFile,
@@ -18,6 +17,7 @@ import {
   preparePrivateFile,
   quarantineState,
   refuseMoved,
+  removeSpareLog,
   removeState,
   sizeOf,
   spareLog,
@@ -25,16 +25,16 @@ import {
 } from "./folder.ts";
 import {
   condemn,
-  condemnation,
   createIndexRepair,
   createLogCheck,
   type LogCheck,
-  pardon,
+  readCondemned,
+  removeCondemned,
 } from "./log-repair.ts";
 import { createOutbox } from "./outbox.ts";
 import { freePagesProblem, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
 import { createQuotaStore } from "./quota-store.ts";
-import { type Salvaged, takenOverText, takeOver } from "./salvage.ts";
+import { recoverInto, recoveryText, type Salvaged } from "./salvage.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
 import { Busy, Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
@@ -50,7 +50,7 @@ export interface StoreOptions {
   /** False for an operator's change while a worker runs; the file must exist. A worker takes the lock. */
   readonly lock?: boolean;
   /** True for `plenum state move`; otherwise a moved folder is refused. */
-  readonly evenIfMoved?: boolean;
+  readonly allowMoved?: boolean;
   /** Returns the type number of a folder's file system; tests pass another function. */
   readonly fileSystemType?: FileSystemType;
   /** Returns the operating system's id of the machine; tests pass another function. */
@@ -72,20 +72,20 @@ const CHECKPOINT_BYTES = 4 * 1024 ** 2;
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
-  if (!readOnly && options.evenIfMoved !== true) refuseMoved(folder);
-  if (readOnly || options.lock === false) return openBeside(options, readOnly);
+  if (!readOnly && options.allowMoved !== true) refuseMoved(folder);
+  if (readOnly || options.lock === false) return openUnlocked(options, readOnly);
 
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);
   const lock = lockFolder(folder, options);
   try {
-    return await openOwn(stateFile(folder), options, lock);
+    return await openLocked(stateFile(folder), options, lock);
   } catch (error) {
     lock.release();
     throw error;
   }
 }
 
-function openBeside(options: StoreOptions, readOnly: boolean): Store {
+function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
   const file = stateFile(options.folder);
   if (!existsSync(file)) {
     throw new ConfigError(`There is no state in ${options.folder} yet.`, {
@@ -103,19 +103,19 @@ function openBeside(options: StoreOptions, readOnly: boolean): Store {
   }
 }
 
-async function openOwn(file: string, options: StoreOptions, lock: WorkerLock): Promise<Store> {
+async function openLocked(file: string, options: StoreOptions, lock: WorkerLock): Promise<Store> {
   const { clock, log, machine } = options;
   const opened: Opened = { lock, ...(log && { log }), ...(machine && { machine }) };
   let database: Database | null = null;
   try {
     refuseLostFile(file);
-    if (condemnation(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
+    if (readCondemned(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
     refuseDamagedFreePages(file);
     spareLog(file);
     const hasLog = hasReadableLog(file);
     database = openForWriting(file);
     const store = createStore(database, clock, { ...opened, hasLog });
-    dropSpareLog(file);
+    removeSpareLog(file);
     return store;
   } catch (error) {
     database?.close();
@@ -135,19 +135,23 @@ async function replaceDamaged(
   { clock, log }: StoreOptions,
   opened: Opened,
 ): Promise<Store> {
-  const begun = condemnation(file) ?? "";
-  const aside = begun !== "" && existsSync(begun) ? begun : quarantineState(file, clock.now());
-  if (aside === begun) removeState(file);
-  condemn(file, aside);
+  const begun = readCondemned(file) ?? "";
+  const quarantined = begun !== "" && existsSync(begun) ? begun : quarantineState(file, clock.now());
+  if (quarantined === begun) removeState(file);
+  condemn(file, quarantined);
   const database = openForWriting(file);
   try {
-    const salvaged = await takeOver(aside, database, clock);
-    pardon(file);
+    const salvaged = await recoverInto(quarantined, database, clock);
+    removeCondemned(file);
     log?.error(
-      { file, aside, err: error, ...salvaged },
-      `The state file was damaged. ${takenOverText(aside, salvaged)}`,
+      { file, aside: quarantined, err: error, ...salvaged },
+      `The state file was damaged. ${recoveryText(quarantined, salvaged)}`,
     );
-    return createStore(database, clock, { ...opened, hasLog: true, setAside: { aside, salvaged } });
+    return createStore(database, clock, {
+      ...opened,
+      hasLog: true,
+      setAside: { file: quarantined, salvaged },
+    });
   } catch (failure) {
     database.close();
     throw failure;
@@ -184,7 +188,7 @@ function openForWriting(file: string): Database {
     }
     refuseDamage(database);
     prepareSchema(database, true);
-    refuseForeignShape(database);
+    refuseChangedSchema(database);
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
@@ -203,13 +207,13 @@ function openForWriting(file: string): Database {
  * is compared in small steps after the start (`log-repair`), and each row when it is read.
  */
 function refuseDamage(database: Database): void {
-  if (complaint(database) === null) return;
+  if (integrityProblem(database) === null) return;
   database.exec("reindex");
-  const left = complaint(database);
+  const left = integrityProblem(database);
   if (left !== null) throw new Damaged(`${database.path} is damaged (${left}).`);
 }
 
-function complaint(database: Database): string | null {
+function integrityProblem(database: Database): string | null {
   const tables = database
     .prepare("select name from sqlite_master where type = 'table' and name <> 'event'")
     .all<{ readonly name: string }>();
@@ -223,7 +227,7 @@ function complaint(database: Database): string | null {
 }
 
 /** Throws when a damaged byte has changed the schema, which SQLite stores as text. */
-function refuseForeignShape(database: Database): void {
+function refuseChangedSchema(database: Database): void {
   const trouble = schemaProblem(database);
   if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
 }
@@ -232,14 +236,14 @@ export interface Opened {
   /** The holder of the lock checks the state and repairs damage. */
   readonly lock?: WorkerLock;
   readonly log?: Log;
-  readonly setAside?: { readonly aside: string; readonly salvaged: Salvaged };
+  readonly setAside?: { readonly file: string; readonly salvaged: Salvaged };
   readonly machine?: () => string | null;
   /** Whether there was a write-ahead log when the file was opened. */
   readonly hasLog?: boolean;
 }
 
 export function createStore(database: Database, clock: Clock, opened: Opened): Store {
-  const { lock, setAside: aside } = opened;
+  const { lock, setAside: quarantined } = opened;
   const tail = createTail();
   database.watch(tail);
   const soon = deferWrites(database, clock);
@@ -282,7 +286,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       changes,
       ...(check && { check }),
     }),
-    quotaMemory: createQuotaStore(database, soon, clock, damage),
+    quotaStore: createQuotaStore(database, soon, clock, damage),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
@@ -318,7 +322,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       return committed;
     },
 
-    async putSoon(set, key, value) {
+    async putDeferred(set, key, value) {
       const put = () => documents.change({ set, put: [[key, value]] });
       if (soon.isBehind()) database.transaction(put);
       else await soon.write(`document ${set} ${key}`, put);
@@ -332,7 +336,10 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
         schemaVersion: SCHEMA_VERSION,
         damaged: damage.summary(),
-        ...(aside && { setAside: aside.aside, takenOver: takenOverText(aside.aside, aside.salvaged) }),
+        ...(quarantined && {
+          setAside: quarantined.file,
+          takenOver: recoveryText(quarantined.file, quarantined.salvaged),
+        }),
         ...(lostLogAt !== undefined && { lostLog: `${LOST_LOG} This was found at ${lostLogAt}.` }),
         ...(copy === undefined ? {} : { copy }),
       };
@@ -370,7 +377,7 @@ interface LockOptions {
  * The worker never writes into the file. If SQLite rejects foreign content as no database, it does so only after it has
  * found the file unlocked: no worker holds it, and the file is emptied in its place (a new file would be another lock).
  */
-export function lockFolder(folder: string, options: LockOptions): WorkerLock {
+function lockFolder(folder: string, options: LockOptions): WorkerLock {
   const path = lockFile(folder);
   preparePrivateFile(path);
   try {
@@ -390,9 +397,9 @@ function lockedDespiteContent(path: string, { clock, log }: LockOptions): Databa
     return locked(path);
   } catch (error) {
     if (!(error instanceof Damaged)) throw error;
-    const aside = emptyOut(path, clock.now());
+    const quarantined = copyAndEmpty(path, clock.now());
     log?.warn(
-      { file: path, aside },
+      { file: path, aside: quarantined },
       "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
     );
     return locked(path);

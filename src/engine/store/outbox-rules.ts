@@ -1,4 +1,4 @@
-import { type Event, isTelemetry, isUrgent, KINDS, type Kind, makeEvent } from "../../core/model/event.ts";
+import { type Event, isUrgent, KINDS, type Kind, makeEvent } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
@@ -42,7 +42,7 @@ export function offeredSql(stored: string): string {
 }
 
 /** The last position of the longest prefix within a number of bytes; the first row always counts as within. */
-export function lastWithin(
+export function lastWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   bytes: number,
 ): number | undefined {
@@ -104,14 +104,14 @@ export interface Ahead {
 }
 
 /** Joins two moves of a cursor. */
-export function further(before: Ahead | undefined, now: Ahead): Ahead {
+export function joinMoves(before: Ahead | undefined, now: Ahead): Ahead {
   if (before === undefined) return now;
   const [first, last] = before.through <= now.through ? [before, now] : [now, before];
   return { through: last.through, counted: last.counted ?? first.counted };
 }
 
 /** Whether the events directly follow a position, so that settling them moves the cursor. */
-export function followsOn(events: readonly LoggedEvent[], position: number): boolean {
+export function directlyFollows(events: readonly LoggedEvent[], position: number): boolean {
   return (events.at(-1)?.position ?? 0) === position + events.length;
 }
 
@@ -246,7 +246,7 @@ export interface Leaving {
   readonly committed_ms: number;
 }
 
-interface Losers {
+interface LossContext {
   /** The sinks in use and their cursors. */
   readonly sinks: readonly (Pick<SinkPosition, "position" | "urgent"> & { readonly name: string })[];
   /** Whether an event is marked to be sent to a sink again. */
@@ -263,7 +263,7 @@ interface Losers {
 export function lossesOf(
   leaving: readonly Leaving[],
   reason: Loss["reason"],
-  { sinks, isMarked, eventAt, wanted }: Losers,
+  { sinks, isMarked, eventAt, wanted }: LossContext,
 ): { readonly lost: readonly Loss[]; readonly withoutOffer: ReadonlySet<string> } {
   const lost: Loss[] = [];
   const withoutOffer = new Set<string>();

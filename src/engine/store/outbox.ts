@@ -7,7 +7,7 @@ import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import { sinkLags } from "./lag.ts";
 import type { LogCheck } from "./log-repair.ts";
-import { type Ahead, followsOn, further, IN_FLIGHT, laterCount, sinceMs } from "./outbox-rules.ts";
+import { type Ahead, directlyFollows, IN_FLIGHT, joinMoves, laterCount, sinceMs } from "./outbox-rules.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import { lagQueries, type Sinks } from "./sinks.ts";
@@ -46,9 +46,9 @@ export function createOutbox(options: {
   const urgent = new Map<string, number>();
   const ahead = new Map<string, Ahead>();
   /** Position after which each sink read last. */
-  const asked = new Map<string, number>();
+  const readFrom = new Map<string, number>();
   /** The last result of `pressure` and the change number it belongs to. */
-  let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
+  let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function cursorOf(sink: string): number {
     const known = durable.get(sink) ?? sinks.find(sink)?.position;
@@ -77,7 +77,7 @@ export function createOutbox(options: {
   }
 
   function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
-    ahead.set(sink, further(ahead.get(sink), { through, counted }));
+    ahead.set(sink, joinMoves(ahead.get(sink), { through, counted }));
     let moved = 0;
     const move = () => {
       const now = ahead.get(sink) ?? { through, counted };
@@ -109,11 +109,11 @@ export function createOutbox(options: {
   }
 
   /** Events that a sink would get again after a crash if its cursor moved there in memory only. */
-  const owed = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
+  const repeatsAfterCrash = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
 
   function offerOf(sink: string, events: readonly LoggedEvent[]): Offer {
     const last = events.at(-1)?.position ?? 0;
-    if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
+    if (ahead.has(sink) && repeatsAfterCrash(sink, last) > IN_FLIGHT) soon.flush();
     // Count after reading: a damaged event found by the read starts a new epoch.
     return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
   }
@@ -130,9 +130,9 @@ export function createOutbox(options: {
       const again = redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
       const position = Math.max(cursorOf(sink), after);
-      if (asked.get(sink) !== position) {
-        asked.set(sink, position);
-        log.passed(Math.min(...asked.values()));
+      if (readFrom.get(sink) !== position) {
+        readFrom.set(sink, position);
+        log.passed(Math.min(...readFrom.values()));
       }
       return { ...offerOf(sink, log.after(position, limit)), urgentThrough: urgentOf(sink) };
     },
@@ -143,7 +143,7 @@ export function createOutbox(options: {
       if (again.length > 0) return { again: true, events: again, counted: undefined };
       const position = Math.max(cursorOf(sink), after);
       const events = log.urgentAfter(Math.max(position, urgentOf(sink), looked), limit);
-      if (followsOn(events, position)) return offerOf(sink, events);
+      if (directlyFollows(events, position)) return offerOf(sink, events);
       return { again: false, urgent: true, events, counted: countedOf(sink) };
     },
 
@@ -160,7 +160,7 @@ export function createOutbox(options: {
       },
     ) {
       const isPlain = !again && !isUrgent && rejected.length === 0 && changed.length === 0;
-      if (mayWait && isPlain && owed(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
+      if (mayWait && isPlain && repeatsAfterCrash(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
         moveSoon(sink, through, counted);
         return;
       }
@@ -221,8 +221,8 @@ export function createOutbox(options: {
 
     async pressure() {
       const changes = database.changes();
-      if (weighed?.changes !== changes) weighed = { changes, pressure: pressureNow() };
-      return weighed.pressure;
+      if (cachedPressure?.changes !== changes) cachedPressure = { changes, pressure: pressureNow() };
+      return cachedPressure.pressure;
     },
 
     async gaps(sink) {

@@ -75,7 +75,7 @@ export function createQuotaStore(
     async save(key, slot) {
       database.transaction(() => put(key, slot));
     },
-    async saveSoon(key, slot) {
+    async saveDeferred(key, slot) {
       await soon.write(`slot ${slot.id} ${key}`, () => put(key, slot));
     },
     async forget(key, beforeMs) {

@@ -34,7 +34,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
   }
 
   /** Reads the event of a mark: from the log, or its copy in a dead letter. */
-  function behind(sink: string, position: number): EventRow | LetterRow | null {
+  function eventOrLetter(sink: string, position: number): EventRow | LetterRow | null {
     const event = database
       .prepare(`select ${EVENT_COLUMNS} from event where position = ?`)
       .get<EventRow>(position);
@@ -46,7 +46,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
   }
 
   /** Reads the sequence number of a dead letter; replayed events have none. */
-  function numberBehind(sink: string, position: number): Pick<LoggedEvent, "sequence"> {
+  function sequenceOf(sink: string, position: number): Pick<LoggedEvent, "sequence"> {
     const letter = database
       .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
       .get<LetterRow>(sink, position);
@@ -54,7 +54,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
   }
 
   /** Turns a marked event that is damaged into a dead letter. */
-  function giveUp(sink: string, position: number): void {
+  function toDeadLetter(sink: string, position: number): void {
     if (database.readOnly) return;
     log.quarantine("event.position = ?", position);
     database.transaction(() => {
@@ -72,15 +72,15 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     const offer: LoggedEvent[] = [];
     let bytes = 0;
     for (const { position } of marks) {
-      const row = behind(sink, position);
+      const row = eventOrLetter(sink, position);
       if (row === null) {
-        giveUp(sink, position);
+        toDeadLetter(sink, position);
         continue;
       }
       const logged = toLoggedEvent(row);
       bytes += offeredSize(logged.event.type, row.body.length);
       if (offer.length > 0 && bytes > OFFER_BYTES) break;
-      offer.push({ ...logged, ...numberBehind(sink, position) });
+      offer.push({ ...logged, ...sequenceOf(sink, position) });
     }
     offered.set(
       sink,

@@ -12,7 +12,7 @@ import {
   LETTER_SHARE,
   type Leaving,
   type Loss,
-  lastWithin,
+  lastWithinBytes,
   lossesOf,
   MERGE_MS,
   type Older,
@@ -64,7 +64,7 @@ export function createRetention(
          order by position limit ${SLICE_ROWS}`,
       )
       .all<Leaving>(through);
-    const last = lastWithin(rows, Math.min(excess, SLICE_BYTES)) ?? 0;
+    const last = lastWithinBytes(rows, Math.min(excess, SLICE_BYTES)) ?? 0;
     return rows.filter(({ position }) => position <= last);
   }
 

@@ -62,15 +62,15 @@ export async function salvage(folder: string, file: string, clock: Clock): Promi
   try {
     prepareSchema(database, false);
     database.exec("pragma synchronous = full");
-    return await take(pages, database, clock);
+    return await recoverEvents(pages, database, clock);
   } finally {
     database.close();
     pages.close();
   }
 }
 
-async function take(pages: Pages, database: Database, clock: Clock): Promise<Salvaged> {
-  const found = lookThrough(pages);
+async function recoverEvents(pages: Pages, database: Database, clock: Clock): Promise<Salvaged> {
+  const found = scanPages(pages);
   const { places, cursors } = found;
   const inUse = database
     .prepare("select name from sink where ended is null")
@@ -93,10 +93,10 @@ async function take(pages: Pages, database: Database, clock: Clock): Promise<Sal
  * Does the same at a start, into a fresh state and with the cursors: each sink continues where it was. If a cursor may
  * be lost, copying begins with the oldest event, and unknown sinks begin there.
  */
-export async function takeOver(file: string, database: Database, clock: Clock): Promise<Salvaged> {
+export async function recoverInto(file: string, database: Database, clock: Clock): Promise<Salvaged> {
   const pages = openPages(file);
   try {
-    const found = lookThrough(pages);
+    const found = scanPages(pages);
     const { places, cursors, isCursorLost } = found;
     const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
     const passed = unreachable(file);
@@ -159,7 +159,7 @@ function unreachable(file: string): ReadonlySet<number> {
 }
 
 /** Copies slots and pauses of the quota; of several rows the latest. */
-function putQuota(database: Database, { quota, holds }: ReturnType<typeof lookThrough>): void {
+function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
   const slot = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
        sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
@@ -175,7 +175,7 @@ function putQuota(database: Database, { quota, holds }: ReturnType<typeof lookTh
 }
 
 /** Text for people about a damaged file and its recovery. */
-export function takenOverText(
+export function recoveryText(
   aside: string,
   { taken, damaged, deadLetters, marks, others }: Salvaged,
 ): string {
@@ -184,7 +184,7 @@ export function takenOverText(
 
 function counted(
   pages: Pages,
-  { places, damaged, deadLetters, marks, others }: ReturnType<typeof lookThrough>,
+  { places, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>,
 ) {
   return { pages: pages.count, found: places.size, damaged, deadLetters, marks, others };
 }
@@ -221,7 +221,7 @@ async function append(
 }
 
 /** Finds events, cursors and the number of other rows. */
-function lookThrough(pages: Pages) {
+function scanPages(pages: Pages) {
   /** Page of each sound event, by position. */
   const places = new Map<number, number>();
   const spoiled = new Set<number>();

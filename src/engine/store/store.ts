@@ -25,12 +25,12 @@ export interface Store {
    * Stores a document with the next transaction, after 5 s at most. Later values of the same document replace earlier
    * ones; a crash may leave an earlier one. Resolves once it is durable.
    */
-  putSoon(set: string, key: string, value: unknown): Promise<void>;
+  putDeferred(set: string, key: string, value: unknown): Promise<void>;
   /** Records of a log after a sequence number, ascending. */
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
-  readonly quotaMemory: QuotaStore;
+  readonly quotaStore: QuotaStore;
   /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
   /** Aborts when the state is damaged beyond repair while it is open: close it and open it again. */
@@ -353,7 +353,7 @@ export interface QuotaStore {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;
   /** Stores a slot with the next transaction, after 5 s at most; resolves when it is durable. */
-  saveSoon(key: string, slot: QuotaSlot): Promise<void>;
+  saveDeferred(key: string, slot: QuotaSlot): Promise<void>;
   forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; a later one replaces it. */
   loadHold(key: string): Promise<QuotaPause | undefined>;

@@ -13,7 +13,7 @@ export interface SyncState {
   /** One transaction: documents and events together, or neither. A change of nothing costs nothing. */
   commit(change: Change): Promise<Committed | null>;
   /** Puts a document that may wait for a transaction; here it counts at once. Resolves once it is durable. */
-  putSoon(set: string, key: string, value: unknown): Promise<void>;
+  putDeferred(set: string, key: string, value: unknown): Promise<void>;
 }
 
 export async function createSyncState(store: Store, sets: readonly string[]): Promise<SyncState> {
@@ -66,10 +66,10 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
       return committed;
     },
 
-    async putSoon(set, key, value) {
+    async putDeferred(set, key, value) {
       apply(set, key, value);
       changed(set);
-      await store.putSoon(set, key, value);
+      await store.putDeferred(set, key, value);
     },
   };
 }

@@ -232,7 +232,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         },
         remembered: (job) => holding.get<StoredPoll>(pollSet).get(job),
         remember(job, state) {
-          holding.putSoon(pollSet, job, state).catch((error: unknown) => {
+          holding.putDeferred(pollSet, job, state).catch((error: unknown) => {
             if (isStopping(error)) return;
             log.warn({ job, err: error }, "how a poll went was not stored");
           });

@@ -9,19 +9,19 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { unsound } from "../../engine/store/checksum.ts";
-import { forgetMoved, type MovedMark, readMoved, stateFile, writeMoved } from "../../engine/store/folder.ts";
+import { type MovedMark, readMoved, removeMoved, stateFile, writeMoved } from "../../engine/store/folder.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, openDatabase } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { createReading, type LeftBehind, type Reading, type ReadingOptions } from "./reading.ts";
+import { type FolderReader, type FolderReaderOptions, type LeftBehind, readFolder } from "./folder-reader.ts";
 import {
-  type Asking,
   firstDifference,
+  type MoveSession,
   readSums,
-  type Sum,
   type Sums,
   type TableName,
+  type TableSum,
   writeRows,
 } from "./rows.ts";
 
@@ -34,7 +34,7 @@ export interface MoveOptions {
   readonly sources: readonly string[];
   /** Documents of the complete fleet, by key; existing ones stay. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
-  readonly closing: ReadingOptions["closing"];
+  readonly closing: FolderReaderOptions["closing"];
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -54,7 +54,7 @@ export interface Moved {
 export interface MovedTable {
   readonly table: TableName;
   readonly rows: number;
-  readonly bySource: readonly (Sum & { readonly source: string })[];
+  readonly bySource: readonly (TableSum & { readonly source: string })[];
 }
 
 /**
@@ -74,8 +74,8 @@ export async function moveState(options: MoveOptions): Promise<Moved> {
   const { clock, database, folder, log } = options;
   refuseMissing(folder);
   const known = readMoved(folder);
-  if (known !== null && known.to !== database.name) throw elsewhere(folder, known);
-  const store = await openStore({ folder, clock, log, evenIfMoved: true });
+  if (known !== null && known.to !== database.name) throw movedElsewhere(folder, known);
+  const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
     const raw = openDatabase(stateFile(folder), { readOnly: true });
     try {
@@ -113,7 +113,7 @@ async function moveMarked(
     return moved;
   } catch (error) {
     // Without a commit the database has nothing, and a worker may start again.
-    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) forgetMoved(folder);
+    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) removeMoved(folder);
     throw error;
   }
 }
@@ -126,13 +126,13 @@ async function moveAll(
   isAbsent: () => void,
 ): Promise<Moved> {
   const { clock, database, folder } = options;
-  const instead = await insteadOf(store, clock);
+  const instead = await replacementDocuments(store, clock);
   // All reads of the file are from one snapshot.
   raw.exec("begin");
   return database.work(async (session) => {
     // Members register one at a time with this row locked, and find everything or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
-    const reading = createReading({
+    const reading = readFolder({
       ...options,
       database: raw,
       instead,
@@ -143,9 +143,9 @@ async function moveAll(
     if (before !== null) {
       return { ...common, movedAt: before, wasThere: true, tables: [], leftBehind: [] };
     }
-    if (mark.movedAt !== null) throw gone(folder, mark);
+    if (mark.movedAt !== null) throw movedAndGone(folder, mark);
     isAbsent();
-    await refuseOthers(session, database, reading.sources);
+    await refuseOtherState(session, database, reading.sources);
     await session.query(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [textList(reading.sources)],
@@ -153,7 +153,7 @@ async function moveAll(
     const written = await writeRows(session, database.table, reading.rows());
     await setEnds(session, database, reading);
     await writeFleetDocuments(session, database, options.fleetDocuments);
-    refuseForgotten(raw, written);
+    refuseLeftOut(raw, written);
     const found = await readSums(session, database.table, reading.sources);
     const difference = firstDifference(written, found);
     if (difference !== null) {
@@ -206,14 +206,18 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
 }
 
 /** The database's wall clock, in milliseconds since 1970. */
-async function timeOf(session: Asking): Promise<number> {
+async function timeOf(session: MoveSession): Promise<number> {
   const { rows } = await session.query(
     "select (extract(epoch from clock_timestamp()) * 1000)::double precision",
   );
   return Number(rows[0]?.[0]);
 }
 
-async function refuseOthers(session: Asking, { name, table }: StateDatabase, sources: readonly string[]) {
+async function refuseOtherState(
+  session: MoveSession,
+  { name, table }: StateDatabase,
+  sources: readonly string[],
+) {
   const parts = ["document", "record", "event", "sink"].map(
     (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
   );
@@ -234,7 +238,7 @@ async function refuseOthers(session: Asking, { name, table }: StateDatabase, sou
 }
 
 /** Throws unless every row was moved: each belongs to one source. */
-function refuseForgotten(raw: Database, written: Sums): void {
+function refuseLeftOut(raw: Database, written: Sums): void {
   const parts = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
@@ -251,7 +255,7 @@ function refuseForgotten(raw: Database, written: Sums): void {
   }
 }
 
-async function setEnds(session: Asking, { table }: StateDatabase, reading: Reading): Promise<void> {
+async function setEnds(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
   const { bytes, position } = reading.ends();
   const { sources } = reading;
   await session.query(
@@ -262,7 +266,7 @@ async function setEnds(session: Asking, { table }: StateDatabase, reading: Readi
 }
 
 async function writeFleetDocuments(
-  session: Asking,
+  session: MoveSession,
   { table }: StateDatabase,
   documents: MoveOptions["fleetDocuments"],
 ): Promise<void> {
@@ -281,7 +285,7 @@ interface StoredMark {
 }
 
 /** Reads when this move was committed; null when it was not. */
-async function readMark(session: Asking, { table }: StateDatabase, id: string): Promise<string | null> {
+async function readMark(session: MoveSession, { table }: StateDatabase, id: string): Promise<string | null> {
   const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
     markKey(id),
   ]);
@@ -290,7 +294,7 @@ async function readMark(session: Asking, { table }: StateDatabase, id: string): 
 }
 
 async function writeMark(
-  session: Asking,
+  session: MoveSession,
   { table }: StateDatabase,
   id: string,
   mark: StoredMark,
@@ -312,7 +316,7 @@ function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[]
   }));
 }
 
-function elsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
+function movedElsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
   return new ConfigError(
     movedAt === null
       ? `The state in the folder ${folder} is being moved to ${to}, and nobody knows yet whether it is there.`
@@ -321,7 +325,7 @@ function elsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
   );
 }
 
-function gone(folder: string, { to, movedAt }: MovedMark): Retryable {
+function movedAndGone(folder: string, { to, movedAt }: MovedMark): Retryable {
   return new Retryable(
     `The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is not there any more.`,
     {
@@ -348,7 +352,7 @@ const COMMANDS = "command";
  * Documents to write instead of the stored ones. Damaged rows and copies, which exist in SQLite only, block commands.
  * So writing stays armed only if it is armed now, and a command whose entry was damaged counts as finished.
  */
-export async function insteadOf(
+async function replacementDocuments(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {

@@ -1,7 +1,6 @@
 import { hash } from "node:crypto";
 import { textList } from "../../core/postgres/lists.ts";
 import type { Session } from "../../core/postgres/session.ts";
-import type { Moving } from "./reading.ts";
 
 /** Types of the columns that are moved. A row is the text of each column, null where it has none. */
 export type Column = "text" | "bigint" | "boolean" | "double precision";
@@ -67,9 +66,12 @@ export const TABLES = {
 } as const satisfies Readonly<Record<string, Readonly<Record<string, Column>>>>;
 
 export type TableName = keyof typeof TABLES;
-export const TABLE_NAMES = Object.keys(TABLES) as readonly TableName[];
+const TABLE_NAMES = Object.keys(TABLES) as readonly TableName[];
 
-export function columnsOf(table: TableName): readonly (readonly [name: string, type: Column])[] {
+/** A row to move, and its table. */
+export type Moving = readonly [table: TableName, row: Row];
+
+function columnsOf(table: TableName): readonly (readonly [name: string, type: Column])[] {
   return Object.entries(TABLES[table]);
 }
 
@@ -77,24 +79,24 @@ export function columnsOf(table: TableName): readonly (readonly [name: string, t
 export const NULL = "\\N";
 
 /** Row count, and a digest that differs when any row differs. */
-export interface Sum {
+export interface TableSum {
   readonly rows: number;
   /** 16 hexadecimal digits, whatever the order of the rows. */
   readonly digest: string;
 }
 
 /** Computes the digest of rows as `digestSql` does. */
-export function createSummer(table: TableName) {
+function createDigest(table: TableName) {
   const types = columnsOf(table).map(([, type]) => type);
   let rows = 0;
   let sum = 0n;
   return {
     add(cells: Row["cells"]): void {
-      const text = cells.map((cell, index) => summed(cell, types[index] ?? "text")).join(BETWEEN);
+      const text = cells.map((cell, index) => digestText(cell, types[index] ?? "text")).join(BETWEEN);
       sum += BigInt(`0x${hash("md5", text).slice(0, DIGITS)}`);
       rows += 1;
     },
-    result: (): Sum => ({ rows, digest: digestOf(sum) }),
+    result: (): TableSum => ({ rows, digest: digestOf(sum) }),
   };
 }
 
@@ -107,7 +109,7 @@ export function digestOf(sum: bigint): string {
 }
 
 /** Fractions are compared by their bits, because every system prints them differently. */
-function summed(cell: string | null, type: Column): string {
+function digestText(cell: string | null, type: Column): string {
   if (cell === null) return NULL;
   if (type !== "double precision") return cell;
   const bits = Buffer.alloc(8);
@@ -116,7 +118,7 @@ function summed(cell: string | null, type: Column): string {
 }
 
 /** SQL for the sum of the rows of a table, as numeric. */
-export function digestSql(table: TableName): string {
+function digestSql(table: TableName): string {
   const texts = columnsOf(table).map(([name, type]) => {
     if (type === "double precision") return `encode(float8send(${name}), 'hex')`;
     return `coalesce(${name}::text, '${NULL}')`;
@@ -130,17 +132,17 @@ const ROWS = 500;
 const CHARACTERS = 1_000_000;
 
 /** Rows and digests by table, then by source; only where there are rows. */
-export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, Sum>>;
+export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
 
-export type Asking = Pick<Session, "query">;
+export type MoveSession = Pick<Session, "query">;
 
 /** Writes rows within the open transaction; returns their sums. `table` qualifies a table's name. */
 export async function writeRows(
-  session: Asking,
+  session: MoveSession,
   table: (name: string) => string,
   rows: Iterable<Moving>,
 ): Promise<Sums> {
-  const summers = new Map<TableName, Map<string, ReturnType<typeof createSummer>>>();
+  const summers = new Map<TableName, Map<string, ReturnType<typeof createDigest>>>();
   let batch: Row[] = [];
   let characters = 0;
   let name: TableName | null = null;
@@ -158,9 +160,9 @@ export async function writeRows(
     name = next;
     batch.push(row);
     for (const cell of row.cells) characters += cell?.length ?? 0;
-    const bySource = summers.get(next) ?? new Map<string, ReturnType<typeof createSummer>>();
+    const bySource = summers.get(next) ?? new Map<string, ReturnType<typeof createDigest>>();
     summers.set(next, bySource);
-    const summer = bySource.get(row.source) ?? createSummer(next);
+    const summer = bySource.get(row.source) ?? createDigest(next);
     bySource.set(row.source, summer);
     summer.add(row.cells);
   }
@@ -175,18 +177,18 @@ export async function writeRows(
 
 /** Reads the sums of these sources from the database's tables. */
 export async function readSums(
-  session: Asking,
+  session: MoveSession,
   table: (name: string) => string,
   sources: readonly string[],
 ): Promise<Sums> {
-  const sums = new Map<TableName, ReadonlyMap<string, Sum>>();
+  const sums = new Map<TableName, ReadonlyMap<string, TableSum>>();
   for (const name of TABLE_NAMES) {
     const { rows } = await session.query(
       `select source, count(*)::text, ${digestSql(name)} from ${table(name)} where source = any ($1::text[]) group by source`,
       [textList(sources)],
     );
     if (rows.length === 0) continue;
-    const found = rows.map(([source, count, sum]): readonly [string, Sum] => [
+    const found = rows.map(([source, count, sum]): readonly [string, TableSum] => [
       String(source),
       { rows: Number(count), digest: digestOf(BigInt(String(sum))) },
     ]);

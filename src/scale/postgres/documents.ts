@@ -1,23 +1,23 @@
 import { textList } from "../../core/postgres/lists.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "../../engine/store/store.ts";
 import { shownDocument, storedBody, storedKey } from "./keys.ts";
-import type { Answer, Asked, Values } from "./state-database.ts";
+import type { Query, QueryResult, Values } from "./state-database.ts";
 
 /** Runs a query that changes nothing. */
-export type Ask = (text: string, values?: Values, withinMs?: number) => Promise<Answer>;
+export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
-export function createDocuments(source: string, ask: Ask) {
+export function createDocuments(source: string, query: RunQuery) {
   /** Queries of the current moment, by set: 20 tags of a reply take one round trip, not 20. */
-  const asking = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<Bodies> }>();
+  const batches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<Bodies> }>();
 
   type Bodies = ReadonlyMap<string, string>;
 
   async function bodiesOf(set: string, keys: ReadonlySet<string>): Promise<Bodies> {
     // Callers of the same moment still add keys.
     await Promise.resolve();
-    asking.delete(set);
-    const { rows } = await ask(
+    batches.delete(set);
+    const { rows } = await query(
       "select key, body from document where source = $1 and set_name = $2 and key = any($3::text[])",
       [source, set, textList([...keys])],
     );
@@ -27,11 +27,11 @@ export function createDocuments(source: string, ask: Ask) {
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
       const stored = storedKey(key);
-      let asked = asking.get(set);
+      let asked = batches.get(set);
       if (asked === undefined) {
         const keys = new Set<string>();
         asked = { keys, bodies: bodiesOf(set, keys) };
-        asking.set(set, asked);
+        batches.set(set, asked);
       }
       asked.keys.add(stored);
       const body = (await asked.bodies).get(stored);
@@ -39,7 +39,7 @@ export function createDocuments(source: string, ask: Ask) {
     },
 
     async documents<T>(set: string): Promise<Map<string, T>> {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select key, body from document where source = $1 and set_name = $2 order by key",
         [source, set],
       );
@@ -49,7 +49,7 @@ export function createDocuments(source: string, ask: Ask) {
     },
 
     async records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]> {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select sequence::double precision, body from record
          where source = $1 and log = $2 and sequence > $3::bigint order by sequence limit $4::bigint`,
         [source, log, String(after), String(limit)],
@@ -58,7 +58,7 @@ export function createDocuments(source: string, ask: Ask) {
     },
 
     async lastRecord<T>(log: string): Promise<LogRecord<T> | undefined> {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select sequence::double precision, body from record
          where source = $1 and log = $2 order by sequence desc limit 1`,
         [source, log],
@@ -68,12 +68,12 @@ export function createDocuments(source: string, ask: Ask) {
   };
 }
 
-function toRecord<T>([sequence, body]: Answer["rows"][number]): LogRecord<T> {
+function toRecord<T>([sequence, body]: QueryResult["rows"][number]): LogRecord<T> {
   return { sequence: Number(sequence), body: JSON.parse(String(body)) as T };
 }
 
 /** Net effect of a commit on one document. */
-interface Fate {
+interface NetChange {
   readonly set: string;
   readonly key: string;
   /** Null where it is removed. */
@@ -83,17 +83,17 @@ interface Fate {
 }
 
 /** Statements for changes of documents: at most three, whatever their number. Throws `Conflict`. */
-export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Asked[] {
-  const fates = [...fatesOf(changes).values()];
+export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
+  const fates = [...netChangesOf(changes).values()];
   const claimed = fates.filter(({ isClaimed }) => isClaimed);
   const put = fates.filter(({ body, isClaimed }) => body !== null && !isClaimed);
   const removed = fates.filter(({ body }) => body === null);
-  const names = (some: readonly Fate[]) => [
+  const names = (some: readonly NetChange[]) => [
     source,
     textList(some.map(({ set }) => set)),
     textList(some.map(({ key }) => key)),
   ];
-  const bodies = (some: readonly Fate[]) => textList(some.map(({ body }) => body ?? "null"));
+  const bodies = (some: readonly NetChange[]) => textList(some.map(({ body }) => body ?? "null"));
   return [
     ...(claimed.length === 0
       ? []
@@ -110,7 +110,7 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
 }
 
 /** Statement that stores one document. */
-export function putDocument(source: string, set: string, key: string, value: unknown): Asked {
+export function putDocument(source: string, set: string, key: string, value: unknown): Query {
   const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
   if (put === undefined) throw new RangeError("A document that is put is a statement.");
   return put;
@@ -124,8 +124,8 @@ const REMOVE = `delete from document using unnest($2::text[], $3::text[]) as tol
   where document.source = $1 and document.set_name = told.set_name and document.key = told.key`;
 
 /** Applies changes in order: the last value of each document counts, and whether an insert came first. */
-function fatesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, Fate> {
-  const fates = new Map<string, Fate>();
+function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
+  const fates = new Map<string, NetChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
     const decide = (key: string, body: string | null, isInsert = false) => {
       const place = JSON.stringify([set, key]);
@@ -148,7 +148,7 @@ function fatesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, Fate> 
 export function appendRecords(
   source: string,
   records: readonly { readonly log: string; readonly body: unknown }[],
-): readonly Asked[] {
+): readonly Query[] {
   if (records.length === 0) return [];
   const text = `insert into record (source, log, sequence, body)
     select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = told.log)

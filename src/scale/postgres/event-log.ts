@@ -15,16 +15,16 @@ import {
 } from "../../engine/store/outbox-rules.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { createTail } from "../../engine/store/tail.ts";
-import type { Ask } from "./documents.ts";
+import type { RunQuery } from "./documents.ts";
 import { storedKey } from "./keys.ts";
-import type { Answer, Asked } from "./state-database.ts";
+import type { Query, QueryResult } from "./state-database.ts";
 import type { Work } from "./writer.ts";
 
 /** Longest time of a search through a complete log, in milliseconds. */
 const SEARCH_MS = 60_000;
 
 /** The append-only log of one source's events. The holder of the source knows the end of the log without a query. */
-export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
+export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const tail = createTail();
   /** Position of the last committed event, as far as it is known. */
   let end: number | null = null;
@@ -46,7 +46,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
   async function endNow(): Promise<number> {
     if (end !== null) return end;
     const asked = forgotten;
-    const { rows } = await ask("select last_position::double precision from source where name = $1", [
+    const { rows } = await query("select last_position::double precision from source where name = $1", [
       source,
     ]);
     const found = Number(rows[0]?.[0] ?? 0);
@@ -55,7 +55,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
   }
 
   /** Records the events of a committed transaction from the reply of its statement. */
-  function committed(appending: Appending, { rows }: Pick<Answer, "rows">): Appended {
+  function committed(appending: Appending, { rows }: Pick<QueryResult, "rows">): Appended {
     const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];
     const told = repeatedIn(appending, repeated);
     const before = Number(from);
@@ -81,7 +81,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
 
   /** Reads the first events after a position that a condition selects. */
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
-    const { rows } = await ask(
+    const { rows } = await query(
       `select position::double precision, committed_ms::double precision, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
@@ -120,7 +120,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     /** Does the same when the reply was lost: ids at or before the old end were repeats. */
     async committedUnheard(appending: Appending, before: number): Promise<Appended> {
       forget();
-      const { rows } = await ask(
+      const { rows } = await query(
         "select id, position::double precision from event where source = $1 and id = any($2::text[])",
         [source, textList(appending.rows.map(({ event }) => storedKey(event.id)))],
       );
@@ -170,7 +170,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
         conditions.push(`(${texts.join(" or ") || "false"})`);
         conditions.push(`strpos(body, ${given(textOf("source", about.source))}) > 0`);
       }
-      const { rows } = await ask(
+      const { rows } = await query(
         `select position::double precision, committed_ms::double precision, body from event
          where ${conditions.join(" and ")} order by position desc limit $2::bigint`,
         values,
@@ -186,7 +186,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);
       // The first subject in the text is the event's own; parsing the JSON would take ten times as long.
-      const { rows } = await ask(
+      const { rows } = await query(
         `select position::double precision, committed_ms::double precision, body from event
          where source = $1 and position > $2::bigint and committed_ms >= $3::bigint and kind = any($4::text[])
            and ${offeredSql("bytes")} <= ${RECENT_BYTES}
@@ -210,7 +210,7 @@ export type EventLog = ReturnType<typeof createEventLog>;
 
 /** Events that are about to be appended. */
 export interface Appending {
-  readonly asked: Asked;
+  readonly asked: Query;
   readonly events: readonly Event[];
   /** The first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
@@ -222,7 +222,7 @@ export interface Appended {
 }
 
 /** Appends within a transaction; returns the reply for `committed`. */
-export async function appendWithin(session: Work, appending: Appending): Promise<Answer> {
+export async function appendWithin(session: Work, appending: Appending): Promise<QueryResult> {
   const [answer] = await session.queries([appending.asked]);
   return answer ?? { command: "", rows: [] };
 }
@@ -266,14 +266,14 @@ function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): rea
 /** Ids that were in the log already; `fresh` lists the ordinals of the new events. */
 function repeatedIn(
   { rows }: Appending,
-  fresh: Answer["rows"][number][number] | undefined,
+  fresh: QueryResult["rows"][number][number] | undefined,
 ): ReadonlySet<string> {
   if (fresh === null || fresh === undefined) return new Set();
   const places = new Set(String(fresh).split(","));
   return new Set(rows.filter((_, n) => !places.has(String(n + 1))).map(({ event }) => event.id));
 }
 
-export function toLoggedEvent([position, committedMs, body]: Answer["rows"][number]): LoggedEvent {
+export function toLoggedEvent([position, committedMs, body]: QueryResult["rows"][number]): LoggedEvent {
   return {
     position: Number(position),
     committedAt: isoUtc(Number(committedMs)),

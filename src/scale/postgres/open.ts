@@ -149,7 +149,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 }
 
 /** Wording of failures of the state's database. */
-export const FOR_STATE: Wording = {
+const FOR_STATE: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -159,7 +159,7 @@ export const FOR_STATE: Wording = {
 };
 
 /** Maps an error of the server, the library, the connection or a function of the schema to a failure. */
-export function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflict {
+function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflict {
   if (error instanceof Fenced || error instanceof Conflict) return error;
   if (isServerError(error)) {
     const { code, detail = "" } = error;
@@ -174,11 +174,11 @@ export function meaningIn(error: unknown, address: Address): Failure | Fenced | 
 }
 
 /** Whether the server has become a replica, so that another primary must be found. */
-export function hasStoppedWriting(error: unknown): boolean {
+function hasStoppedWriting(error: unknown): boolean {
   return isServerError(error) && error.code === "25006";
 }
 
-export function withoutPrimary(name: string): Retryable {
+function withoutPrimary(name: string): Retryable {
   return new Retryable(`The server of ${name} has become a replica; the next one is looked for.`);
 }
 

@@ -5,14 +5,14 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { sinkLags } from "../../engine/store/lag.ts";
 import {
   type Ahead,
-  followsOn,
-  further,
+  directlyFollows,
   IN_FLIGHT,
+  joinMoves,
   laterCount,
   sinceMs,
 } from "../../engine/store/outbox-rules.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox, SinkPosition } from "../../engine/store/store.ts";
-import { type Ask, changeDocuments } from "./documents.ts";
+import { changeDocuments, type RunQuery } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import type { DeadLetters, Redeliveries } from "./redeliveries.ts";
 import type { createRetention } from "./retention.ts";
@@ -21,7 +21,7 @@ import type { Writer } from "./writer.ts";
 
 export interface OutboxOptions {
   readonly source: string;
-  readonly ask: Ask;
+  readonly query: RunQuery;
   readonly writer: Writer;
   readonly log: EventLog;
   readonly sinks: Sinks;
@@ -41,11 +41,11 @@ export interface OutboxOptions {
  * nothing from the database: the tail has its events, and its cursor and the absence of marks are known.
  */
 export function createOutbox(options: OutboxOptions): Outbox {
-  const { source, ask, writer, log, sinks, letters, redeliveries, retention, clock, news } = options;
+  const { source, query, writer, log, sinks, letters, redeliveries, retention, clock, news } = options;
   /** Cursors that have moved in memory and not yet in the database. */
   const ahead = new Map<string, Ahead>();
   /** The last result of `pressure` and the change number it belongs to. */
-  let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
+  let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function forgetKnown(): void {
     sinks.forget();
@@ -59,12 +59,12 @@ export function createOutbox(options: OutboxOptions): Outbox {
   }
 
   /** Events that a sink would get again after a crash if its cursor moved there in memory only. */
-  async function owed(sink: string, through: number): Promise<number> {
+  async function repeatsAfterCrash(sink: string, through: number): Promise<number> {
     return through - ((await sinks.find(sink))?.position ?? 0);
   }
 
   function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
-    ahead.set(sink, further(ahead.get(sink), { through, counted }));
+    ahead.set(sink, joinMoves(ahead.get(sink), { through, counted }));
     let moved: Ahead = { through, counted };
     const move = () => {
       moved = ahead.get(sink) ?? moved;
@@ -79,7 +79,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
   }
 
   async function pressureNow(): Promise<LogPressure> {
-    const { rows } = await ask(
+    const { rows } = await query(
       `select bytes::double precision,
          coalesce((select source.written - event.written + event.bytes from event
            where event.source = $1 and event.position >
@@ -106,7 +106,8 @@ export function createOutbox(options: OutboxOptions): Outbox {
   async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
     const last = events.at(-1);
     if (last === undefined) return { again: false, events, counted: undefined };
-    if (ahead.has(sink) && (await owed(sink, last.position)) > IN_FLIGHT) await writer.soon.flush();
+    if (ahead.has(sink) && (await repeatsAfterCrash(sink, last.position)) > IN_FLIGHT)
+      await writer.soon.flush();
     return { again: false, events, counted: await countedOf(sink) };
   }
 
@@ -133,7 +134,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
       const position = Math.max(await cursorOf(sink), after);
       const urgent = (await sinks.find(sink))?.urgent ?? 0;
       const events = await log.urgentAfter(Math.max(position, urgent, looked), limit);
-      if (followsOn(events, position)) return offerOf(sink, events);
+      if (directlyFollows(events, position)) return offerOf(sink, events);
       return { again: false, urgent: true, events, counted: await countedOf(sink) };
     },
 
@@ -141,7 +142,12 @@ export function createOutbox(options: OutboxOptions): Outbox {
       const { again, through, rejected, counted, documents = [], soon = false } = settlement;
       const which = settlement.urgent === true ? "urgent" : "position";
       const isPlain = !again && which === "position" && rejected.length === 0 && documents.length === 0;
-      if (soon && isPlain && !writer.soon.isBehind() && (await owed(sink, through)) <= IN_FLIGHT) {
+      if (
+        soon &&
+        isPlain &&
+        !writer.soon.isBehind() &&
+        (await repeatsAfterCrash(sink, through)) <= IN_FLIGHT
+      ) {
         moveSoon(sink, through, counted);
         return;
       }
@@ -193,12 +199,12 @@ export function createOutbox(options: OutboxOptions): Outbox {
       return marked;
     },
 
-    lag: (wanted) => sinkLags(lagQueries(source, ask), wanted, ahead),
+    lag: (wanted) => sinkLags(lagQueries(source, query), wanted, ahead),
 
     async pressure() {
       const changes = await options.changes();
-      if (weighed?.changes !== changes) weighed = { changes, pressure: await pressureNow() };
-      return weighed.pressure;
+      if (cachedPressure?.changes !== changes) cachedPressure = { changes, pressure: await pressureNow() };
+      return cachedPressure.pressure;
     },
 
     gaps: (sink) => retention.gaps(sink),

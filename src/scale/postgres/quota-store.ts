@@ -1,14 +1,14 @@
 import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "../../engine/store/store.ts";
-import type { Ask } from "./documents.ts";
-import type { Asked } from "./state-database.ts";
+import type { RunQuery } from "./documents.ts";
+import type { Query } from "./state-database.ts";
 import type { Writer } from "./writer.ts";
 
 /** Stores requests of one source that may still count against a quota. */
-export function createQuotaStore(source: string, ask: Ask, writer: Writer): QuotaStore {
+export function createQuotaStore(source: string, query: RunQuery, writer: Writer): QuotaStore {
   /** Time before which slots are ignored, by bucket. The next save deletes them. */
   const forgotten = new Map<string, number>();
 
-  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): Asked => ({
+  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): Query => ({
     text: `insert into quota (source, bucket, id, sent_ms, counted_ms)
       values ($1, $2, $3::bigint, $4::double precision, $5::double precision)
       on conflict (source, bucket, id) do update set sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms`,
@@ -16,7 +16,7 @@ export function createQuotaStore(source: string, ask: Ask, writer: Writer): Quot
     name: "put_slot",
   });
 
-  function forget(bucket: string): readonly Asked[] {
+  function forget(bucket: string): readonly Query[] {
     const beforeMs = forgotten.get(bucket);
     if (beforeMs === undefined) return [];
     return [
@@ -30,7 +30,7 @@ export function createQuotaStore(source: string, ask: Ask, writer: Writer): Quot
 
   return {
     async load(key): Promise<readonly QuotaSlot[]> {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select id::double precision, sent_ms, counted_ms from quota
          where source = $1 and bucket = $2 and counted_ms >= $3::double precision order by counted_ms`,
         [source, key, String(forgotten.get(key) ?? 0)],
@@ -46,14 +46,14 @@ export function createQuotaStore(source: string, ask: Ask, writer: Writer): Quot
       await writer.commit([...forget(key), put(key, slot)]);
     },
 
-    saveSoon: (key, slot) => writer.soon.write(`slot ${slot.id} ${key}`, () => put(key, slot)),
+    saveDeferred: (key, slot) => writer.soon.write(`slot ${slot.id} ${key}`, () => put(key, slot)),
 
     async forget(key, beforeMs) {
       forgotten.set(key, Math.max(beforeMs, forgotten.get(key) ?? 0));
     },
 
     async loadHold(key): Promise<QuotaPause | undefined> {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select said_ms, until_ms from quota_hold where source = $1 and bucket = $2",
         [source, key],
       );
@@ -72,7 +72,7 @@ export function createQuotaStore(source: string, ask: Ask, writer: Writer): Quot
     },
 
     async loadClock(key, boot): Promise<ClockMark | undefined> {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select wall_ms, since_boot_ms from quota_clock where source = $1 and bucket = $2 and boot = $3",
         [source, key, boot],
       );

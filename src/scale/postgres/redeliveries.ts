@@ -5,10 +5,10 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { numberOf, OFFER_BYTES, offeredSql, URGENT_KIND } from "../../engine/store/outbox-rules.ts";
 import type { DeadLetter, LoggedEvent, Refusal } from "../../engine/store/store.ts";
-import type { Ask } from "./documents.ts";
+import type { RunQuery } from "./documents.ts";
 import { toLoggedEvent } from "./event-log.ts";
 import { storedText } from "./keys.ts";
-import type { Asked } from "./state-database.ts";
+import type { Query } from "./state-database.ts";
 import type { Work, Writer } from "./writer.ts";
 
 /** Positions that one transaction marks; other commits wait for it. */
@@ -19,7 +19,7 @@ const URGENT = `not event.telemetry and event.${URGENT_KIND}`;
 const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
 
 /** Marks events to be sent to a sink again: a replay, or a dead letter that is retried. */
-export function createRedeliveries(source: string, ask: Ask, writer: Writer, isHolder: boolean) {
+export function createRedeliveries(source: string, query: RunQuery, writer: Writer, isHolder: boolean) {
   /** Positions of each sink's last offer: `settle` must not remove marks that were set after it. */
   const offered = new Map<string, readonly number[]>();
   /** Sinks known to have no mark. */
@@ -42,7 +42,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
     further: string,
     values: readonly (string | Buffer)[],
   ): Promise<number> {
-    const { rows } = await ask(
+    const { rows } = await query(
       "select coalesce(min(position), 1)::double precision - 1 from event where source = $1",
       [source],
     );
@@ -75,7 +75,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
     values: readonly string[],
   ): Promise<readonly LoggedEvent[]> {
     // From the log, or the copy in a dead letter. Replayed events have no sequence number.
-    const { rows } = await ask(
+    const { rows } = await query(
       `select position, committed_ms, body, number, epoch from (
          select again.position::double precision, coalesce(event.committed_ms, letter.committed_ms)::double precision
              as committed_ms,
@@ -151,7 +151,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
       (offered.get(sink) ?? []).filter((position) => position <= through),
 
     /** Removes marks. */
-    settle: (sink: string, positions: readonly number[]): Asked => ({
+    settle: (sink: string, positions: readonly number[]): Query => ({
       text: "delete from again where source = $1 and sink = $2 and position = any($3::bigint[])",
       values: [source, sink, plainList(positions)],
     }),
@@ -176,7 +176,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
         String(urgentAfter),
       ]),
 
-    cancel: (sink: string): readonly Asked[] => [
+    cancel: (sink: string): readonly Query[] => [
       { text: "delete from again where source = $1 and sink = $2", values: [source, sink] },
       {
         text: "update dead_letter set resending = false where source = $1 and sink = $2",
@@ -192,7 +192,7 @@ export type Redeliveries = ReturnType<typeof createRedeliveries>;
  * Stores events that a sink rejected, with the reason and a copy of the event, because a dead letter outlives the log.
  * While it is sent again, the letter is hidden; it is removed when it is settled, or returns with a new reason.
  */
-export function createDeadLetters(source: string, ask: Ask) {
+export function createDeadLetters(source: string, query: RunQuery) {
   /** SQL condition for letters of a sink: by id, or all that are not being sent again. */
   const chosen = (ids: readonly number[] | "all") =>
     ids === "all" ? "not resending" : "not resending and id = any($3::bigint[])";
@@ -206,7 +206,7 @@ export function createDeadLetters(source: string, ask: Ask) {
 
   return {
     async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select id::double precision, sink, reason, at_ms::double precision, number::double precision, epoch, body
          from dead_letter where source = $1 and not resending and ($2::text is null or sink = $2)
          order by id desc limit $3::bigint`,
@@ -229,7 +229,7 @@ export function createDeadLetters(source: string, ask: Ask) {
      * Adds rejected events. If one has left the log, nothing is stored, because retention has counted it as lost. A
      * letter that returns keeps its number.
      */
-    add(sink: string, refusals: readonly Refusal[], nowMs: number): readonly Asked[] {
+    add(sink: string, refusals: readonly Refusal[], nowMs: number): readonly Query[] {
       if (refusals.length === 0) return [];
       const at = [
         source,
@@ -262,7 +262,7 @@ export function createDeadLetters(source: string, ask: Ask) {
       ];
     },
 
-    remove(sink: string, positions: readonly number[]): readonly Asked[] {
+    remove(sink: string, positions: readonly number[]): readonly Query[] {
       if (positions.length === 0) return [];
       return [
         {

@@ -11,7 +11,7 @@ import {
   LETTER_SHARE,
   type Leaving,
   type Loss,
-  lastWithin,
+  lastWithinBytes,
   lossesOf,
   MERGE_MS,
   type Older,
@@ -23,10 +23,10 @@ import {
   sweepsBySize,
 } from "../../engine/store/outbox-rules.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "../../engine/store/store.ts";
-import type { Ask } from "./documents.ts";
+import type { RunQuery } from "./documents.ts";
 import { type Appending, appendWithin, type EventLog } from "./event-log.ts";
 import type { Sinks } from "./sinks.ts";
-import type { Answer, Asked } from "./state-database.ts";
+import type { Query, QueryResult } from "./state-database.ts";
 import type { Work, Writer } from "./writer.ts";
 
 const SLOWEST = `(select coalesce(min(sink.position), 9000000000000000) from sink where sink.source = $1 and ended is null)`;
@@ -38,7 +38,7 @@ const SQL = { settled: SETTLED, slowest: SLOWEST };
 
 export interface RetentionOptions {
   readonly source: string;
-  readonly ask: Ask;
+  readonly query: RunQuery;
   readonly writer: Writer;
   readonly log: EventLog;
   readonly sinks: Sinks;
@@ -49,11 +49,11 @@ export interface RetentionOptions {
  * Enforces the bounds of one source's log by the same rules as the embedded store (`engine/store/retention.ts`). A query
  * shows whether there is anything to remove; only then does a transaction begin, slice by slice.
  */
-export function createRetention({ source, ask, writer, log, sinks, clock }: RetentionOptions) {
-  const gaps = createGaps(source, ask, log, sinks);
+export function createRetention({ source, query, writer, log, sinks, clock }: RetentionOptions) {
+  const gaps = createGaps(source, query, log, sinks);
 
   /** The next events of a sweep behind a position: at most one slice. */
-  async function pick(query: Ask, { condition, through, keepBytes }: Sweep, after: number) {
+  async function pick(query: RunQuery, { condition, through, keepBytes }: Sweep, after: number) {
     const { rows } = await query(
       `select position::double precision, bytes, committed_ms::double precision,
          (select source.bytes from source where name = $1)::double precision
@@ -70,7 +70,7 @@ export function createRetention({ source, ask, writer, log, sinks, clock }: Rete
         committed_ms: Number(committedMs),
       }),
     );
-    const last = lastWithin(found, Math.min(excess, SLICE_BYTES)) ?? 0;
+    const last = lastWithinBytes(found, Math.min(excess, SLICE_BYTES)) ?? 0;
     return found.filter(({ position }) => position <= last);
   }
 
@@ -181,7 +181,7 @@ export function createRetention({ source, ask, writer, log, sinks, clock }: Rete
     async function sweep(which: Sweep): Promise<void> {
       const { reason } = which;
       let through = 0;
-      while ((await pick(ask, which, through)).length > 0) {
+      while ((await pick(query, which, through)).length > 0) {
         const slice = await writer.work(async (session) => {
           const leaving = await pick((text, values) => session.query(text, values), which, through);
           const lost = reason === null ? [] : await losses(session, leaving, reason, bounds.wanted);
@@ -223,7 +223,7 @@ export function createRetention({ source, ask, writer, log, sinks, clock }: Rete
   }
 
   async function bytes(): Promise<number> {
-    const { rows } = await ask("select bytes::double precision from source where name = $1", [source]);
+    const { rows } = await query("select bytes::double precision from source where name = $1", [source]);
     return Number(rows[0]?.[0] ?? 0);
   }
 
@@ -240,10 +240,10 @@ const COLUMNS =
 const LETTERS = 500;
 
 /** Records what one source's sinks have lost and publishes it as events. */
-function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
+function createGaps(source: string, query: RunQuery, log: EventLog, sinks: Sinks) {
   return {
     async list(sink: string | undefined): Promise<readonly StoredGap[]> {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select ${COLUMNS} from gap where source = $1 and ($2::text is null or sink = $2) order by id desc limit 1000`,
         [source, sink ?? null],
       );
@@ -251,7 +251,7 @@ function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
     },
 
     /** Counts losses; each joins the gap that is not published yet. */
-    record: (gaps: readonly StoredGap[], nowMs: number): readonly Asked[] =>
+    record: (gaps: readonly StoredGap[], nowMs: number): readonly Query[] =>
       gaps.flatMap((gap) => {
         const values = [
           source,
@@ -278,7 +278,7 @@ function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
 
     /** Whether a gap has to be published. */
     async isDue(nowMs: number): Promise<boolean> {
-      const { rows } = await ask(`select exists (${DUE})`, [source, ...momentsOf(nowMs)]);
+      const { rows } = await query(`select exists (${DUE})`, [source, ...momentsOf(nowMs)]);
       return rows[0]?.[0] === true;
     },
 
@@ -328,7 +328,7 @@ function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
 
     /** Whether dead letters take more than a number of bytes. */
     async isCrowded(maxBytes: number): Promise<boolean> {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select coalesce(sum(octet_length(body)), 0) > $2::bigint from dead_letter where source = $1",
         [source, String(Math.floor(maxBytes))],
       );
@@ -338,7 +338,7 @@ function createGaps(source: string, ask: Ask, log: EventLog, sinks: Sinks) {
 }
 
 /** Appended events of gaps; null where there were none. */
-type Published = { readonly appending: Appending; readonly answer: Answer } | null;
+type Published = { readonly appending: Appending; readonly answer: QueryResult } | null;
 
 const DUE = `select ${COLUMNS} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
@@ -348,7 +348,7 @@ function momentsOf(nowMs: number): readonly [string, string] {
   return [String(nowMs - MERGE_MS), String(nowMs)];
 }
 
-function toGap([, sink, reason, firstTime, lastTime, count, atMs]: Answer["rows"][number]): StoredGap {
+function toGap([, sink, reason, firstTime, lastTime, count, atMs]: QueryResult["rows"][number]): StoredGap {
   return {
     sink: String(sink),
     reason: reason === "age" ? "age" : "size",

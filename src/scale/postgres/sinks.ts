@@ -6,8 +6,8 @@ import { newEpoch } from "../../engine/store/damage.ts";
 import type { LagQueries, PendingRow } from "../../engine/store/lag.ts";
 import { URGENT_KIND } from "../../engine/store/outbox-rules.ts";
 import { type SinkPosition, sinkStateSet } from "../../engine/store/store.ts";
-import type { Ask } from "./documents.ts";
-import type { Answer, Asked } from "./state-database.ts";
+import type { RunQuery } from "./documents.ts";
+import type { Query, QueryResult } from "./state-database.ts";
 
 interface KnownSink extends SinkPosition {
   /** Sequence number at the cursor. */
@@ -15,11 +15,11 @@ interface KnownSink extends SinkPosition {
 }
 
 /** Stores the cursors of one source's sinks. The holder of the source reads them once. */
-export function createSinks(source: string, ask: Ask, isHolder: boolean) {
+export function createSinks(source: string, query: RunQuery, isHolder: boolean) {
   let known: Promise<ReadonlyMap<string, KnownSink>> | null = null;
 
   async function read(): Promise<ReadonlyMap<string, KnownSink>> {
-    const { rows } = await ask(
+    const { rows } = await query(
       `select name, position::double precision, urgent::double precision, ended, counted::double precision, epoch from sink where source = $1`,
       [source],
     );
@@ -79,7 +79,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       known = Promise.resolve(new Map(map).set(sink, now));
     },
 
-    register: (sink: string, from: "now" | "beginning"): Asked => ({
+    register: (sink: string, from: "now" | "beginning"): Query => ({
       text: `insert into sink (source, name, position, epoch)
         select $1, $2, ${from === "now" ? "last_position" : "0"}, $3 from source where name = $1
         on conflict (source, name) do nothing`,
@@ -92,7 +92,7 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       to: number,
       counted: Sequence | undefined,
       which: "position" | "urgent" = "position",
-    ): Asked => ({
+    ): Query => ({
       text: `update sink set ${which} = greatest(${which}, $3::bigint),
           counted = case when epoch = $4 then greatest(counted, $5::bigint) else counted end
         where source = $1 and name = $2`,
@@ -100,18 +100,18 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
       name: `move_${which}`,
     }),
 
-    addDropped: (sink: string, count: number): Asked => ({
+    addDropped: (sink: string, count: number): Query => ({
       text: "update sink set dropped = dropped + $3::bigint where source = $1 and name = $2",
       values: [source, sink, String(count)],
     }),
 
     /** Starts a new epoch: the sink counts its offers from 1 again. */
-    beginEpoch: (sink: string): Asked => ({
+    beginEpoch: (sink: string): Query => ({
       text: "update sink set counted = 0, epoch = $3 where source = $1 and name = $2",
       values: [source, sink, newEpoch()],
     }),
 
-    setEnded: (sink: string, reason: string | null): Asked => ({
+    setEnded: (sink: string, reason: string | null): Query => ({
       text: "update sink set ended = $3 where source = $1 and name = $2",
       values: [source, sink, reason],
     }),
@@ -121,12 +121,12 @@ export function createSinks(source: string, ask: Ask, isHolder: boolean) {
 export type Sinks = ReturnType<typeof createSinks>;
 
 /** The queries that `sinkLags` needs, for the sinks of one source. */
-export function lagQueries(source: string, ask: Ask): LagQueries {
+export function lagQueries(source: string, query: RunQuery): LagQueries {
   const isAfter = "source = $1 and position > $2::bigint";
   const notSettled = (urgent: number) => `not (position <= ${urgent} and not telemetry and ${URGENT_KIND})`;
   return {
     async sinks() {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select name, position::double precision, urgent::double precision, ended, dropped::double precision,
            (select count(*)::integer from dead_letter as letter
             where letter.source = $1 and letter.sink = sink.name and not resending),
@@ -147,7 +147,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
       }));
     },
     async last() {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select coalesce(max(position), 0)::double precision from event where source = $1",
         [source],
       );
@@ -156,7 +156,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
     // The indexes answer all of it without reading a body.
     async classes({ position, urgent }) {
       const isFact = `${isAfter} and not telemetry ${urgent > position ? `and ${notSettled(urgent)}` : ""}`;
-      const { rows } = await ask(
+      const { rows } = await query(
         `select (select count(*)::integer from event where ${isAfter}),
            (select count(*)::integer from event where ${isAfter} and not telemetry),
            (select count(*)::integer from event where ${isFact}),
@@ -173,7 +173,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
       ];
     },
     async committedMs(position) {
-      const { rows } = await ask(
+      const { rows } = await query(
         "select committed_ms::double precision from event where source = $1 and position = $2::bigint",
         [source, String(position)],
       );
@@ -181,7 +181,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
       return ms === undefined ? null : Number(ms);
     },
     async pending({ position, urgent }, telemetry) {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select position::double precision, kind, bytes, committed_ms::double precision from event
          where ${isAfter} and ${notSettled(urgent)} and telemetry = any($3::boolean[]) order by position`,
         [source, String(position), plainList(telemetry.map((each) => each === 1))],
@@ -189,7 +189,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
       return rows.map(toPending);
     },
     async marked(sink) {
-      const { rows } = await ask(
+      const { rows } = await query(
         `select again.position::double precision, kind, coalesce(bytes, 0),
            coalesce(committed_ms, 0)::double precision
          from again left join event on event.source = $1 and event.position = again.position
@@ -200,7 +200,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
     },
     async matching(rows, matches) {
       const inLog = rows.flatMap(({ kind, position }) => (kind === null ? [] : [position]));
-      const { rows: bodies } = await ask(
+      const { rows: bodies } = await query(
         "select position::double precision, body from event where source = $1 and position = any($2::bigint[])",
         [source, plainList(inLog)],
       );
@@ -213,7 +213,7 @@ export function lagQueries(source: string, ask: Ask): LagQueries {
   };
 }
 
-function toPending([position, kind, bytes, committedMs]: Answer["rows"][number]): PendingRow {
+function toPending([position, kind, bytes, committedMs]: QueryResult["rows"][number]): PendingRow {
   return {
     position: Number(position),
     kind: kind === null ? null : (String(kind) as Kind),

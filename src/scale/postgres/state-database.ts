@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { PostgresState } from "../../engine/store/config.ts";
 
-export type { Query as Asked, QueryResult as Answer, Values } from "../../core/postgres/session.ts";
+export type { Query, QueryResult, Values } from "../../core/postgres/session.ts";
 
 /** The tables that the members of a fleet share, with the states of the sources. */
 export interface StateDatabase {

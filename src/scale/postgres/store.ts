@@ -1,7 +1,7 @@
 import { createWakeup } from "../../core/runtime/waiting.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import type { DocumentChange, Store } from "../../engine/store/store.ts";
-import { type Ask, appendRecords, changeDocuments, createDocuments, putDocument } from "./documents.ts";
+import { appendRecords, changeDocuments, createDocuments, putDocument, type RunQuery } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import { noSuchSource } from "./open.ts";
 import { createOutbox } from "./outbox.ts";
@@ -19,8 +19,8 @@ import { createWriter } from "./writer.ts";
 export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
   const { source, as, clock } = options;
   const isHolder = typeof as === "object";
-  const ask: Ask = database.query;
-  const { rows } = await ask(
+  const query: RunQuery = database.query;
+  const { rows } = await query(
     "select epoch::text, last_commit, operations::double precision from source where name = $1",
     [source],
   );
@@ -29,33 +29,33 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   if (rows.length === 0) throw noSuchSource(source);
 
   const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
-  const documents = createDocuments(source, ask);
-  const log = createEventLog(source, ask, isHolder);
-  const sinks = createSinks(source, ask, isHolder);
-  const redeliveries = createRedeliveries(source, ask, writer, isHolder);
-  const retention = createRetention({ source, ask, writer, log, sinks, clock });
-  const news = createWakeup();
+  const documents = createDocuments(source, query);
+  const log = createEventLog(source, query, isHolder);
+  const sinks = createSinks(source, query, isHolder);
+  const redeliveries = createRedeliveries(source, query, writer, isHolder);
+  const retention = createRetention({ source, query, writer, log, sinks, clock });
+  const wakeup = createWakeup();
   const versions = new Map<string, number>();
-  let others = Number(operations);
+  let operationsSeen = Number(operations);
   let isOpen = true;
 
   /** Forgets cached state after an operator's change and wakes the sinks. */
-  async function look(): Promise<void> {
-    const { rows: found } = await ask("select operations::double precision from source where name = $1", [
+  async function lookForOperations(): Promise<void> {
+    const { rows: found } = await query("select operations::double precision from source where name = $1", [
       source,
     ]);
     const now = Number(found[0]?.[0] ?? 0);
-    if (now === others) return;
-    others = now;
+    if (now === operationsSeen) return;
+    operationsSeen = now;
     log.forget();
     sinks.forget();
     redeliveries.forget();
-    news.wakeUp();
+    wakeup.wakeUp();
   }
 
   // On failure, the listener is called again once the database is back.
   const stopListening = isHolder
-    ? database.onNotified(sourceTopic(source), () => void look().catch(() => undefined))
+    ? database.onNotified(sourceTopic(source), () => void lookForOperations().catch(() => undefined))
     : () => undefined;
 
   function changed(sets: Iterable<string>): void {
@@ -67,8 +67,8 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
    * source's row.
    */
   async function changes(): Promise<number> {
-    if (isHolder) return writer.commits() + others;
-    const { rows: found } = await ask("select xmin::text::double precision from source where name = $1", [
+    if (isHolder) return writer.commits() + operationsSeen;
+    const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [
       source,
     ]);
     return Number(found[0]?.[0] ?? 0);
@@ -76,27 +76,27 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
   const outbox = createOutbox({
     source,
-    ask,
+    query,
     writer,
     log,
     sinks,
-    letters: createDeadLetters(source, ask),
+    letters: createDeadLetters(source, query),
     redeliveries,
     retention,
     clock,
-    news,
+    news: wakeup,
     changed,
     changes,
   });
 
   return {
     outbox,
-    quotaMemory: createQuotaStore(source, ask, writer),
+    quotaStore: createQuotaStore(source, query, writer),
     document: documents.document,
     documents: documents.documents,
     records: documents.records,
     lastRecord: documents.lastRecord,
-    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? others : await changes()),
+    version: async (set) => (versions.get(set) ?? 0) + (isHolder ? operationsSeen : await changes()),
     changes,
     // The server checks its pages itself (`data_checksums`).
     damagedKeys: async () => [],
@@ -115,11 +115,11 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
         answer === undefined
           ? await log.committedUnheard(appending, before)
           : log.committed(appending, answer);
-      if (events.length > committed.repeated.length) news.wakeUp();
+      if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;
     },
 
-    async putSoon(set, key, value) {
+    async putDeferred(set, key, value) {
       const put = putDocument(source, set, key, value);
       if (writer.soon.isBehind()) await writer.commit([put]);
       else await writer.soon.write(`document ${set} ${key}`, () => put);

@@ -6,8 +6,8 @@ import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites, type DeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import {
-  type Answer,
-  type Asked,
+  type Query,
+  type QueryResult,
   type ShardOptions,
   type StateDatabase,
   sourceTopic,
@@ -15,12 +15,12 @@ import {
 
 /** Writes to the state of one source, one transaction after the other. */
 export interface Writer {
-  readonly soon: DeferredWrites<() => Asked, Promise<unknown>>;
+  readonly soon: DeferredWrites<() => Query, Promise<unknown>>;
   /**
    * Sends one transaction in one packet. Returns null when it was committed and its reply was lost: callers that need
    * the reply query again. Throws `Fenced` when another member holds the source.
    */
-  commit(asked: readonly Asked[]): Promise<readonly Answer[] | null>;
+  commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null>;
   /** Runs a short transaction whose statements depend on earlier results. */
   work<T>(work: (session: Work) => Promise<T>): Promise<T>;
   /** Number of transactions. */
@@ -54,16 +54,16 @@ export interface WriterOptions extends ShardOptions {
 export function createWriter(options: WriterOptions): Writer {
   const { database, source, as, clock, log } = options;
   const epoch = typeof as === "object" ? String(as.epoch) : null;
-  const turn = oneAtATime();
+  const oneByOne = oneAtATime();
   const closing = new AbortController();
   const self = randomBytes(4).toString("hex");
-  const soon = createDeferredWrites<() => Asked, Promise<unknown>>(clock, () => commit([]));
+  const soon = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
   let last = options.lastCommit;
   let begun = 0;
   let commits = 0;
   let fenced: Fenced | null = null;
 
-  function fence(mark: string): Asked {
+  function fence(mark: string): Query {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
     return {
       text: "select fence($1, $2::bigint, $3, $4)",
@@ -73,7 +73,7 @@ export function createWriter(options: WriterOptions): Writer {
   }
 
   /** Returns null after a commit whose reply was lost. */
-  async function once<T>(send: (first: readonly Asked[]) => Promise<T>): Promise<T | null> {
+  async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
     closing.signal.throwIfAborted();
@@ -116,7 +116,7 @@ export function createWriter(options: WriterOptions): Writer {
         log.debug({ source, err: error }, "the database does not say yet what became of a commit"),
     });
     const found = rows[0]?.[0];
-    const [at, before] = [unasked(String(found ?? "")), unasked(last)];
+    const [at, before] = [withoutSuffix(String(found ?? "")), withoutSuffix(last)];
     if (found === undefined || (at !== mark && at !== before)) {
       fenced = new Fenced(source);
       throw fenced;
@@ -126,32 +126,33 @@ export function createWriter(options: WriterOptions): Writer {
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
-  function commit(asked: readonly Asked[]): Promise<readonly Answer[] | null> {
-    return turn(async () => {
+  function commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null> {
+    return oneByOne(async () => {
       let before = 0;
-      const answers = await once((first) => {
+      const answers = await sendFenced((first) => {
         before = first.length;
-        return database.transact([...first, ...asked, ...told()]);
+        return database.transact([...first, ...asked, ...operatorNotice()]);
       });
       return answers === null ? null : answers.slice(before, before + asked.length);
     });
   }
 
   /** Notifies the holder of an operator's change. */
-  const told = (): readonly Asked[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
+  const operatorNotice = (): readonly Query[] =>
+    epoch === null ? [database.notify(sourceTopic(source))] : [];
 
   return {
     soon,
     commit,
     work<T>(work: (session: Work) => Promise<T>): Promise<T> {
-      return turn(async () => {
+      return oneByOne(async () => {
         // The result exists before the commit, whose reply may be lost.
         const result: { value?: T } = {};
-        await once((first) =>
+        await sendFenced((first) =>
           database.work(async (session) => {
             await session.queries(first);
             result.value = await work(session);
-            await session.queries(told());
+            await session.queries(operatorNotice());
           }),
         );
         return result.value as T;
@@ -168,6 +169,6 @@ export function createWriter(options: WriterOptions): Writer {
 }
 
 /** Removes what queries have added to a mark. */
-function unasked(mark: string): string {
+function withoutSuffix(mark: string): string {
   return mark.replace(/\++$/, "");
 }

@@ -52,7 +52,7 @@ const LONGEST_HOURS = 200;
 export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigures> {
   const clock = createVirtualClock(START_MS, { turns: 1 });
   const store = createMemoryStore(() => clock.now());
-  const quotaMemory = usedBefore(createVolatileMemory());
+  const quotaStore = usedBefore(createVolatileMemory());
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
@@ -75,7 +75,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
     const source = createSource({
       name: "trial",
       config: SourceConfig.parse({ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "UTC" }),
-      limiter: createQuota({ source: "trial", clock, store: quotaMemory }),
+      limiter: createQuota({ source: "trial", clock, store: quotaStore }),
       clock,
       metrics,
       log,

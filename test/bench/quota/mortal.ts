@@ -63,7 +63,7 @@ export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => numbe
       slotsOf(key).set(slot.id, slot);
       if (takesMs > 0) await clock.sleep(takesMs / 2);
     },
-    async saveSoon(key, slot) {
+    async saveDeferred(key, slot) {
       // Together with the next transaction, whenever that is.
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs * 20);

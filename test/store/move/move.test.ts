@@ -205,7 +205,7 @@ describe.skipIf(absent("postgres"))(
       }
       // By the clock of the database, which shows what it is now; the folder's stood at its own time.
       const shiftMs = async (bucket: string) => {
-        const [slot] = await annex.quotaMemory.load(bucket);
+        const [slot] = await annex.quotaStore.load(bucket);
         expect([slot?.id, (slot?.countedByMs ?? 0) - (slot?.sentAtMs ?? 0)]).toEqual([
           9,
           expect.closeTo(0.875, 2),
@@ -214,12 +214,12 @@ describe.skipIf(absent("postgres"))(
       };
       for (const bucket of ["annex/values", "annex/lists"])
         expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
-      expect(await annex.quotaMemory.loadClock("annex", "boot-1")).toEqual({
+      expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({
         wallMs: CLOCK.now(),
         sinceBootMs: 1234.5,
       });
-      expect(await main.quotaMemory.load("main")).toHaveLength(3);
-      const hold = await main.quotaMemory.loadHold("main");
+      expect(await main.quotaStore.load("main")).toHaveLength(3);
+      const hold = await main.quotaStore.loadHold("main");
       expect((hold?.untilMs ?? 0) - (hold?.saidAtMs ?? 0)).toBeCloseTo(30_000, 0);
       // An event that is older than its bound by what the folder ran goes; one of now stays.
       const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };

@@ -89,13 +89,13 @@ export async function furnishTwo(folder: string): Promise<TwoSources> {
   });
   for (const event of annex) await store.commit({ events: [event] });
   for (const bucket of ["annex/values", "annex/lists"]) {
-    await store.quotaMemory.save(bucket, {
+    await store.quotaStore.save(bucket, {
       id: 9,
       sentAtMs: CLOCK.now() + 0.125,
       countedByMs: CLOCK.now() + 1,
     });
   }
-  await store.quotaMemory.saveClock("annex", "boot-1", { wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
+  await store.quotaStore.saveClock("annex", "boot-1", { wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
   const end = await lastPosition(store);
   await store.close();
   // So that a test may copy it, and it passes for the same one at another place.

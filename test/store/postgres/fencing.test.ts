@@ -33,13 +33,13 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   replay: (store) => store.outbox.replay("sink", "2020-01-01T00:00:00Z"),
   replayBetween: (store) => store.outbox.replayBetween("sink", 0, 2),
   prune: (store) => store.outbox.prune({ maxBytes: 1, maxAgeMs: 1, replayMs: 1, ranMs: 10 }),
-  "quota slot": (store) => store.quotaMemory.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 }),
+  "quota slot": (store) => store.quotaStore.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 }),
   "quota slot soon": async (store) => {
-    void store.quotaMemory.saveSoon("main", { id: 8, sentAtMs: 1, countedByMs: 2 });
-    await store.quotaMemory.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 });
+    void store.quotaStore.saveDeferred("main", { id: 8, sentAtMs: 1, countedByMs: 2 });
+    await store.quotaStore.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 });
   },
-  "quota hold": (store) => store.quotaMemory.saveHold("main", { saidAtMs: 1, untilMs: 2 }),
-  "quota clock": (store) => store.quotaMemory.saveClock("main", "boot", { wallMs: 1, sinceBootMs: 2 }),
+  "quota hold": (store) => store.quotaStore.saveHold("main", { saidAtMs: 1, untilMs: 2 }),
+  "quota clock": (store) => store.quotaStore.saveClock("main", "boot", { wallMs: 1, sinceBootMs: 2 }),
 };
 
 const TABLES = [
@@ -87,7 +87,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
       await store.outbox.settle(sink, { again: false, through: 2, rejected });
     }
     await store.outbox.replayBetween("again", 0, 1);
-    await store.quotaMemory.save("main", { id: 1, sentAtMs: 1, countedByMs: 2 });
+    await store.quotaStore.save("main", { id: 1, sentAtMs: 1, countedByMs: 2 });
     return store;
   }
 

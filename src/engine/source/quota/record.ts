@@ -130,7 +130,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     ahead.set(endpoint, id);
     const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
     const jumpsBefore = jumps;
-    await store.saveSoon(keyOf(endpoint), stored(slot));
+    await store.saveDeferred(keyOf(endpoint), stored(slot));
     if (jumps === jumpsBefore && ahead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 
@@ -209,7 +209,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     },
     async afterReply(slot) {
       await followWallClock();
-      const noted = store.saveSoon(keyOf(slot.endpoint), stored(slot));
+      const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
       if (isFollowed(slot) && !ahead.has(slot.endpoint)) await recordAhead(slot.endpoint);
       await noted;
       replies += 1;

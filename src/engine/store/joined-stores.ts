@@ -2,7 +2,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Change, DocumentChange, LoggedEvent, SinkLag, Store } from "./store.ts";
 
 /** The state of one source of a fleet. */
-export interface Part {
+export interface SourceStore {
   readonly source: string;
   readonly store: Store;
 }
@@ -15,21 +15,21 @@ export interface Part {
  * Each source counts its positions and logs by itself, so queries by position need one source. Nothing is appended
  * here.
  */
-export function united(parts: readonly Part[]): Store {
+export function joinStores(parts: readonly SourceStore[]): Store {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.store;
   const stores = parts.map(({ store }) => store);
   const bySource = new Map(parts.map(({ source, store }) => [source, store]));
-  const ofAll = <T>(ask: (store: Store) => Promise<T>) => Promise.all(stores.map(ask));
+  const eachStore = <T>(ask: (store: Store) => Promise<T>) => Promise.all(stores.map(ask));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
-  function having(set: string): readonly Store[] {
+  function storesOf(set: string): readonly Store[] {
     const slash = set.lastIndexOf("/");
     const own = set.startsWith("memory/") ? undefined : bySource.get(set.slice(slash + 1));
     return slash > 0 && own !== undefined ? [own] : stores;
   }
 
-  const onePart = async (): Promise<never> => {
+  const refuseSeveral = async (): Promise<never> => {
     throw new ConfigError(
       `This asks one source of the fleet; add --source and one of ${[...bySource.keys()].join(", ")}.`,
     );
@@ -37,73 +37,78 @@ export function united(parts: readonly Part[]): Store {
 
   return {
     async document<T>(set: string, key: string) {
-      for (const store of having(set)) {
+      for (const store of storesOf(set)) {
         const found = await store.document<T>(set, key);
         if (found !== undefined) return found;
       }
       return undefined;
     },
     async documents<T>(set: string) {
-      const found = await Promise.all(having(set).map((store) => store.documents<T>(set)));
+      const found = await Promise.all(storesOf(set).map((store) => store.documents<T>(set)));
       return new Map(found.flatMap((each) => [...each]));
     },
-    version: async (set) => sum(await Promise.all(having(set).map((store) => store.version(set)))),
-    changes: async () => sum(await ofAll((store) => store.changes())),
-    damagedKeys: async (set) => (await ofAll((store) => store.damagedKeys(set))).flat(),
+    version: async (set) => sum(await Promise.all(storesOf(set).map((store) => store.version(set)))),
+    changes: async () => sum(await eachStore((store) => store.changes())),
+    damagedKeys: async (set) => (await eachStore((store) => store.damagedKeys(set))).flat(),
     async commit(change: Change) {
-      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await onePart();
+      if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await refuseSeveral();
       for (const part of stores) {
         const documents = (change.documents ?? []).filter(({ set }: DocumentChange) =>
-          having(set).includes(part),
+          storesOf(set).includes(part),
         );
         if (documents.length > 0) await part.commit({ documents });
       }
       return { lastPosition: 0, repeated: [] };
     },
-    putSoon: async (set, key, value) =>
-      void (await Promise.all(having(set).map((store) => store.putSoon(set, key, value)))),
-    records: onePart,
-    lastRecord: onePart,
+    putDeferred: async (set, key, value) =>
+      void (await Promise.all(storesOf(set).map((store) => store.putDeferred(set, key, value)))),
+    records: refuseSeveral,
+    lastRecord: refuseSeveral,
     async describe() {
-      const all = await ofAll((store) => store.describe());
+      const all = await eachStore((store) => store.describe());
       const [first] = all;
       if (first === undefined) throw new RangeError("A fleet has one source at least.");
       return { ...first, damaged: all.flatMap(({ damaged }) => damaged) };
     },
-    close: async () => void (await ofAll((store) => store.close())),
-    quotaMemory: {
-      ...{ load: onePart, save: onePart, saveSoon: onePart, forget: onePart },
-      ...{ loadHold: onePart, saveHold: onePart, loadClock: onePart, saveClock: onePart },
+    close: async () => void (await eachStore((store) => store.close())),
+    quotaStore: {
+      ...{ load: refuseSeveral, save: refuseSeveral, saveDeferred: refuseSeveral, forget: refuseSeveral },
+      ...{
+        loadHold: refuseSeveral,
+        saveHold: refuseSeveral,
+        loadClock: refuseSeveral,
+        saveClock: refuseSeveral,
+      },
     },
     outbox: {
-      ...{ register: onePart, next: onePart, nextUrgent: onePart, settle: onePart },
-      ...{ prune: onePart, after: onePart, replayBetween: onePart },
-      setEnded: async (sink, reason) => void (await ofAll(({ outbox }) => outbox.setEnded(sink, reason))),
+      ...{ register: refuseSeveral, next: refuseSeveral, nextUrgent: refuseSeveral, settle: refuseSeveral },
+      ...{ prune: refuseSeveral, after: refuseSeveral, replayBetween: refuseSeveral },
+      setEnded: async (sink, reason) => void (await eachStore(({ outbox }) => outbox.setEnded(sink, reason))),
       async deadLetters(sink, limit = 100) {
-        const all = (await ofAll(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
+        const all = (await eachStore(({ outbox }) => outbox.deadLetters(sink, limit))).flat();
         return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
       resendDeadLetters: async (sink, ids) =>
-        sum(await ofAll(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
+        sum(await eachStore(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
       discardDeadLetters: async (sink, ids) =>
-        sum(await ofAll(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
+        sum(await eachStore(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
       replay: async (sink, since, kinds) =>
-        sum(await ofAll(({ outbox }) => outbox.replay(sink, since, kinds))),
-      lag: async (wanted) => sinkSums((await ofAll(({ outbox }) => outbox.lag(wanted))).flat()),
+        sum(await eachStore(({ outbox }) => outbox.replay(sink, since, kinds))),
+      lag: async (wanted) => addSinks((await eachStore(({ outbox }) => outbox.lag(wanted))).flat()),
       async pressure() {
-        const all = await ofAll(({ outbox }) => outbox.pressure());
+        const all = await eachStore(({ outbox }) => outbox.pressure());
         return {
           bytes: sum(all.map(({ bytes }) => bytes)),
           pendingBytes: Math.max(...all.map(({ pendingBytes }) => pendingBytes)),
           oldestTelemetry: all.flatMap(({ oldestTelemetry }) => oldestTelemetry ?? []).toSorted()[0] ?? null,
         };
       },
-      gaps: async (sink) => (await ofAll(({ outbox }) => outbox.gaps(sink))).flat(),
+      gaps: async (sink) => (await eachStore(({ outbox }) => outbox.gaps(sink))).flat(),
       latest: async (limit, kinds, about) =>
-        newest((await ofAll(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
+        newest((await eachStore(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
       recent: async (about, kinds, bounds) =>
-        newest((await ofAll(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
+        newest((await eachStore(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
       changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
     },
   };
@@ -114,7 +119,7 @@ function newest(logged: readonly LoggedEvent[], limit: number): readonly LoggedE
 }
 
 /** Adds up a sink over all sources; it has ended when it has ended at one of them. */
-function sinkSums(lags: readonly SinkLag[]): readonly SinkLag[] {
+function addSinks(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;
     if (first === undefined) return [];

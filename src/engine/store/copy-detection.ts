@@ -10,7 +10,7 @@ import type { Database } from "./sqlite.ts";
 import type { SeenCopy, StateCopy } from "./store.ts";
 
 /** Location of a state at its last start. */
-interface Place {
+interface StateLocation {
   /** The file's inode and birth time, which a copy does not share. */
   readonly file: string;
   readonly folder: string;
@@ -43,14 +43,14 @@ export function detectCopy(
 ): void {
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
   const folder = realpathSync(dirname(database.path));
-  const now: Place = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
-  const before = documents.document<Place>(SET, PLACE);
+  const now: StateLocation = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
+  const before = documents.document<StateLocation>(SET, PLACE);
   if (before !== undefined && JSON.stringify(before) === JSON.stringify(now)) return;
   documents.change({ set: SET, put: [[PLACE, now]] });
   if (before === undefined || before.file === now.file) return;
   beginEpoch(database, "true");
   const isHere = before.machine === now.machine;
-  if (isHere && !isAt(before)) return;
+  if (isHere && !isOriginalAt(before)) return;
   const identity = randomBytes(4).toString("hex");
   const from = { folder: before.folder, host: before.host };
   const copy: StateCopy & { readonly file: string } = {
@@ -100,11 +100,11 @@ export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | und
   const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
   if (copy === undefined) return undefined;
   const { file, ...told } = copy;
-  return { ...told, isOriginalThere: told.isHere && isAt({ file, folder: told.from.folder }) };
+  return { ...told, isOriginalThere: told.isHere && isOriginalAt({ file, folder: told.from.folder }) };
 }
 
 /** Whether the original is still in its folder. */
-function isAt({ file, folder }: Pick<Place, "file" | "folder">): boolean {
+function isOriginalAt({ file, folder }: Pick<StateLocation, "file" | "folder">): boolean {
   try {
     const path = stateFile(folder);
     const { ino, birthtimeNs } = statSync(path, { bigint: true });

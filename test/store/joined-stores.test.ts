@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
+import { joinStores } from "#src/engine/store/joined-stores.ts";
 import { documentSet, type Store, sinkStateSet } from "#src/engine/store/store.ts";
-import { united } from "#src/engine/store/united.ts";
 import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
 const START = Date.parse("2026-11-02T12:00:00Z");
@@ -32,7 +32,7 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
     await stores[source].commit({ events: [event(source, second)] });
   }
   const parts = Object.entries(stores).map(([source, store]) => ({ source, store }));
-  return { ...stores, all: united(parts) };
+  return { ...stores, all: joinStores(parts) };
 }
 
 const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
@@ -46,7 +46,7 @@ const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, se
 describe("the states of a fleet's sources as one", () => {
   test("of one source are that source's, positions and all", async () => {
     const store = createMemoryStore();
-    expect(united([{ source: "north", store }])).toBe(store);
+    expect(joinStores([{ source: "north", store }])).toBe(store);
   });
 
   test("keep what carries a source's name with that source, and the rest with each", async () => {
@@ -172,7 +172,7 @@ describe("the states of a fleet's sources as one", () => {
 
   test("refuse in one sentence what goes by positions, or would append", async () => {
     const { all, north, south } = await stage({ north: [1], south: [2] });
-    const { outbox, quotaMemory } = all;
+    const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [
       () => all.commit({ events: [event("north", 9)] }),
       () =>
@@ -188,7 +188,7 @@ describe("the states of a fleet's sources as one", () => {
       () => outbox.settle("broker", { again: false, through: 1, rejected: [] }),
       () => outbox.replayBetween("broker", 0, 1),
       () => outbox.prune({ maxBytes: 1, ranMs: 0, maxAgeMs: 0, replayMs: 0 }),
-      () => quotaMemory.forget("north", 0),
+      () => quotaStore.forget("north", 0),
     ];
     for (const ask of asked) {
       const error = await ask().catch((thrown: unknown) => thrown);

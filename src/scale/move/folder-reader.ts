@@ -2,11 +2,8 @@ import { sourceName } from "../../core/model/event.ts";
 import { newEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { storedBody, storedKey, storedText } from "../postgres/keys.ts";
-import type { Row, TableName } from "./rows.ts";
-import { shareOut, sourceOfSet } from "./sets.ts";
-
-/** A row to move, and its table. */
-export type Moving = readonly [table: TableName, row: Row];
+import { assignDocuments, sourceOfSet } from "./document-owners.ts";
+import type { Moving, Row } from "./rows.ts";
 
 /** Rows that stay in the folder. */
 export interface LeftBehind {
@@ -14,7 +11,7 @@ export interface LeftBehind {
   readonly rows: number;
 }
 
-export interface Reading {
+export interface FolderReader {
   /** Configured sources, then others found in the state. */
   readonly sources: readonly string[];
   /** Yields each row for each source that gets it. Iterate once. */
@@ -24,7 +21,7 @@ export interface Reading {
   leftBehind(): readonly LeftBehind[];
 }
 
-export interface ReadingOptions {
+export interface FolderReaderOptions {
   /** As configured. */
   readonly sources: readonly string[];
   /** Values to read instead of the stored ones, by set and key; undefined skips a document. */
@@ -64,7 +61,7 @@ interface DocumentRow {
  *   source b        2     3           5   │ 3, last position 5
  * /
  */
-export function createReading(options: ReadingOptions): Reading {
+export function readFolder(options: FolderReaderOptions): FolderReader {
   const { database, sources } = options;
   const [first = ""] = sources;
   const configured = new Set(sources);
@@ -123,7 +120,7 @@ export function createReading(options: ReadingOptions): Reading {
     const stored = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
     for (const [key, value] of options.instead.get(set) ?? []) stored.set(key, value);
     const documents = [...stored].filter(([, value]) => value !== undefined);
-    const shares = shareOut(
+    const shares = assignDocuments(
       set,
       documents.map(([key, value]) => ({ key, value })),
       sources,

@@ -27,16 +27,16 @@ export interface StoredDocument {
 }
 
 /** Returns one source's part of a document; undefined when it gets nothing. */
-type Part = (document: StoredDocument, source: string, home: Home) => unknown;
+type Share = (document: StoredDocument, source: string, home: Home) => unknown;
 /** The source that gets an entry. */
 type Home = (source: string | null | undefined) => string;
 
-const each: Part = ({ value }) => value;
-const none: Part = () => undefined;
-const byTag: Part = ({ key, value }, source, home) =>
+const each: Share = ({ value }) => value;
+const none: Share = () => undefined;
+const byTag: Share = ({ key, value }, source, home) =>
   home(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
 
-const OWN: Readonly<Record<string, Part>> = {
+const OWN: Readonly<Record<string, Share>> = {
   command: ({ value }, source, home) => {
     const { command } = value as { readonly command?: { readonly source: string } };
     return command === undefined || home(command.source) === source ? value : undefined;
@@ -91,7 +91,7 @@ interface Incident {
  * Divides the documents of a set of the worker. The first configured source also gets entries without an owner. Null:
  * the set is not known.
  */
-export function shareOut(
+export function assignDocuments(
   set: string,
   documents: readonly StoredDocument[],
   sources: readonly string[],
@@ -110,7 +110,7 @@ export function shareOut(
 }
 
 /** A storm over several sources goes to each source that has alarms in it; otherwise those would stay open for ever. */
-function memoryPart(documents: readonly StoredDocument[], home: Home): Part {
+function memoryPart(documents: readonly StoredDocument[], home: Home): Share {
   const homes = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {
     const all = homes.get(key) ?? new Set();
