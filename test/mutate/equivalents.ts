@@ -511,15 +511,15 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Who is woken for nothing looks, and waits again.",
   },
   {
-    file: "src/engine/store/event-log.ts",
+    file: "src/engine/store/outbox-rules.ts",
     before: "return JSON.stringify({ [field]: value }).slice(1, -1);",
     after: "return JSON.stringify({ [field]: value }).slice((1 * 2), -1);",
     reason: "No other field ends in the same word.",
   },
   {
     file: "src/engine/store/redeliveries.ts",
-    before: "for (; from < end; from += MARK_SLICE) {",
-    after: "for (; from <= end; from += MARK_SLICE) {",
+    before: "for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {",
+    after: "for (let from = Math.max(after, first); from <= through; from += MARK_SLICE) {",
     reason: "A slice of nothing.",
   },
   {
@@ -759,23 +759,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A range that ends where the rest begins takes nothing from it, and the rest begins there still.",
   },
   {
-    file: "src/engine/store/lag-count.ts",
-    before: "(first, ms) => (first === null || ms < first ? ms : first),",
-    after: "(first, ms) => (first === null || ms <= first ? ms : first),",
+    file: "src/engine/store/lag.ts",
+    before: "(first, { committed_ms: ms }) => (first === null || ms < first ? ms : first),",
+    after: "(first, { committed_ms: ms }) => (first === null || ms <= first ? ms : first),",
     reason: "Of two equal numbers either is the least.",
-  },
-  {
-    file: "src/engine/store/lag.ts",
-    before:
-      ".get<{ readonly events: number; readonly first: number | null }>(telemetry, position) ?? { events: 0, first: null, }),",
-    after: ".get<{ readonly events: number; readonly first: number | null }>(telemetry, position)),",
-    reason: "For the type checker: a count is always one row.",
-  },
-  {
-    file: "src/engine/store/lag.ts",
-    before: ".get<{ readonly events: number }>(sink)?.events ?? 0;",
-    after: ".get<{ readonly events: number }>(sink)?.events ?? 1;",
-    reason: "For the type checker: a count is always one row.",
   },
   {
     file: "src/engine/source/quota/rate-limiter.ts",
@@ -804,7 +791,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Set by whichever way the request ends.",
   },
   {
-    file: "src/scale/postgres/gaps.ts",
+    file: "src/scale/postgres/retention.ts",
     before: "[source, sink ?? null],",
     after: "[source, sink],",
     reason: "The driver sends null for undefined.",

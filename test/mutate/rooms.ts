@@ -56,15 +56,23 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "outbox",
-    files: ["outbox", "event-log", "redeliveries", "lag", "lag-count", "gaps", "sinks"].map(
-      (name) => `src/engine/store/${name}.ts`,
-    ),
+    files: [
+      "outbox",
+      "outbox-rules",
+      "event-log",
+      "redeliveries",
+      "lag",
+      "deferred-writes",
+      "retention",
+      "sinks",
+    ].map((name) => `src/engine/store/${name}.ts`),
     tests: [
       "test/store/outbox-bounds.test.ts",
       "test/store/sqlite-store.test.ts",
       "test/store/one-damaged-row.test.ts",
       "test/store/recent.test.ts",
       "test/store/soon.test.ts",
+      "test/store/deferred-writes.test.ts",
       "test/delivery/lag.test.ts",
     ],
   },
@@ -177,7 +185,7 @@ export const ROOMS: readonly Room[] = [
   {
     name: "postgres-store",
     files: ["src/scale/postgres/*.ts"],
-    tests: ["documents", "soon", "suite", "fencing", "lost-answers", "notices", "opening"].map(
+    tests: ["documents", "suite", "fencing", "lost-answers", "notices", "opening"].map(
       (name) => `test/store/postgres/${name}.test.ts`,
     ),
   },
