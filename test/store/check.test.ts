@@ -23,8 +23,8 @@ function edit(sql: string): void {
   database.close();
 }
 
-describe("a check of the state", () => {
-  test("finds nothing in a sound one, counts its rows and changes nothing, also beside a worker", async () => {
+describe("state check", () => {
+  test("finds no damage in a sound state, counts its rows and changes nothing, also while a worker runs", async () => {
     const before = readFileSync(file);
     const report = checkState(folder);
     expect(isIntact(report)).toBe(true);
@@ -50,7 +50,7 @@ describe("a check of the state", () => {
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
 
-  test("is content with what a worker has set aside, and still names it", async () => {
+  test("accepts rows that a worker has quarantined, and lists them", async () => {
     edit(
       "update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2",
     );
@@ -92,7 +92,7 @@ describe("a check of the state", () => {
     writeFileSync(file, "");
   }
 
-  test("names the files that were set aside, and refuses where there is no state", async () => {
+  test("lists quarantined files, and refuses a folder without a state", async () => {
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z`);
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z-wal`);
     expect(checkState(folder).filesSetAside).toEqual(["plenum.db.damaged-2026-11-02T06-00-00-000Z"]);

@@ -23,7 +23,7 @@ test.each([
   expect(checksumOf("a", last)).toBe(crc32(as, crc32("a")));
 });
 
-test("an event's row has the checksum that its columns have", () => {
+test("checksumOfEvent returns what checksumOf returns for the same columns", () => {
   const columns = ["tag-value.1", "tag-value", 1, 1_795_161_600_000, 640, '{"id":"tag-value.1"}'] as const;
   expect(checksumOfEvent(...columns)).toBe(checksumOf(...columns));
 });

@@ -6,7 +6,7 @@ import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
 import type { SeenCopy } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
-/** Which state is a copy that may run beside its original, and which is the same one in another place. */
+/** Tests which state is a copy that may run next to its original, and which one has only moved. */
 
 function place() {
   const base = temporaryFolder();
@@ -21,7 +21,7 @@ async function opened(folder: string, options: Partial<StoreOptions> = {}): Prom
   return copy;
 }
 
-test("a copy beside its original is one, keeps its identity, and is told as long as the original is there", async () => {
+test("a copy next to its original is detected, keeps its identity, and is reported while the original exists", async () => {
   const { first, second, base } = place();
   expect(await opened(first)).toBeUndefined();
   cpSync(first, second, { recursive: true });
@@ -47,7 +47,7 @@ test("a copy beside its original is one, keeps its identity, and is told as long
   expect(await opened(second)).toEqual({ ...copy, isOriginalThere: false });
 });
 
-test("one that was moved, put back from a backup, or whose original is gone, is no copy", async () => {
+test("a state that was moved, restored, or whose original is gone is no copy", async () => {
   const { first, second, base } = place();
   await opened(first);
   renameSync(first, second);
@@ -64,7 +64,7 @@ test("one that was moved, put back from a backup, or whose original is gone, is 
   expect(await opened(first)).toBeUndefined();
 });
 
-test("one from another machine may have its original there, and nobody sees it", async () => {
+test("a state from another machine is a copy whose original cannot be seen", async () => {
   const { first, second } = place();
   await opened(first);
   cpSync(first, second, { recursive: true });

@@ -11,7 +11,7 @@ import { valueEvent } from "../sample-events.ts";
 
 interface Committer {
   readonly child: ChildProcess;
-  /** What it has said so far. */
+  /** Output so far. */
   said(): readonly number[];
   until(count: number): Promise<void>;
 }
@@ -44,7 +44,7 @@ function temporary(): string {
   return folder;
 }
 
-test("what was said to be committed is there after kill -9, with its snapshot, and the file is sound", async () => {
+test("acknowledged commits and their snapshots survive kill -9, and the file is sound", async () => {
   const folder = temporary();
   let next = 0;
   for (const commits of [1, 50, 300]) {
@@ -69,7 +69,7 @@ test("what was said to be committed is there after kill -9, with its snapshot, a
   }
 });
 
-test("the folder is locked against other processes, and free at once when the holder is killed", async () => {
+test("the folder is locked against other processes, and free as soon as the holder is killed", async () => {
   const folder = temporary();
   const { child, until } = committer(folder, 0);
   await until(1);

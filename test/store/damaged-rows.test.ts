@@ -15,7 +15,7 @@ import { CLOCK, type Furnished, furnish } from "./furnished-state.ts";
  * never crashes, believes nothing that was not written, and loses nothing without a word.
  */
 const ROUNDS = 4;
-/** What is worked out again from the rest, or says nothing of what was committed. */
+/** Columns that are computed from others, or that say nothing about committed data. */
 const DERIVED = new Set(["event.written", "event.position", "log_size.written", "dead_letter.id", "gap.id"]);
 
 let base: string;
@@ -79,7 +79,7 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
     }
     return null;
   } catch (error) {
-    // A key that would stand there twice.
+    // The key would be a duplicate.
     if (String(error).includes("UNIQUE")) return null;
     throw error;
   } finally {
@@ -87,7 +87,7 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
   }
 }
 
-/** What the dispatcher does at a start, and every sink taking what it is offered. */
+/** Registers and settles as the dispatcher does at a start. */
 async function deliver(store: Store): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
   const got = new Map<string, Set<string>>();
   for (const sink of was.outstanding.keys()) await store.outbox.register(sink, "now");
@@ -143,7 +143,7 @@ async function judge(store: Store): Promise<void> {
   const letters = await store.outbox.deadLetters(undefined, 1_000);
   for (const [sink, ids] of was.outstanding) {
     const missing = [...ids].filter((id) => !got.get(sink)?.has(id));
-    // A damaged event or letter of this sink, or a mark that was told as damaged.
+    // A damaged event, letter or reported mark of this sink.
     const told = letters.filter((letter) => letter.event === null && letter.sink === sink).length;
     const marks = (await store.describe()).damaged.length;
     expect(missing.length, `untold: ${missing.join(", ")} of ${sink}`).toBeLessThanOrEqual(

@@ -45,7 +45,7 @@ function flipIdInIndex(id: string): void {
   writeFileSync(file, bytes);
 }
 
-test("an id that an index has wrong is found by the comparison of the log, and repaired once", async () => {
+test("the log check finds a wrong id in an index and repairs it once", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.outbox.register("a", "beginning");
   await store.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
@@ -62,7 +62,7 @@ test("an id that an index has wrong is found by the comparison of the log, and r
   });
 });
 
-test("bytes that are counted wrong are corrected by the comparison of the log", async () => {
+test("the log check corrects a wrong byte count", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
   const { bytes } = await store.outbox.pressure();

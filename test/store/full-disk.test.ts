@@ -37,7 +37,7 @@ async function expectWhole(store: Store, count: number): Promise<void> {
 }
 
 describe("a full disk", () => {
-  test("refuses with a sentence, half-writes nothing, and works again when there is space", async (context) => {
+  test("fails with a clear message, writes nothing by halves, and works again when there is space", async (context) => {
     const disk = smallDisk(4);
     if (disk === null) return context.skip();
     const store = await openStore({ folder: join(disk, "state"), clock: systemClock });
@@ -54,7 +54,7 @@ describe("a full disk", () => {
     await store.close();
   });
 
-  test("is the same when it is the database that may not grow", () => {
+  test("does the same when the database may not grow", () => {
     const database = openDatabase(join(temporary(), "small.db"));
     database.exec("pragma max_page_count = 20; create table a (n integer primary key, text text)");
     const insert = database.prepare("insert into a (text) values (?)");

@@ -7,7 +7,7 @@ import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
 const START = Date.parse("2026-11-02T12:00:00Z");
 
-/** What happened at a source, `second` seconds after the start; ids are told apart by both. */
+/** An event of a source, `second` seconds after the start; both make its id unique. */
 function event(source: string, second: number): Event {
   return {
     id: `${source}-${second}`,
@@ -37,19 +37,19 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
 
 const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
 
-/** What a key of a set is in each of the two. */
+/** The value of a key in both sources. */
 const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, set: string, key: string) => [
   await north.document(set, key),
   await south.document(set, key),
 ];
 
-describe("the states of a fleet's sources as one", () => {
-  test("of one source are that source's, positions and all", async () => {
+describe("joinStores", () => {
+  test("one source: the joined store is that source's store", async () => {
     const store = createMemoryStore();
     expect(joinStores([{ source: "north", store }])).toBe(store);
   });
 
-  test("keep what carries a source's name with that source, and the rest with each", async () => {
+  test("a set with a source's name belongs to that source, other sets to every source", async () => {
     const stores = await stage({ north: [], south: [] });
     const { all, north, south } = stores;
     const tags = documentSet("tag", "south");
@@ -66,7 +66,7 @@ describe("the states of a fleet's sources as one", () => {
     expect(await both(stores, "silence", "s1")).toEqual(["of all", "of all"]);
     expect(await both(stores, "elsewhere/west", "1")).toEqual(["of nobody", "of nobody"]);
 
-    // What a part has by mistake under another source's name does not count.
+    // Documents that one source stores under the name of another do not count.
     await north.commit({ documents: [{ set: tags, put: [["2", "strange"]] }] });
     expect(await all.document(tags, "1")).toBe("of south");
     expect(await all.document(tags, "2")).toBeUndefined();
@@ -79,7 +79,7 @@ describe("the states of a fleet's sources as one", () => {
     expect([...(await all.documents("silence"))]).toEqual([]);
   });
 
-  test("take a sink that is called like a source for a sink", async () => {
+  test("a sink with the name of a source is still a sink", async () => {
     const stores = await stage({ north: [], south: [] });
     const set = sinkStateSet("north");
     await stores.south.commit({ documents: [{ set, put: [["ticket", 7]] }] });
@@ -91,7 +91,7 @@ describe("the states of a fleet's sources as one", () => {
     );
   });
 
-  test("have changed when one of them has", async () => {
+  test("the change number changes when one source changes", async () => {
     const { all, north, south } = await stage({ north: [], south: [] });
     for (const store of [north, south]) {
       const [changes, version] = [await all.changes(), await all.version("silence")];
@@ -101,7 +101,7 @@ describe("the states of a fleet's sources as one", () => {
     }
   });
 
-  test("sum up what waits for a sink, and how old it is", async () => {
+  test("lag is the sum over the sources, with the oldest event of all", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     await south.outbox.settle("broker", {
       again: false,
@@ -127,7 +127,7 @@ describe("the states of a fleet's sources as one", () => {
     expect((await all.outbox.pressure()).pendingBytes).toBe(Math.max(a.pendingBytes, b.pendingBytes));
   });
 
-  test("send again in each what was delivered, and count it together", async () => {
+  test("a replay marks events in each source and returns the sum", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     for (const [store, through] of [
       [north, 2],
@@ -140,7 +140,7 @@ describe("the states of a fleet's sources as one", () => {
     expect(await all.outbox.lag()).toEqual([expect.objectContaining({ again: 4 })]);
   });
 
-  test("list dead letters of all, the newest first", async () => {
+  test("lists dead letters of all sources, newest first", async () => {
     const { all, north, south } = await stage({ north: [2], south: [1, 3] });
     const refuse = (store: Store, position: number) =>
       store.outbox.settle("broker", {
@@ -164,13 +164,13 @@ describe("the states of a fleet's sources as one", () => {
     expect(await all.outbox.deadLetters("broker")).toEqual([]);
   });
 
-  test("tell the latest by when they were committed, whatever their positions", async () => {
+  test("returns the latest events by commit time, whatever their positions", async () => {
     const { all } = await stage({ north: [1, 5, 6], south: [2, 3, 7] });
     expect(ids(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
     expect(ids(await all.outbox.latest(9))).toHaveLength(6);
   });
 
-  test("refuse in one sentence what goes by positions, or would append", async () => {
+  test("refuses queries by position and appends", async () => {
     const { all, north, south } = await stage({ north: [1], south: [2] });
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [

@@ -49,7 +49,7 @@ const values = (count: number) => Array.from({ length: count }, (_, n) => valueE
 describe("a damaged event", () => {
   const SPOIL = "update event set body = replace(body, '°C', '°F') where position = 3";
 
-  test("is a dead letter, with its bytes, of the sinks that had not got it; the others go on", async () => {
+  test("becomes a dead letter with its bytes for sinks that had not got it; the others continue", async () => {
     await store.commit({ events: values(5) });
     for (const sink of ["past", "before", "ended"]) await store.outbox.register(sink, "beginning");
     await store.outbox.settle("past", { again: false, through: 4, rejected: [] });
@@ -76,7 +76,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("before")).toHaveLength(1);
   });
 
-  test("does not stand in the way when all that is left is damaged", async () => {
+  test("does not block a sink when all remaining events are damaged", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(60) });
     damageNow("update event set body = replace(body, '°C', '°F') where position <= 50");
@@ -84,7 +84,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("a", 100)).toHaveLength(50);
   });
 
-  test("that is marked to be sent again is a dead letter too", async () => {
+  test("becomes a dead letter when it is marked to be sent again", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(5) });
     await store.outbox.settle("a", { again: false, through: 5, rejected: [] });
@@ -94,7 +94,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
   });
 
-  test("is told where a sink loses it unread", async () => {
+  test("is reported when a sink loses it unread", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(5) });
     damageNow(SPOIL);
@@ -109,7 +109,7 @@ describe("a damaged event", () => {
 });
 
 describe("a damaged document", () => {
-  test("is absent, kept apart, and told in log and status", async () => {
+  test("is absent, quarantined, and reported in log and status", async () => {
     await store.commit({ documents: [{ set: "tag/main", put: Object.entries({ 1: "one", 2: "two" }) }] });
     damageNow(`update document set body = '"owe"' where key = '1'`);
     expect(await store.document("tag/main", "1")).toBeUndefined();
@@ -126,7 +126,7 @@ describe("a damaged document", () => {
     expect(await store.document("tag/main", "1")).toBe("one");
   });
 
-  test("of a command leaves its id used", async () => {
+  test("leaves the id of a command used", async () => {
     const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
     await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
     await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
@@ -149,7 +149,7 @@ describe("a damaged cursor begins at the beginning of the log", () => {
     expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
   });
 
-  test("when its name is damaged, whichever of the new ones it was; later ones begin as they are told", async () => {
+  test("when its name is damaged, for every new sink until the owner is known", async () => {
     await damage("update sink set name = 'q' where name = 'a'");
     expect(await store.outbox.register("new", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
@@ -167,7 +167,7 @@ describe("a damaged cursor begins at the beginning of the log", () => {
   });
 });
 
-test("a damaged slot of the quota counts in every bucket, as spent now, for two minutes", async () => {
+test("a damaged slot of the quota counts as spent now, in every bucket, for two minutes", async () => {
   const before = CLOCK.now() - 90_000;
   await store.quotaStore.save("main", { id: 1, sentAtMs: before, countedByMs: before });
   await damage("update quota set counted_ms = 0");
@@ -176,7 +176,7 @@ test("a damaged slot of the quota counts in every bucket, as spent now, for two 
   expect(await store.quotaStore.load("other")).toMatchObject([now]);
 });
 
-test("a counter of positions that fell back does not hide what is committed next", async () => {
+test("a position counter that fell back does not hide later events", async () => {
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(9) });
   await store.outbox.settle("a", { again: false, through: 9, rejected: [] });
@@ -185,7 +185,7 @@ test("a counter of positions that fell back does not hide what is committed next
   expect((await store.outbox.next("a", 10)).events).toMatchObject([{ position: 10 }]);
 });
 
-test("a damaged record keeps its place and says nothing", async () => {
+test("a damaged record keeps its sequence number and has an empty body", async () => {
   await store.commit({ records: [1, 2, 3].map((n) => ({ log: "audit", body: { n } })) });
   await damage(`update record set body = '{"n":4}' where sequence = 2`);
   expect(await store.records("audit", 0, 9)).toEqual([
@@ -198,7 +198,7 @@ test("a damaged record keeps its place and says nothing", async () => {
   expect(lines, "each is told once").toHaveLength(1);
 });
 
-test("an older settlement that comes late does not move a cursor back", async () => {
+test("a late, older settlement does not move a cursor back", async () => {
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(9) });
   await store.outbox.settle("a", { again: false, through: 7, rejected: [] });

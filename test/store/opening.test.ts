@@ -66,7 +66,7 @@ function edit(sql: string): void {
   database.close();
 }
 
-describe("what is refused, with one sentence that says what to do", () => {
+describe("an opening is refused with a message that says what to do:", () => {
   test("a file of a newer version", async () => {
     await withStore(async () => {});
     edit(`pragma user_version = ${SCHEMA_VERSION + 1}`);
@@ -107,7 +107,7 @@ describe("what is refused, with one sentence that says what to do", () => {
     expect(existsSync(folder)).toBe(false);
   });
 
-  test("a folder that cannot be", async () => {
+  test("a folder that cannot be created", async () => {
     writeFileSync(join(folder, "..", "file"), "");
     expect(await refusal({ folder: join(folder, "..", "file", "state") })).toMatch(
       /cannot be created \(ENOTDIR\)/,
@@ -115,8 +115,8 @@ describe("what is refused, with one sentence that says what to do", () => {
   });
 });
 
-describe("beside a running worker", () => {
-  test("a reader sees what is committed and can change nothing", async () => {
+describe("while a worker runs", () => {
+  test("a reader sees commits and can change nothing", async () => {
     await withStore(async (worker) => {
       await worker.commit({ events: [valueEvent(1)] });
       await withStore(
@@ -141,7 +141,7 @@ describe("beside a running worker", () => {
 });
 
 describe("a file of an older version", () => {
-  test("is brought up to date; the bytes that sinks have to take are counted for what it held", async () => {
+  test("is migrated, with the pending bytes of its events counted", async () => {
     const kept = await withStore(async (store) => {
       await store.outbox.register("a", "beginning");
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
@@ -169,7 +169,7 @@ describe("a file of an older version", () => {
   });
 });
 
-test("a new state has our pages, and its write-ahead log is copied into it after 4 MiB", async () => {
+test("a new state has pages of 2 kB, and its write-ahead log is copied into it after 4 MiB", async () => {
   const largest = await withStore(async (store) => {
     let bytes = 0;
     for (let n = 0; n < 200; n += 1) {
@@ -254,7 +254,7 @@ describe("a state whose file is lost", () => {
     expect(lines.join()).toContain("set aside");
   });
 
-  test("is no loss where there was nothing: an empty file of a start that was cut off", async () => {
+  test("is no loss for an empty file of an interrupted start", async () => {
     await withStore(async () => {});
     writeFileSync(file, "");
     await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("setAside"));
@@ -311,7 +311,7 @@ describe("a lock file that holds something", () => {
     ["a byte", Buffer.from("x")],
   ] as const;
 
-  test.each(WRECKS)("%s: does not stand in the way, and is kept", async (_, content) => {
+  test.each(WRECKS)("%s: the worker starts, and the content is copied aside", async (_, content) => {
     await withStore(async () => {});
     writeFileSync(join(folder, "worker.lock"), content);
     await withStore(async () => {});
@@ -319,7 +319,7 @@ describe("a lock file that holds something", () => {
     expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
   });
 
-  test.each(WRECKS)("%s: while a worker holds it, nobody else gets in", async (_, content) => {
+  test.each(WRECKS)("%s: no second worker starts while one holds the lock", async (_, content) => {
     const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
     await once(holder.stdout, "data");
     writeFileSync(join(folder, "worker.lock"), content);
@@ -331,7 +331,7 @@ describe("a lock file that holds something", () => {
   });
 });
 
-test("whoever commits waits for the disk: the worker, and an operator's change beside it", async () => {
+test("commits of the worker and of operators wait for the disk", async () => {
   const exec = vi.spyOn(DatabaseSync.prototype, "exec");
   onTestFinished(() => exec.mockRestore());
   /** SQLite's word for how the connections that are open on the state sync: 2 is FULL; in WAL mode 1 syncs no commit. */

@@ -68,7 +68,7 @@ describe("an offer", () => {
     ]);
   });
 
-  test("of what is sent again holds as much", async () => {
+  test("of events that are sent again holds 1 MiB too", async () => {
     const half = OFFER_BYTES / 2;
     await store.commit({ events: [eventOf(OFFER_BYTES + 1, 0), eventOf(half, 1), eventOf(half, 2)] });
     await store.commit({ events: [eventOf(half, 3), eventOf(half + 1, 4)] });
@@ -84,14 +84,14 @@ describe("an offer", () => {
     ]);
   });
 
-  test("that was never made settles nothing", async () => {
+  test("that was never made cannot be settled", async () => {
     await store.outbox.settle("nobody", { again: true, through: 9, rejected: [] });
     expect(await lag()).toMatchObject({ sink: "a", position: 0, again: 0 });
   });
 });
 
-describe("what is marked to be sent again", () => {
-  test("is all of a long log, slice by slice", async () => {
+describe("marks to send events again", () => {
+  test("cover a long log, slice by slice", async () => {
     await store.commit({ events: values(10_001) });
     await drain();
     expect(await store.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(10_001);
@@ -101,7 +101,7 @@ describe("what is marked to be sent again", () => {
     expect(await store.outbox.replayBetween("a", 0, 10_001)).toBe(10_001);
   });
 
-  test("between two positions is what lies after the first, and the last", async () => {
+  test("between two positions exclude the first and include the last", async () => {
     await store.commit({ events: values(9) });
     await drain();
     expect(await store.outbox.replayBetween("a", 3, 6)).toBe(3);
@@ -113,7 +113,7 @@ describe("what is marked to be sent again", () => {
 });
 
 describe("dead letters", () => {
-  test("are listed by the hundred", async () => {
+  test("are listed up to one hundred", async () => {
     await store.commit({ events: values(101) });
     const { events } = await store.outbox.next("a", 200);
     const rejected = events.map(({ position }) => ({ position, reason: "no" }));
@@ -123,7 +123,7 @@ describe("dead letters", () => {
   });
 });
 
-describe("a gap that was told", () => {
+describe("a published gap", () => {
   test("can be looked up for 90 days", async () => {
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: 0, ranMs: 0 };
     await store.commit({ events: values(1) });
@@ -141,14 +141,14 @@ describe("a gap that was told", () => {
 });
 
 describe("how far a sink is behind", () => {
-  test("is known exactly where the filter takes whole classes, whatever the length of the log", async () => {
+  test("is exact when the filter takes complete classes, however long the log is", async () => {
     await store.commit({ events: [...values(2_001), sampleEvent("alarm-raised")] });
     expect(await lag()).toMatchObject({ depth: 2_002, exact: true, oldest: new Date(now).toISOString() });
     expect(await lag({ kinds: KINDS.filter(isTelemetry) })).toMatchObject({ depth: 2_001, exact: true });
     expect(await lag({ kinds: ["alarm-raised"] })).toMatchObject({ depth: 1, exact: true });
   });
 
-  test("is counted one by one up to 2,000 events, and beyond that is what it can be at most", async () => {
+  test("is counted one by one up to 2,000 events, and is an upper bound beyond that", async () => {
     await store.commit({
       events: [...values(1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")],
     });
@@ -163,7 +163,7 @@ describe("how far a sink is behind", () => {
     expect(await lag()).toMatchObject({ again: 2_001, exact: true });
   });
 
-  test("is counted by the filter's word where that is no more than a mebibyte to read", async () => {
+  test("applies the filter to the events when they have at most 1 MiB", async () => {
     const isOdd = ({ data }: Event) => Number((data as { readonly value: number }).value) % 2 === 1;
     const filter = { byKind: false, matches: isOdd };
     await store.commit({ events: values(500) });

@@ -64,7 +64,7 @@ test("finds exactly these subjects, newest first, at most so many", async () => 
   expect(await found("7")).toEqual([18, 17, 16, 15, 14]);
 });
 
-test("what was committed before is not found, nor what is larger than 32 kB", async () => {
+test("ignores events before the time bound and events larger than 32 kB", async () => {
   nowMs = START - 1;
   await store.commit({ events: [value("7", 1)] });
   nowMs = START;
@@ -72,14 +72,14 @@ test("what was committed before is not found, nor what is larger than 32 kB", as
   expect(await found("7")).toEqual([3]);
 });
 
-test("an event that is damaged is not found, and hides no other", async () => {
+test("a damaged event is not found and hides no other", async () => {
   await store.commit({ events: [value("7", 1), value("7", 2), value("7", 3), value("7", 4)] });
   meddle(`update event set body = '{"subject":' where position = 2;
     update event set body = replace(body, '"value":3', '"value":5') where position = 3`);
   expect(await found("7")).toEqual([4, 1]);
 });
 
-test("a full log is searched at little cost, and no further than the bound", async () => {
+test("searches a full log at little cost, within the bound", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
   meddle(`insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)

@@ -61,7 +61,7 @@ async function killed(logged = 50): Promise<string> {
   return join(dead, "plenum.db");
 }
 
-/** What the sinks of the fresh state are offered. */
+/** Events that the sinks of the fresh state are offered. */
 async function offered(): Promise<readonly Event[]> {
   const all: Event[] = [];
   for (let after = 0; ; ) {
@@ -84,7 +84,7 @@ function spoilHeader(file: string): void {
   writeFileSync(file, readFileSync(file).fill(0xa5, 0, 100));
 }
 
-test("what the slowest sink had not got comes out of a sound file, in order, and once", async () => {
+test("recovers from a sound file what the slowest sink had not got, in order and once", async () => {
   const file = await killed();
   const before = readFileSync(file);
   expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({
@@ -133,7 +133,7 @@ test.each([512, 1_024, 4_096, 65_536])(
   },
 );
 
-test("an empty file beside its write-ahead log gives what is in the log", async () => {
+test("recovers an empty file's events from its write-ahead log", async () => {
   const file = await killed();
   writeFileSync(file, "");
   const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
@@ -144,7 +144,7 @@ test("an empty file beside its write-ahead log gives what is in the log", async 
   );
 });
 
-test("what was in the log, but not committed, is not taken", async () => {
+test("does not recover uncommitted events of the write-ahead log", async () => {
   const file = await killed();
   const wal = readFileSync(`${file}-wal`);
   // The last frame of the last commit, which says that it is one, was torn off.
@@ -152,7 +152,7 @@ test("what was in the log, but not committed, is not taken", async () => {
   expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });
 
-test(`any noise: never a crash, nothing but what was committed (seed ${seed})`, {
+test(`random damage: never crashes, recovers nothing but committed events (seed ${seed})`, {
   timeout: 60_000,
 }, async () => {
   const random = seededRandom(seed);
@@ -178,7 +178,7 @@ test(`any noise: never a crash, nothing but what was committed (seed ${seed})`, 
   }
 });
 
-test("the worker may run meanwhile, and what it commits stays", async () => {
+test("recovers while a worker runs, and its commits stay", async () => {
   const file = await killed();
   const [done] = await Promise.all([
     salvage(join(base, "fresh"), file, CLOCK),
@@ -192,7 +192,7 @@ test("the worker may run meanwhile, and what it commits stays", async () => {
   expect(isIntact(checkState(join(base, "fresh")))).toBe(true);
 });
 
-test("a file that is not there, or in use, is refused with one sentence", async () => {
+test("refuses a missing file and the state in use", async () => {
   const folder = join(base, "fresh");
   await expect(salvage(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
   await expect(salvage(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");

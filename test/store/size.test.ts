@@ -5,7 +5,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 
-test("the size bound is real on the disk, with a sink that takes nothing", async () => {
+test("the file stays within the size bound while a sink accepts nothing", async () => {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const store = await openStore({ folder, clock: systemClock });

@@ -35,7 +35,7 @@ const settle = (through: number, more: Partial<Settlement> = {}) =>
 const offered = async (limit = 1_000) =>
   (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
 
-/** What is on the disk: what a process finds that starts after this one was killed. */
+/** Reads the disk as a process does that starts after this one was killed. */
 async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
   const left = await openStore({ folder, clock, readOnly: true });
   try {
@@ -71,8 +71,8 @@ describeDurableStore("SQLite", async (virtual) => {
   };
 });
 
-describe("a cursor that may wait", () => {
-  test("has its own five seconds, and goes with every transaction that comes before: none is made for it then", async () => {
+describe("a deferred cursor", () => {
+  test("joins the next transaction, or gets one of its own after five seconds", async () => {
     await commit(0, 20);
     await offered();
     await settle(5);
@@ -89,7 +89,7 @@ describe("a cursor that may wait", () => {
     expect(await comesAgain()).toBe(11);
   });
 
-  test("waits no more once it could not be written, so that the fault is told", async () => {
+  test("is not deferred after a failed write, so that the failure is reported", async () => {
     const inner = openDatabase(join(folder, "full.db"));
     prepareSchema(inner, true);
     let isFull = false;
@@ -113,8 +113,8 @@ describe("a cursor that may wait", () => {
   });
 });
 
-describe("the tail of the log in memory", () => {
-  test("offers what was committed and nothing that came to nothing", async () => {
+describe("the cached tail of the log", () => {
+  test("offers committed events and none of a failed transaction", async () => {
     await commit(0, 3);
     expect(await offered()).toEqual([1, 2, 3]);
     const unspeakable = { ...valueEvent(5), time: 5n as unknown as string };
@@ -127,7 +127,7 @@ describe("the tail of the log in memory", () => {
     expect(again).toStrictEqual(events);
   });
 
-  test("has no hole where another process wrote: what was salvaged is offered too, in its place", async () => {
+  test("has no gap after a commit of another process: recovered events are offered in their place", async () => {
     const aside = join(folder, "aside");
     const damaged = await openStore({ folder: aside, clock });
     await damaged.commit({ events: [valueEvent(900), valueEvent(901)] });
@@ -141,7 +141,7 @@ describe("the tail of the log in memory", () => {
     expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("lets go of what was removed from the log, and of the oldest when it is large", async () => {
+  test("drops removed events, and the oldest when it is large", async () => {
     await commit(0, 50);
     expect(await offered()).toHaveLength(50);
     const bounds = { maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 };
@@ -160,7 +160,7 @@ describe("the tail of the log in memory", () => {
     expect(tail.after(50, 10, 9_000)).toHaveLength(2);
     expect(tail.after(50, 1_000, 1e9)).toHaveLength(250);
 
-    // Behind one that is large it begins anew, and nothing before it is taken for all there is.
+    // After a large event the tail starts again, and earlier events are read from the disk.
     add(301, 5_000);
     expect(tail.after(300, 10, 1e9)).toBeNull();
     add(302, 4_000);
@@ -168,7 +168,7 @@ describe("the tail of the log in memory", () => {
     expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
   });
 
-  test("keeps nothing that whoever reads has passed, and knows that nothing follows", () => {
+  test("drops events that all readers have passed, and knows that none follow", () => {
     const tail = createTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
@@ -197,7 +197,7 @@ describe("the tail of the log in memory", () => {
     expect(behind(13)).toBeNull();
   });
 
-  test("of two sinks the slower one still finds everything", async () => {
+  test("the slower of two sinks still finds every event", async () => {
     const positions = async (sink: string) =>
       (await store.outbox.next(sink, 100)).events.map(({ position }) => position);
     await store.outbox.register("slow", "beginning");
@@ -217,7 +217,7 @@ describe("the tail of the log in memory", () => {
     expect(await offered()).toEqual([6]);
   });
 
-  test("a mark that another process sets is seen", async () => {
+  test("sees a mark of another process", async () => {
     await commit(0, 3);
     await offered();
     await settle(3);

@@ -38,8 +38,8 @@ export function describeDurableStore(
   const comesAgain = () =>
     subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
-  describe(`${name}: a cursor that may wait`, () => {
-    test("has moved at once for this process, and on the disk with the next transaction", async () => {
+  describe(`${name}: a deferred cursor`, () => {
+    test("moves at once in memory, and on the disk with the next transaction", async () => {
       await commit(0, 20);
       expect(await offered()).toHaveLength(20);
       await settle(20);
@@ -50,7 +50,7 @@ export function describeDurableStore(
       expect(await comesAgain()).toBe(1);
     });
 
-    test("takes its number along", async () => {
+    test("moves with its sequence number", async () => {
       await commit(0, 20);
       const { counted } = await store.outbox.next("sink", 10);
       expect(counted).toEqual({ epoch: expect.stringMatching(/./), number: 0 });
@@ -61,13 +61,13 @@ export function describeDurableStore(
       expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(
         later,
       );
-      // What was ahead of the disk once says nothing of the numbers that follow.
+      // An earlier cursor that was ahead of the disk does not affect later numbers.
       const last = later && { ...later, number: later.number + 3 };
       await settle(13, { counted: last, soon: false });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(last);
     });
 
-    test("is on the disk after five seconds, though nothing else is written, and when the store closes", async () => {
+    test("is on the disk after five seconds without another transaction, and when the store closes", async () => {
       await commit(0, 20);
       await offered();
       await settle(10);
@@ -101,7 +101,7 @@ export function describeDurableStore(
       },
     );
 
-    test("does not wait with a dead letter, with what is remembered, or for what is sent again", async () => {
+    test("is not deferred with a dead letter, with sink state, or for redeliveries", async () => {
       await commit(0, 30);
       await offered();
       await settle(10, { rejected: [{ position: 10, reason: "no" }] });
@@ -117,7 +117,7 @@ export function describeDurableStore(
     });
   });
 
-  test(`${name}: urgent events are settled at once, and values that waited are settled with them`, async () => {
+  test(`${name}: urgent events are settled at once, together with deferred values`, async () => {
     await commit(0, 10);
     await offered();
     await settle(4);
@@ -137,7 +137,7 @@ export function describeDurableStore(
     expect(left.urgent.events).toEqual([]);
   });
 
-  test.each([1, 50])(`${name}: what was removed from the log is offered to nobody (%i)`, async (count) => {
+  test.each([1, 50])(`${name}: removed events are not offered (%i)`, async (count) => {
     await commit(0, count);
     expect(await offered()).toHaveLength(count);
     await store.outbox.prune({ maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 });
@@ -145,7 +145,7 @@ export function describeDurableStore(
     expect(events.map(({ event }) => event.type)).toEqual(["delivery-gap"]);
   });
 
-  test(`${name}: a letter that is sent again keeps its number, and one without has none`, async () => {
+  test(`${name}: a letter that is sent again keeps its sequence number, if it has one`, async () => {
     await commit(0, 2);
     const { counted } = await store.outbox.next("sink", 10);
     const sequence = counted && { ...counted, number: 1 };

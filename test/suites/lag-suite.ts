@@ -42,7 +42,7 @@ export function describeLag(name: string, place?: () => Place): void {
       expect(await lagOf(filter)).toMatchObject({ depth, exact: true });
     });
 
-    test("is said to be at most so many where each event would have to be asked, by class where that helps", async () => {
+    test("is an upper bound, by class where possible, when each event would have to be filtered", async () => {
       const many = Array.from({ length: 2_500 }, (_, n) => valueEvent(n));
       expect(await lagOf({ sites: [2] }, [...many, sampleEvent("alarm-raised", {}, 1)])).toMatchObject({
         depth: 2_501,
@@ -52,14 +52,14 @@ export function describeLag(name: string, place?: () => Place): void {
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
-    test("is at most so many where the events are too large to read them all", async () => {
+    test("is an upper bound when the events are too large to read", async () => {
       const large = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await lagOf({ sites: [2] }, large)).toMatchObject({ depth: 20, exact: false });
       const wanted = wantedBy([["a", Filter.parse({ kinds: ["tag-value"] })]]);
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
-    test("is as old as the oldest event that passes; nothing is old where nothing passes", async () => {
+    test("has the age of the oldest event that passes, or none", async () => {
       const { outbox } = workshop.store;
       await outbox.register("a", "beginning");
       await workshop.store.commit({ events: [valueEvent(1)] });
@@ -72,7 +72,7 @@ export function describeLag(name: string, place?: () => Place): void {
       expect(await oldest({ kinds: ["site-*"] })).toBeNull();
     });
 
-    test("counts what is sent once more by the filter too", async () => {
+    test("applies the filter to redeliveries too", async () => {
       const { outbox } = workshop.store;
       await outbox.register("a", "beginning");
       const { lastPosition } = await workshop.store.commit({ events: MIXED });

@@ -18,8 +18,8 @@ export interface StoreUnderTest {
 }
 
 /**
- * What every implementation of the store has to do. `make` gets a clock whose wall time the suite moves. What needs a
- * file or a second process is not part of it: `opening.test.ts`, `crash.test.ts`, `full-disk.test.ts`.
+ * Tests every implementation of the store. `make` gets a clock whose wall time the suite moves. Tests that need a file
+ * or a second process are in `opening.test.ts`, `crash.test.ts` and `full-disk.test.ts`.
  */
 export function describeStore(name: string, make: (clock: Clock) => Promise<StoreUnderTest>): void {
   let now = 0;
@@ -27,7 +27,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   const clock: Clock = {
     now: () => now,
     monotonic: () => now,
-    // Nobody is waited for: time stands still, and what waits is ended with the store.
+    // Waits for nothing: time stands still, and pending waits end with the store.
     sleep: (_ms, signal) =>
       new Promise((_, reject) => {
         signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
@@ -62,7 +62,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     return lag;
   }
 
-  /** As the worker does it, which has been running all the time. */
+  /** Prunes as a worker does that has been running all the time. */
   function prune(bounds: Bounds) {
     const ranMs = now - prunedMs;
     prunedMs = now;
@@ -75,7 +75,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   const commit = (events: readonly Event[]) => store.commit({ events });
 
   describe(`${name}: documents and logs`, () => {
-    test("a commit is read back whole, also after a restart", async () => {
+    test("a commit is read back completely, also after a restart", async () => {
       await store.commit({
         documents: [
           {
@@ -104,7 +104,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("nothing")).toBeUndefined();
     });
 
-    test("what JSON has no word for is kept as null", async () => {
+    test("values that JSON cannot express are stored as null", async () => {
       await store.commit({
         documents: [{ set: "a", put: [["k", undefined]] }],
         records: [{ log: "audit", body: undefined }],
@@ -113,7 +113,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await store.lastRecord("audit"))?.body).toBeNull();
     });
 
-    test("a document that may wait is there with the next commit, the last word of each, and after a restart", async () => {
+    test("the last value of a deferred document is stored with the next commit and survives a restart", async () => {
       const before = await store.version("poll/main");
       const puts = [store.putDeferred("poll/main", "live", 1), store.putDeferred("poll/main", "live", 2)];
       puts.push(store.putDeferred("poll/main", "tags", { at: "now" }));
@@ -134,7 +134,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.document("poll/main", "live")).toBe(3);
     });
 
-    test("the version of a set is another one after each change of it, by a sink's settlement too", async () => {
+    test("the version of a set changes with each change, also by a settlement", async () => {
       const seen = new Set([await store.version("a")]);
       const changed = async () => {
         const version = await store.version("a");
@@ -163,7 +163,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await changed()).toBe(true);
     });
 
-    test("an insert of a taken key refuses the whole commit", async () => {
+    test("an insert of an existing key rejects the complete commit", async () => {
       await store.commit({ documents: [{ set: "command", insert: [["c1", 1]] }] });
       const refused = store.commit({
         documents: [
@@ -180,7 +180,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("audit")).toBeUndefined();
     });
 
-    test("quota slots are kept until they are forgotten, per bucket", async () => {
+    test("quota slots are stored by bucket until they are forgotten", async () => {
       const slot = { id: 1, sentAtMs: 1_000.25, countedByMs: 61_000.75 };
       await store.quotaStore.save("main", slot);
       await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
@@ -196,7 +196,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
 
-    test("the last pause that the service ordered is kept, per bucket", async () => {
+    test("the last pause is stored by bucket", async () => {
       expect(await store.quotaStore.loadHold("main")).toBeUndefined();
       await store.quotaStore.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
       await store.quotaStore.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
@@ -205,7 +205,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.loadHold("other")).toBeUndefined();
     });
 
-    test("how the wall clock stood is remembered for this run of the machine", async () => {
+    test("the clock mark is stored for this boot of the machine", async () => {
       const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
       await store.quotaStore.saveClock("main", "first", mark);
       await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
@@ -218,7 +218,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
 
   describe(`${name}: the outbox`, () => {
-    test("every sink reads the same log at its own pace and goes on where it stopped", async () => {
+    test("every sink reads the same log at its own rate and continues where it stopped", async () => {
       await store.outbox.register("fast", "beginning");
       await store.outbox.register("slow", "beginning");
       const events = values(0, 5);
@@ -237,7 +237,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("slow")).toEqual(ids(events.slice(2)));
     });
 
-    test("a new sink starts where it was told to; a known one keeps its place", async () => {
+    test("a new sink starts at the requested end; a known one keeps its cursor", async () => {
       await commit(values(0, 2));
       expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
       await store.outbox.register("new", "now");
@@ -247,14 +247,14 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("old")).toEqual(ids(values(0, 3)));
     });
 
-    test("what the caller has looked at is skipped without being settled", async () => {
+    test("next skips events after which the caller asks, without settling them", async () => {
       await store.outbox.register("a", "beginning");
       const { lastPosition } = await commit(values(0, 3));
       expect((await store.outbox.next("a", 10, lastPosition - 1)).events).toHaveLength(1);
       expect((await store.outbox.next("a", 10)).events).toHaveLength(3);
     });
 
-    test("an event that is in the log already is not told twice, and what is there stays as it was", async () => {
+    test("an event id that is in the log already is not appended again", async () => {
       await store.outbox.register("a", "beginning");
       const first = valueEvent(1);
       await commit([first]);
@@ -266,7 +266,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
     });
 
-    test("latest events come newest first, of the kinds asked for", async () => {
+    test("latest returns events of the requested kinds, newest first", async () => {
       await commit([valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2), sampleEvent("site-added")]);
       const kinds = async (...asked: Parameters<typeof store.outbox.latest>) =>
         (await store.outbox.latest(...asked)).map(({ event }) => event.type);
@@ -280,7 +280,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await kinds(9, [])).toEqual([]);
     });
 
-    test("latest events of one thing are found however long ago they were, those below it as well", async () => {
+    test("latest finds all events of a subject and of those below it", async () => {
       const about = (event: Event, subject: string, source = event.source) => ({ ...event, subject, source });
       const mine = "site/1/tag/7";
       await commit([
@@ -306,7 +306,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await found([])).toEqual([]);
     });
 
-    test("what is committed after the clock was set back has a later time all the same, also after a restart", async () => {
+    test("commit times ascend after the clock was set back, also after a restart", async () => {
       const committed = async () =>
         (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
       const beginMs = now;
@@ -329,7 +329,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await committed())[0]).toBe(now);
     });
 
-    test("a clock that was ahead by more than a day is not followed", async () => {
+    test("commit times follow a clock that is set back by more than a day", async () => {
       const beginMs = now;
       now += 25 * HOUR_MS;
       await commit(values(0, 1));
@@ -339,7 +339,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(Date.parse(latest?.committedAt ?? "")).toBe(beginMs);
     });
 
-    test("waiting ends with a commit, a mark to send again, or the signal", async () => {
+    test("changed resolves with a commit, a mark to send again, or the signal", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");
       const heard = store.outbox.changed(stop.signal);
@@ -372,7 +372,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       return events.length;
     }
 
-    test("a rejected event is kept with its reason, outlives the log, and can be sent again", async () => {
+    test("a dead letter has its reason, outlives the log, and can be sent again", async () => {
       await store.outbox.register("a", "beginning");
       const events = values(0, 2);
       await commit(events);
@@ -397,7 +397,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
     });
 
-    test("a letter that is rejected once more comes back with the new reason", async () => {
+    test("a letter that is rejected again returns with the new reason", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
       await rejectAll("a", "first");
@@ -408,7 +408,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("a")).toEqual([]);
     });
 
-    test("of letters that are sent again each has its own end, also where the log has no copy", async () => {
+    test("letters that are sent again settle one by one, also without a copy in the log", async () => {
       await store.outbox.register("a", "beginning");
       const events = values(0, 3);
       await commit(events);
@@ -434,7 +434,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
     });
 
-    test("a mark goes with the last thing that could be sent for it", async () => {
+    test("a mark is removed with the last of its event and its letter", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
       await rejectAll("a", "no");
@@ -443,7 +443,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
-    test("a sink that has ended is sent nothing once more, and one that goes on keeps what was marked", async () => {
+    test("an ended sink gets no redelivery, and a continued one keeps its marks", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       await rejectAll("a", "no");
@@ -456,14 +456,14 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const before = (await store.outbox.next("a", 1)).counted;
       await store.outbox.setEnded("a", null);
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 3 });
-      // It may have missed something meanwhile, so its numbers begin anew.
+      // It may have missed events, so it starts a new epoch.
       const after = (await store.outbox.next("a", 1)).counted;
       expect(after === undefined).toBe(before === undefined);
       if (after !== undefined) expect(after.epoch).not.toBe(before?.epoch);
       expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
     });
 
-    test("what is settled by its number moves the sink, also after a restart", async () => {
+    test("a settlement moves the sequence number, also after a restart", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       const offer = await store.outbox.next("a", 2);
@@ -476,7 +476,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(left.counted).toEqual(counted);
     });
 
-    test("what is marked between two positions is offered again, also after a restart", async () => {
+    test("events marked between two positions are offered again, also after a restart", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 4));
       const positions = (await store.outbox.next("a", 10)).events.map(({ position }) => position);
@@ -489,7 +489,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(offer.events.map(({ position }) => position)).toEqual(positions.slice(1, 3));
     });
 
-    test("a replay comes before the log, same events, only what the sink is past", async () => {
+    test("a replay precedes the log and has the settled events only", async () => {
       await store.outbox.register("a", "beginning");
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);
       await drain("a");
@@ -505,7 +505,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
 
-    test("a mark that is set while an offer is under way survives its settlement", async () => {
+    test("a mark that is set during an offer survives its settlement", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       await drain("a");
@@ -518,7 +518,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
 
   describe(`${name}: retention`, () => {
-    test("what every sink has is kept for the replay window, counted from when the last one had it", async () => {
+    test("settled events are retained for the replay window after the last sink settled them", async () => {
       await store.outbox.register("a", "beginning");
       await store.outbox.register("b", "beginning");
       await commit(values(0, 3));
@@ -535,7 +535,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("b")).dropped).toBe(0);
     });
 
-    test("what waits too long is lost to the sink that waits, counted, recorded and told once", async () => {
+    test("an event older than max_age is lost to the waiting sink: counted, recorded and emitted once", async () => {
       await store.outbox.register("dead", "beginning");
       await store.outbox.register("alive", "beginning");
       await commit(values(0, 3));
@@ -579,7 +579,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await ran(1)).gaps).toMatchObject([{ sink: "dead", reason: "age", count: 3 }]);
     });
 
-    test("losses within an hour after a told gap are gathered into the next one", async () => {
+    test("losses within an hour after a published gap join the next one", async () => {
       await store.outbox.register("dead", "beginning");
       const lose = async (n: number) => {
         await commit(values(n, 1));
@@ -599,7 +599,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("dead")).dropped).toBe(3);
     });
 
-    test("a full log loses what everybody has, then telemetry, and alarms last", async () => {
+    test("a full log loses settled events first, then telemetry, and alarms last", async () => {
       await store.outbox.register("dead", "beginning");
       await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
       await drain("dead");
@@ -620,7 +620,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(all.gaps[0]?.count).toBe(left.length);
     });
 
-    test("only what a sink's filter wants is lost to it", async () => {
+    test("events that a sink's filter leaves out are no loss", async () => {
       await store.outbox.register("alarms", "beginning");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) =>
@@ -630,7 +630,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("alarms")).dropped).toBe(1);
     });
 
-    test("the bytes that the slowest sink in use has to take are known, whatever was removed before", async () => {
+    test("pendingBytes is right for the slowest sink in use, whatever was removed", async () => {
       expect(await store.outbox.pressure()).toEqual({ bytes: 0, pendingBytes: 0, oldestTelemetry: null });
       await commit([sampleEvent("alarm-raised")]);
       now += 1_000;
@@ -660,7 +660,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await store.outbox.pressure()).pendingBytes).toBe(0);
     });
 
-    test("an ended sink holds nothing back and loses nothing; it can go on", async () => {
+    test("an ended sink retains nothing and loses nothing; it can continue", async () => {
       await store.outbox.register("gone", "beginning");
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
@@ -674,7 +674,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("gone")).dropped).toBe(0);
     });
 
-    test("what is marked to be sent again stays until it was", async () => {
+    test("a marked event is retained until it was sent again", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 2));
       await drain("a");
@@ -686,7 +686,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await prune(ROOMY)).removed).toBe(2);
     });
 
-    test("dead letters are bounded too, the oldest go first and are counted", async () => {
+    test("dead letters are bounded: the oldest are removed first and counted", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 100));
       const { events } = await store.outbox.next("a", 100);

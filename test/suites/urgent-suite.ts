@@ -104,7 +104,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
 
-    test("a sink that takes one event at a time is sent a new alarm next", async () => {
+    test("a sink with batches of one event gets a new alarm next", async () => {
       const sink = slowSink({ maxBatch: 1 });
       sink.answer = sink.slowly;
       await started(sink);
@@ -122,7 +122,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, position: 322 });
     });
 
-    test("raised comes before resolved where raised is sent again among many values", async () => {
+    test("raised precedes resolved when raised is sent again among many values", async () => {
       const sink = slowSink();
       await started(sink);
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
@@ -155,7 +155,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(kinds.indexOf("alarm-raised")).toBe(0);
     });
 
-    test("values go on in a storm of alarms", async () => {
+    test("values continue in a storm of alarms", async () => {
       const sink = slowSink({ maxBatch: 10 });
       await workshop.store.outbox.register("a", "beginning");
       await commit(...values(0, 400));
@@ -174,7 +174,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(ids(raised)).toEqual(ids(Array.from({ length: raised.length }, (_, at) => alarm(at + 1))));
     });
 
-    test("a restart in the middle loses nothing and doubles nothing", async () => {
+    test("a restart in between loses and repeats nothing", async () => {
       const first = slowSink({ maxBatch: 10 });
       first.answer = first.slowly;
       await workshop.store.outbox.register("a", "beginning");
@@ -196,7 +196,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, position: 152 });
     });
 
-    test("what was delivered ahead is not counted as waiting or lost, and is sent again in a replay", async () => {
+    test("events delivered ahead do not count as pending or lost, and are replayed", async () => {
       const sink = slowSink({ maxBatch: 10 });
       sink.answer = (batch) => {
         if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");
@@ -216,7 +216,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(report.gaps).toMatchObject([{ sink: "a", count: 100 }]);
     });
 
-    test("a value that the server refuses delays no alarm, and alarms do not extend its schedule", async () => {
+    test("a value that the server rejects delays no alarm, and alarms do not postpone its retry", async () => {
       const sink = slowSink({ maxBatch: 1 });
       let refused = 0;
       sink.answer = ([event]) => {
@@ -298,7 +298,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           isBusy = true;
           if (deed === "slow") await clock.sleep(700);
           if (deed !== "accept" && deed !== "slow") repeats += 1;
-          // Of what fails nothing is settled.
+          // A failed delivery settles nothing.
           if (deed === "refuse" || deed === "lost") isBusy = false;
           if (deed === "refuse") throw new Retryable("not now");
           take(deed === "half" ? half : batch.length);

@@ -24,7 +24,7 @@ export interface Flips {
   readonly replaced: number;
   readonly reindexed: number;
   readonly quarantined: number;
-  /** What was not as promised, a sentence each. */
+  /** Broken promises, one message each. */
   readonly broken: readonly string[];
 }
 
@@ -69,7 +69,7 @@ function listening(totals: { replaced: number; reindexed: number; quarantined: n
   );
 }
 
-/** What a page is for, so that no kind is left out because there are few of it. */
+/** Kind of each page, so that rare kinds are tested too. */
 type Region = "header" | "table" | "index" | "free" | "other";
 
 function regions(file: string): ReadonlyMap<Region, readonly number[]> {

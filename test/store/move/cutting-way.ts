@@ -39,7 +39,7 @@ export async function startCuttingWay(databasePort: number): Promise<CuttingWay>
       }
       if (isCommitCut && chunk.includes("commit\0")) {
         isCommitCut = false;
-        // The server gets all of it, and answers nobody.
+        // The server receives everything and its reply is dropped.
         far.removeAllListeners("data");
         far.once("data", () => client.destroy());
       }

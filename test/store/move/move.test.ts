@@ -122,7 +122,7 @@ describe.skipIf(absent("postgres"))(
       );
     }
 
-    test("each source gets what is its own, and what belongs to no source as it is said for the set", async () => {
+    test("each source gets its own documents, and shared ones by the rule of their set", async () => {
       const moved = await move();
       expect(moved).toMatchObject({
         wasThere: false,
@@ -157,7 +157,7 @@ describe.skipIf(absent("postgres"))(
       });
       expect(await documentsOf("main")).toEqual({
         ...both,
-        // Of a source that is not configured any more.
+        // A source that is no longer configured.
         command: own("command", "over", "foreign"),
         "command-wear": own("command-wear", "main/10042"),
         "command-not-restored": own("command-not-restored", "main/10042"),
@@ -174,7 +174,7 @@ describe.skipIf(absent("postgres"))(
       expect(await documentsOf("sold")).toEqual({ "alarm/sold": { 1: { name: expect.any(String) } } });
     });
 
-    test("every sink gets what it had not got, once and at the source whose it is; positions go on", async () => {
+    test("every sink gets undelivered events once, at their source; positions continue", async () => {
       await move();
       await expectDelivered();
       for (const source of ["main", "annex"]) {
@@ -183,7 +183,7 @@ describe.skipIf(absent("postgres"))(
       }
     });
 
-    test("dead letters, losses, marks of age, the quota and what sinks were ended by move along", async () => {
+    test("moves dead letters, gaps, age marks, the quota and reasons of ended sinks", async () => {
       await move();
       const [main, annex] = [await shard("main"), await shard("annex")];
       for (const [sink, letters] of furnished.letters) {
@@ -203,7 +203,7 @@ describe.skipIf(absent("postgres"))(
           was.map(({ sink, position, ended }) => ({ sink, position, ended })),
         );
       }
-      // By the clock of the database, which shows what it is now; the folder's stood at its own time.
+      // In the database's time; the folder had its own clock.
       const shiftMs = async (bucket: string) => {
         const [slot] = await annex.quotaStore.load(bucket);
         expect([slot?.id, (slot?.countedByMs ?? 0) - (slot?.sentAtMs ?? 0)]).toEqual([
@@ -233,7 +233,7 @@ describe.skipIf(absent("postgres"))(
       return store;
     }
 
-    test("what a sink was offered is counted on with one source, and anew in epochs of their own with several", async () => {
+    test("sequence numbers continue with one source, and start in new epochs with several", async () => {
       const countOf = async (store: Store) => (await store.outbox.next("behind", 1)).counted;
       const before = await countOf(await looking());
       await move({ sources: ["main"] });
@@ -246,7 +246,7 @@ describe.skipIf(absent("postgres"))(
       expect(new Set([before?.epoch, main?.epoch, annex?.epoch]).size).toBe(3);
     });
 
-    test("each source has the whole log of records, and goes on from its end by itself", async () => {
+    test("each source gets the complete log of records and continues it by itself", async () => {
       const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({
         name,
         source,
@@ -264,7 +264,7 @@ describe.skipIf(absent("postgres"))(
       }
     });
 
-    test("a head of the audit log that was kept elsewhere is found at each source, and each goes on behind it", async () => {
+    test("a separately stored head of the audit log is found at each source, and each continues after it", async () => {
       let head = CHAIN_START;
       const store = await openStore({ folder, clock: CLOCK });
       const records = ["accepted", "sending", "confirmed"].map((step) => {
@@ -292,21 +292,21 @@ describe.skipIf(absent("postgres"))(
       expect(heads.size).toBe(2);
     });
 
-    test("a second run says that it is there, and no worker begins with the folder any more", async () => {
+    test("a second run reports the move, and no worker starts with the folder", async () => {
       await move();
       expect(await move()).toMatchObject({ wasThere: true, movedAt: "2026-11-02T08:00:00.000Z" });
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
         /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema moved\d+ at 2026-11-02T08:00:00\.000Z\.$/,
       );
       await expect(openStore({ folder, clock: CLOCK, lock: false })).rejects.toThrow("was moved to");
-      // A backup of before, put back in its place, either.
+      // A restored older backup is refused too.
       cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
       const elsewhere = await open(server.port, `${schema}_other`);
       await expect(move({ database: elsewhere })).rejects.toThrow("was moved to");
     });
 
-    test("cut off anywhere, nothing is there; the next run moves all of it", async () => {
+    test("an interrupted run moves nothing; the next run moves all of it", async () => {
       const way = await startCuttingWay(server.port);
       onTestFinished(() => way.close());
       const whole = await open(way.port, `${schema}_measured`);
@@ -323,7 +323,7 @@ describe.skipIf(absent("postgres"))(
         const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
         expect(rows.rows, replay).toEqual([[0]]);
       }
-      // A worker may begin again, unless the connection was cut so late that nobody knows.
+      // A worker may start again, unless the connection was cut when the commit may have happened.
       if (existsSync(join(folder, MOVED_FILE))) {
         await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
           "nobody knows yet whether it is there",
@@ -333,7 +333,7 @@ describe.skipIf(absent("postgres"))(
       await expectDelivered();
     });
 
-    test("a commit without an answer is found out about by the next run, and no worker begins meanwhile", async () => {
+    test("the next run finds out about a commit without a reply, and no worker starts meanwhile", async () => {
       const way = await startCuttingWay(server.port);
       onTestFinished(() => way.close());
       const database = await open(way.port);
@@ -350,7 +350,7 @@ describe.skipIf(absent("postgres"))(
       await expectDelivered();
     });
 
-    test("sources of which the database knows something already are refused, and nothing is changed", async () => {
+    test("refuses sources that the database has already, and changes nothing", async () => {
       const database = await open();
       await database.query(`insert into ${schema}.source (name) values ('annex')`);
       const annex = await shard("annex", database);
@@ -360,7 +360,7 @@ describe.skipIf(absent("postgres"))(
       await (await openStore({ folder, clock: CLOCK })).close();
     });
 
-    test("a folder that a worker uses, has no state or a damaged one is refused", async () => {
+    test("refuses a folder in use, without a state, or with a damaged one", async () => {
       const worker = await openStore({ folder, clock: CLOCK });
       await expect(move()).rejects.toThrow("Another worker uses the state folder");
       await worker.close();
@@ -372,7 +372,7 @@ describe.skipIf(absent("postgres"))(
       await expect(move()).rejects.toThrow("A cursor in");
     });
 
-    test("a copy of a state in which writing is armed has to be armed anew", async () => {
+    test("writing in a copied state must be armed again", async () => {
       await (await openStore({ folder, clock: CLOCK })).close();
       const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
       onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
@@ -381,7 +381,7 @@ describe.skipIf(absent("postgres"))(
       expect((await (await shard("main")).documents("command-armed")).size).toBe(0);
     });
 
-    test("what is damaged is not believed in the database either", async () => {
+    test("damaged documents do not reach the database", async () => {
       const raw = openDatabase(join(folder, "plenum.db"));
       raw.exec(`update document set body = '{"a": 1}' where set_name = 'command-wear' and key = 'main/10042';
       update document set body = '{}' where set_name = 'command' and key = 'open';
@@ -396,7 +396,7 @@ describe.skipIf(absent("postgres"))(
         { what: "dead letters, which are damaged", rows: expect.any(Number) },
       ]);
       const main = await shard("main");
-      // What limits writing is gone, so it has to be armed anew; a command whose entry is gone is never sent again.
+      // Write limits are lost, so writing must be armed again; a command whose entry is lost is never sent again.
       expect((await main.documents("command-armed")).size).toBe(0);
       for (const source of ["main", "annex"]) {
         const journal = await (await shard(source)).documents("command");

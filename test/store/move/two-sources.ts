@@ -5,7 +5,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { CLOCK, type Furnished, furnish } from "../furnished-state.ts";
 
-/** What was put beside the furnished state of `main`, as `annex` and the worker itself would have it. */
+/** Adds documents of `annex` and of the worker to the furnished state of `main`. */
 export interface TwoSources extends Furnished {
   /** Ids of the events that each sink in use has still to get, by source; those of the worker with the first. */
   readonly bySource: ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
@@ -26,7 +26,7 @@ export function annexEvent(n: number): Event<"tag-value"> {
 
 const command = (id: string, source: string) => ({ id, source, siteId: 1, tagId: "10042", value: 21 });
 
-/** An incident that a receiver was told of, as far as the division looks at it. */
+/** The fields of a receiver's incident that decide its owner. */
 const incident = (source: string, kind: string, into: string | null = null) => ({
   ...{ kind, source, episode: `${kind} of ${source}`, into, through: 7 },
 });

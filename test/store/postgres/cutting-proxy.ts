@@ -1,11 +1,6 @@
 import { connect, createServer, type Socket } from "node:net";
 
-/**
- * What becomes of the next packet that holds a commit:
- * - `unsent`: it is lost on the way, and both ends are cut;
- * - `unanswered`: the server takes it, and its answer is lost;
- * - `late`: the client is cut, and the server gets it only when `release` is called.
- */
+/** Treatment of the next packet with a commit: */
 export type Fate = "unsent" | "unanswered" | "late";
 
 export interface CuttingProxy {
@@ -17,11 +12,11 @@ export interface CuttingProxy {
   close(): Promise<void>;
 }
 
-/** The simple query `commit`, as it stands at the end of a packet. */
+/** The simple query `commit` at the end of a packet. */
 const COMMIT = Buffer.from("commit\0");
 const COMMITTED = Buffer.from("COMMIT\0");
 
-/** A way to a server that loses what it is told to, and nothing else. */
+/** A proxy to a server that drops what the test selects, and nothing else. */
 export async function startCuttingProxy(serverPort: number): Promise<CuttingProxy> {
   const sockets = new Set<Socket>();
   let wanted: { readonly fate: Fate; readonly done: () => void } | null = null;

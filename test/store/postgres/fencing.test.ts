@@ -97,7 +97,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     return Promise.all([...rows, row]);
   }
 
-  test("cannot write anything, by any way", async () => {
+  test("cannot write by any method", async () => {
     await (await furnished()).close();
     const before = await everything();
     for (const [name, write] of Object.entries(WRITING)) {
@@ -118,7 +118,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     }
   });
 
-  test("neither can somebody else with the same epoch", async () => {
+  test("a second holder with the same epoch cannot write", async () => {
     const one = await rig.shard(database);
     const two = await rig.shard(database);
     await one.commit({ events: [valueEvent(1)] });
@@ -127,7 +127,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     expect(await one.outbox.latest(9)).toHaveLength(2);
   });
 
-  test("a reader writes nothing, and a source that is not there is told", async () => {
+  test("a reader cannot write, and a missing source is reported", async () => {
     const reader = await rig.shard(database, "reader");
     await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
     expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });
@@ -135,7 +135,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     await expect(rig.shard(database, "operator")).rejects.toThrow("no source main");
   });
 
-  test("a takeover waits for the transaction under way, and the cursor sees what that one told", async () => {
+  test("a takeover waits for the running transaction, and the cursor sees its events", async () => {
     const old = await rig.shard(database);
     await old.outbox.register("sink", "now");
     await old.commit({ events: [valueEvent(1)] });
@@ -163,7 +163,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     expect(events.map(({ event }) => event.id)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("of two who append at once nobody's event is skipped by a sink that follows", async () => {
+  test("a sink skips no event of two processes that append at once", async () => {
     const holder = await rig.shard(database);
     const operator = await rig.shard(await rig.open(), "operator");
     await holder.outbox.register("sink", "beginning");

@@ -51,7 +51,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
   const recorded = async () => (await store.records<number>("audit", 0, 100)).map(({ body }) => body);
   const ids = (...events: readonly Event[]) => events.map(({ id }) => id);
 
-  test("a commit that never arrived is told as failed, and can be repeated", async () => {
+  test("a commit that never arrived fails and can be repeated", async () => {
     await store.commit(change(1));
     const cut = proxy.cut("unsent");
     const failed = store.commit(change(2));
@@ -63,7 +63,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2)));
   });
 
-  test("a commit whose answer was lost is known to be done, with what it did", async () => {
+  test("a commit whose reply was lost succeeds with its result", async () => {
     await store.commit(change(1));
     const cut = proxy.cut("unanswered");
     const done = store.commit({ ...change(2), events: [valueEvent(1), valueEvent(2), valueEvent(2)] });
@@ -75,7 +75,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2), valueEvent(3)));
   });
 
-  test("a packet that arrives after it was asked about comes to nothing", async () => {
+  test("a packet that arrives after the query about it has no effect", async () => {
     const cut = proxy.cut("late");
     const failed = store.commit(change(1));
     await cut;
@@ -87,7 +87,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1)));
   });
 
-  test("a commit is recognised, and the next one too, when the answer to the question about it is lost as well", async () => {
+  test("a commit and the next one are recognised when the reply to the query about it is lost too", async () => {
     let questions = 0;
     const forgetful: StateDatabase = {
       ...database,
@@ -117,7 +117,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await recorded()).toEqual([1, 2, 3]);
   });
 
-  test("a commit that did not happen is told with what there is to do about it", async () => {
+  test("a commit that did not happen fails with advice", async () => {
     const away: StateDatabase = {
       ...database,
       transact: () => Promise.reject(new Unanswered("It is away.", { hint: "Look at its disk." })),
@@ -129,7 +129,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await recorded()).toEqual([]);
   });
 
-  test("what was settled with a lost answer is settled once", async () => {
+  test("a settlement with a lost reply is applied once", async () => {
     await store.commit(change(1));
     await store.commit(change(2));
     await store.outbox.next("sink", 1);
@@ -149,7 +149,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect((await store.outbox.next("sink", 9)).again).toBe(true);
   });
 
-  test("an operator is told that nobody knows", async () => {
+  test("an operator's command reports that the result is unknown", async () => {
     const operator = await rig.shard(database, "operator");
     const cut = proxy.cut("unanswered");
     const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
@@ -160,7 +160,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await store.document("silence", "a")).toBe(1);
   });
 
-  test("a server that is killed and started again loses nothing that was committed, and does nothing twice", async () => {
+  test("a killed and restarted server loses no commit and applies none twice", async () => {
     let committed = 0;
     let failures = 0;
     let isOver = false;

@@ -40,7 +40,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
       .poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
       .not.toEqual([[0]]);
 
-  test("is noticed at once: marks, documents and the end of a sink", async () => {
+  test("changes reach the holder at once: marks, documents and the end of a sink", async () => {
     await isListening();
     const [changes, version] = [await holder.changes(), await holder.version("silence")];
     const marked = holder.outbox.changed(AbortSignal.timeout(5_000));
@@ -57,14 +57,14 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     await expect.poll(() => holder.outbox.register("sink", "now")).toMatchObject({ ended: "taken out" });
   });
 
-  test("is noticed as soon as the connection that listens is back", async () => {
+  test("changes reach the holder once its listening connection is back", async () => {
     await isListening();
     await rig.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
     await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
     await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ again: true });
   });
 
-  test("sees by the number of changes that the holder has done something", async () => {
+  test("the change number shows the operator that the holder has written", async () => {
     const before = await operator.changes();
     expect(await operator.changes()).toBe(before);
     await holder.commit({ documents: [{ set: "a", put: [["k", 1]] }] });
@@ -72,7 +72,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     expect(await operator.version("a")).not.toBe(before);
   });
 
-  test("reads cursors anew each time, and the holder knows them: a sink that follows asks nothing", async () => {
+  test("reads cursors on each call; the holder caches them, so a sink that keeps up sends no query", async () => {
     await holder.commit({ events: [valueEvent(4)] });
     expect((await operator.outbox.next("sink", 9)).events).toHaveLength(1);
     await holder.outbox.settle("sink", { again: false, through: 4, rejected: [] });
@@ -105,7 +105,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     expect(questions).toBe(before);
   });
 
-  test("who has stopped listening is not called, and topics are told apart", async () => {
+  test("removed listeners are not called, and topics are separate", async () => {
     const called: string[] = [];
     const stop = database.onNotified("one", () => called.push("one"));
     database.onNotified("two", () => called.push("two"));
@@ -117,7 +117,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     await expect.poll(() => called).toEqual(["one", "two"]);
   });
 
-  test("every name and text comes back as it was", async () => {
+  test("every name and text is returned unchanged", async () => {
     const long = randomBytes(5_000).toString("base64");
     const texts = [
       ...AWKWARD_TEXTS,
@@ -147,7 +147,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     expect(told.map(({ subject }) => subject)).toEqual(unique);
     for (const text of unique) {
       expect(await holder.document("names", text), JSON.stringify(text.slice(0, 99))).toEqual({ text });
-      // An event as large as this is a backfill for whoever looks for recent ones.
+      // `recent` takes an event of this size for a backfill.
       if (text.length > 7_000) continue;
       const about = { source: valueEvent(1).source, subjects: [text] };
       const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, within: 999, limit: 9 });

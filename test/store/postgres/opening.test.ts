@@ -61,7 +61,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     };
   }
 
-  test("two who begin at once make one schema", async () => {
+  test("two processes that start at once create one schema", async () => {
     const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
     expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
     const [first] = opened;
@@ -77,7 +77,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect((await first?.describe())?.bytes).toBeGreaterThan(100_000);
   });
 
-  test("the server ends a statement after 8 s and a transaction that pauses for 3 s; a command may want less", async () => {
+  test("the server ends a statement after 8 s and a transaction that pauses for 3 s; a command may set less", async () => {
     const LIMITS =
       "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
     const database = await rig.open();
@@ -90,7 +90,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(await within(await rig.open({ isPatient: true }))).toEqual([["1h", "1min"]]);
   });
 
-  test("a connection stays after the time that opening it may take", async () => {
+  test("a connection outlives its connection timeout", async () => {
     const limits = timeLimits();
     const database = await rig.open();
     const pid = async () => (await database.query("select pg_backend_pid()")).rows;
@@ -100,7 +100,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(await pid()).toEqual(before);
   });
 
-  test("a server that says nothing while the schema is looked at is given up when the time is over", async () => {
+  test("a server that is silent while the schema is checked times out", async () => {
     await rig.open();
     const limits = timeLimits();
     const owner = await connectTo(server);
@@ -115,7 +115,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     await owner.end();
   });
 
-  test("a newer schema, an older one without leave to change it, and a foreign one are refused", async () => {
+  test("refuses a newer schema, an older one without migration, and a foreign one", async () => {
     expect((await refused({}, false)).says).toContain("There is no state in the schema");
     await rig.open();
     await rig.ask(`update ${rig.schema}.meta set schema_version = 99`);
@@ -134,7 +134,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     );
   });
 
-  test("a schema that somebody has made for us is enough", async () => {
+  test("an existing empty schema is enough", async () => {
     await rig.ask(
       `create role owner_${rig.schema} login password 'right'; create schema ${rig.schema} authorization owner_${rig.schema}`,
     );
@@ -146,7 +146,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     ).not.toEqual([[0]]);
   });
 
-  test("password, role, rights, database and address each have a sentence", async () => {
+  test("reports a wrong password, role, right, database and address", async () => {
     const role = `poor_${rig.schema}`;
     await rig.ask(`create role ${role} login password 'right'`);
     const config = { url: urlAt(server.port, role), password: { env: PASSWORD } };
@@ -175,7 +175,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(away.says).toContain("the port in url");
   });
 
-  test("a database that takes no writes is refused, and of several servers the one is used that does", async () => {
+  test("refuses a read-only database, and uses the writable one of several servers", async () => {
     const role = `reading_${rig.schema}`;
     await rig.ask(
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
@@ -194,7 +194,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(noneIsThere).toMatchObject({ passes: true });
     expect(noneIsThere.says).toMatch(/^None of the database servers at .* takes writes at the moment/);
 
-    // A replica cannot be told from a server that is set so.
+    // A server with this setting looks like a replica.
     const other = await startPostgres({ lines: ["fsync = off", "default_transaction_read_only = on"] });
     try {
       const database = await rig.open({
@@ -235,7 +235,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     }
   });
 
-  test("a database that goes away is told at once, and used again when it is back", async () => {
+  test("reports a lost database at once, and uses it again when it is back", async () => {
     const database = await rig.open();
     await server.kill();
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
@@ -246,7 +246,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
       .toEqual([[1]]);
   });
 
-  test("the configuration names what it cannot take", () => {
+  test("the configuration reports invalid options", () => {
     const complaint = (config: object) => {
       const parsed = PostgresState.safeParse(config);
       return parsed.success ? null : parsed.error.issues.map(({ message }) => message).join(" ");

@@ -18,10 +18,10 @@ let schemas = 0;
 export interface Rig {
   readonly schema: string;
   readonly config: PostgresState;
-  /** As the owner of everything; rows as lists. */
+  /** Runs a statement as the owner of the database; returns rows as arrays. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   open(options?: Opening): Promise<StateDatabase>;
-  /** The source is held with this epoch from now on, whoever held it before. */
+  /** Gives the source this epoch and a new holder. */
   hold(epoch: number, source?: string): Promise<void>;
   shard(database: StateDatabase, as?: ShardAccess, clock?: Clock): Promise<Store>;
   /** Closes what was opened. */

@@ -40,7 +40,7 @@ describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
       );
   }
 
-  test("everything is said in it, what listens for notices too", async () => {
+  test("every connection uses it, the listening one too", async () => {
     const rig = rigged();
     const database = await rig.open({ config: { url: address(), ca_file: authority.caFile } });
     const heard: string[] = [];
@@ -58,7 +58,7 @@ describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
     expect(kinds).toEqual([[true]]);
   });
 
-  test("an authority that nobody knows, another one, and another name are refused", async () => {
+  test("refuses an unknown authority, another one, and another host name", async () => {
     const unknown =
       /^The certificate of the database server at 127\.0\.0\.1:\d+ .* \([A-Z_]+\)\. If it has a private authority, give its certificate as ca_file/;
     expect(await refusal({ url: address() })).toMatch(unknown);

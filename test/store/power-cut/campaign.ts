@@ -91,8 +91,8 @@ async function problemOfStore(folder: string, said: number): Promise<string | nu
 }
 
 /**
- * Every event that was said is there, in order, once the sink has opened the folder again, and behind them nothing but
- * whole events of the write that was under way. What stands there then is what a reader finds.
+ * Checks that every acknowledged event is there in order once the sink has opened the folder again, followed only by
+ * complete events of the interrupted write.
  */
 async function problemOfFiles(folder: string, said: number): Promise<string | null> {
   const config = FileConfig.parse({ folder, max_file_mb: 1, keep_files: 1_000 });

@@ -5,8 +5,8 @@ import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 /**
- * What is recorded: a state from its first moment on, closed and opened again, with commits, settlements, pruning, and
- * enough in the write-ahead log that it is written back in between. Each commit is said once it has returned.
+ * Records a state from its creation on: closed and opened again, with commits, settlements, pruning, and a write-ahead
+ * log that is copied back in between. Reports each commit once it has returned.
  */
 const [folder = ""] = process.argv.slice(2);
 /** SQLite writes the log back from 1,000 pages on. */

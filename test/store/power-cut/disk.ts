@@ -27,7 +27,7 @@ interface Named {
  */
 export function createDisk() {
   const synced = new Map<string, Inode>();
-  /** What the process sees. */
+  /** Content that the process sees. */
   const seen = new Map<string, Inode>();
   let unsynced: Named[] = [];
 
@@ -38,7 +38,7 @@ export function createDisk() {
 
   function name(naming: Naming): void {
     const before = seen.get(naming.file);
-    // Opened with the wish to create it, and there already.
+    // Opened with O_CREAT although it exists.
     if (naming.kind === "create" && before !== undefined) return;
     const named = { naming, inode: before ?? { content: Buffer.alloc(0), size: 0, pending: [] } };
     rename(seen, named);
@@ -72,7 +72,7 @@ export function createDisk() {
       inode.pending = [];
     },
 
-    /** What may be found after a power cut at this moment, written into a folder. */
+    /** Writes a possible content after a power cut at this moment into a folder. */
     cut(folder: string, random: SeededRandom): void {
       const names = new Map(synced);
       for (const named of unsynced.slice(0, random.below(unsynced.length + 1))) rename(names, named);

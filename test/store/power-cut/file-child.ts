@@ -6,7 +6,7 @@ import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { valueEvent } from "../../sample-events.ts";
 
-/** What is recorded of the file sink: batches of 1 to 12 events in small files, closed and opened again. */
+/** Records the file sink: batches of 1 to 12 events in small files, closed and opened again. */
 const [folder = ""] = process.argv.slice(2);
 const config = FileConfig.parse({ folder, max_file_mb: 1, keep_files: 1_000 });
 const context = { log: createLog({ level: "silent" }), clock: systemClock } as ConnectorContext;

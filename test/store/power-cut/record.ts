@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-/** What a process did to the files of one folder, in order. */
+/** Writes of a process to the files of one folder, in order. */
 export type Step =
   | Naming
   | { readonly kind: "sync"; readonly file: string }
@@ -97,7 +97,7 @@ function stepOf(line: string, folder: string): Step | null {
   }
   if ((name === "fsync" || name === "fdatasync") && paths[0] === folder) return { kind: "sync-folder" };
   const file = ours(paths[0]);
-  // The index of the write-ahead log is shared memory: nobody expects it after a power cut.
+  // The index of the write-ahead log is shared memory, which does not survive a power cut.
   if (file === null || file.endsWith("-shm")) return null;
   if (name === "fsync" || name === "fdatasync") return { kind: "sync", file };
   const numbers = /, (\d+)(?:, (\d+))?$/.exec(text);
