@@ -150,10 +150,10 @@ export function newEpoch(): string {
  * row gets its epoch when it is repaired. Call it inside a transaction.
  */
 export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
-  const anew = { counted: "0", epoch: "?1" };
+  const restarted = { counted: "0", epoch: "?1" };
   database
     .prepare(
-      `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", anew)}
+      `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", restarted)}
        where (${where}) and ${checksumSql("sink")} is checksum`,
     )
     .run(newEpoch(), ...values);

@@ -341,7 +341,7 @@ export function refuseMoved(folder: string): void {
   if (mark === null) return;
   if (mark.movedAt === null) {
     throw new ConfigError(
-      `The state in the folder ${folder} is being moved to ${mark.to} since ${mark.begunAt}, and nobody knows yet whether it is there.`,
+      `The state in the folder ${folder} is being moved to ${mark.to} since ${mark.begunAt}, and it is not known yet whether the move was committed.`,
       { hint: `Run plenum state move again: it finds out, and goes on where it has to.` },
     );
   }

@@ -194,9 +194,12 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
   }
   const lost = raw.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
   if (lost > 0) {
-    throw new ConfigError(`A cursor in ${folder} is damaged, and nobody knows yet which sink's it was.`, {
-      hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
-    });
+    throw new ConfigError(
+      `A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`,
+      {
+        hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
+      },
+    );
   }
   // Reading a damaged event turns it into a dead letter of the sinks that have not got it.
   const rotten = raw
@@ -319,7 +322,7 @@ function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[]
 function movedElsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
   return new ConfigError(
     movedAt === null
-      ? `The state in the folder ${folder} is being moved to ${to}, and nobody knows yet whether it is there.`
+      ? `The state in the folder ${folder} is being moved to ${to}, and it is not known yet whether the move was committed.`
       : `The state in the folder ${folder} was moved to ${to} already, at ${movedAt}.`,
     { hint: "Name that database, or leave it as it is." },
   );

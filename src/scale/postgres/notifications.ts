@@ -61,7 +61,7 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
   async function turn(): Promise<number> {
     if (session === null || session.lost() !== null) {
       session = await listening();
-      if (isAway) log.info("The database tells us again what others change.");
+      if (isAway) log.info("Listening for changes of other processes again.");
       isAway = false;
     } else {
       const asked = session;
@@ -86,7 +86,7 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       turn,
       fault(error) {
         if (!isAway)
-          log.warn({ err: error }, "The database does not tell us what others change; it is asked again.");
+          log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");
         isAway = true;
       },
       backoff: BACKOFF,

@@ -101,7 +101,7 @@ export function createWriter(options: WriterOptions): Writer {
     }
     log.warn(
       { source, err: lost },
-      "The answer to a commit was lost; the database is asked what became of it.",
+      "The reply to a commit was lost; Plenum queries whether it was committed.",
     );
     const { rows } = await persist({
       clock,
@@ -112,8 +112,7 @@ export function createWriter(options: WriterOptions): Writer {
           "update source set last_commit = last_commit || '+' where name = $1 and epoch = $2::bigint returning last_commit",
           [source, epoch],
         ),
-      fault: (error) =>
-        log.debug({ source, err: error }, "the database does not say yet what became of a commit"),
+      fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
     const found = rows[0]?.[0];
     const [at, before] = [withoutSuffix(String(found ?? "")), withoutSuffix(last)];
@@ -122,7 +121,7 @@ export function createWriter(options: WriterOptions): Writer {
       throw fenced;
     }
     last = String(found);
-    log.info({ source, committed: at === mark }, "It is known what became of the commit.");
+    log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 

@@ -326,7 +326,7 @@ describe.skipIf(absent("postgres"))(
       // A worker may start again, unless the connection was cut when the commit may have happened.
       if (existsSync(join(folder, MOVED_FILE))) {
         await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
-          "nobody knows yet whether it is there",
+          "it is not known yet whether the move was committed",
         );
       } else await (await openStore({ folder, clock: CLOCK })).close();
       expect(await move()).toMatchObject({ wasThere: false });
@@ -341,7 +341,7 @@ describe.skipIf(absent("postgres"))(
       await expect(move({ database })).rejects.toThrow();
       expect(JSON.parse(readFileSync(join(folder, MOVED_FILE), "utf8"))).toMatchObject({ movedAt: null });
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
-        "nobody knows yet whether it is there",
+        "it is not known yet whether the move was committed",
       );
       const again = await open();
       // The way is another one, the database the same.
