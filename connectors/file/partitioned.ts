@@ -1,13 +1,19 @@
-import { mkdir } from "node:fs/promises";
-import { resolve } from "node:path";
+import { access, mkdir, readdir, truncate, unlink } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
-import { dayLines } from "./day-lines.ts";
-import { folderOf } from "./layout.ts";
-import { createParts } from "./parts.ts";
-import { meaning } from "./trouble.ts";
-import { writable } from "./writable.ts";
+import {
+  type Appender,
+  finish,
+  meaning,
+  openAppender,
+  syncFolder,
+  UNDONE,
+  writable,
+} from "./durable-file.ts";
+import { dayLines, folderOf } from "./layout.ts";
 
 /** Events of one write at most; each gives a file one line at most, so a crash leaves no more of them in doubt. */
 const MAX_BATCH = 1_000;
@@ -92,4 +98,200 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
       }
     },
   };
+}
+
+/** While a file is being written its name ends so; a reader of `*.jsonl` or `*.jsonl.gz` does not see it. */
+const PART = ".part";
+
+/** Files that are open at a time. A backfill of a month comes to more than a hundred; they are opened again in turn. */
+const MOST_OPEN = 16;
+
+interface PartOptions {
+  readonly root: string;
+  readonly name: string;
+  readonly gzip: boolean;
+  readonly mode: number;
+  readonly maxBytes: number;
+  /** Lines of one write at most. */
+  readonly maxLines: number;
+}
+
+/** A file that is not finished. */
+interface Part {
+  /** `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`, without what its name ends in. */
+  readonly stem: string;
+  readonly path: string;
+  readonly beganMs: number;
+  bytes: number;
+}
+
+/**
+ * The files that are being written, one for each folder below the root.
+ *
+ *   events-….jsonl.part ──► events-….jsonl       by a rename
+ *                       └─► events-….jsonl.gz    by compression to ….tmp, and a rename
+ */
+function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions) {
+  const parts = new Map<string, Part>();
+  /** The most recently used last. */
+  const handles = new Map<string, Appender>();
+
+  async function drop(path: string): Promise<void> {
+    const appender = handles.get(path);
+    handles.delete(path);
+    await appender?.close();
+  }
+
+  /** Opens a file; `lines` says how much of its end may be in doubt. */
+  async function handleOf(path: string, lines: number): Promise<Appender> {
+    const known = handles.get(path);
+    if (known !== undefined && (await known.isThere())) {
+      handles.delete(path);
+      handles.set(path, known);
+      return known;
+    }
+    await drop(path);
+    const [oldest] = handles.keys();
+    if (oldest !== undefined && handles.size >= MOST_OPEN) await drop(oldest);
+    const appender = await openAppender(path, mode, lines);
+    handles.set(path, appender);
+    return appender;
+  }
+
+  async function begin(folder: string, nowMs: number, beganMs: number): Promise<Part> {
+    const inside = join(root, folder);
+    await mkdir(inside, { recursive: true, mode: 0o750 });
+    let ms = nowMs;
+    // Two files of one millisecond, or a clock that was set back: what is there is never overwritten.
+    while (await isTaken(stemAt(inside, ms))) ms += 1;
+    const stem = stemAt(inside, ms);
+    const part = { stem, path: `${stem}${PART}`, beganMs, bytes: 0 };
+    await handleOf(part.path, 0);
+    for (let at = inside; ; at = dirname(at)) {
+      await syncFolder(at);
+      if (at === root) break;
+    }
+    parts.set(folder, part);
+    return part;
+  }
+
+  const stemAt = (folder: string, ms: number) =>
+    join(folder, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
+
+  async function isTaken(stem: string): Promise<boolean> {
+    const found = ["", ".gz", PART].map((end) =>
+      access(`${stem}${end}`).then(
+        () => true,
+        () => false,
+      ),
+    );
+    return (await Promise.all(found)).includes(true);
+  }
+
+  async function end(folder: string, part: Part, signal: AbortSignal): Promise<void> {
+    await drop(part.path);
+    await finish(part.path, gzip ? `${part.stem}.gz` : part.stem, mode, signal);
+    parts.delete(folder);
+  }
+
+  /** The file of a folder that takes so many bytes more. */
+  async function partFor(folder: string, bytes: number, now: Now, signal: AbortSignal): Promise<Part> {
+    const part = parts.get(folder);
+    if (part === undefined) return begin(folder, now.wallMs, now.monotonicMs);
+    const isGone = !handles.has(part.path) && !(await isThere(part.path));
+    if (!isGone && (part.bytes === 0 || part.bytes + bytes <= maxBytes)) return part;
+    if (isGone) parts.delete(folder);
+    else await end(folder, part, signal);
+    return begin(folder, now.wallMs, now.monotonicMs);
+  }
+
+  const isThere = (path: string) =>
+    access(path).then(
+      () => true,
+      () => false,
+    );
+
+  async function append(folder: string, text: Buffer, now: Now, signal: AbortSignal): Promise<Part> {
+    let part = await partFor(folder, text.length, now, signal);
+    let appender = await handleOf(part.path, 0);
+    if (appender.bytes !== part.bytes) {
+      // Somebody took the file away, and there is another one now: what is in it is not ours to go on with.
+      parts.delete(folder);
+      part = await begin(folder, now.wallMs, now.monotonicMs);
+      appender = await handleOf(part.path, 0);
+    }
+    await appender.append(text);
+    part.bytes = appender.bytes;
+    return part;
+  }
+
+  return {
+    /** On the disk in all files when it resolves; when it throws, taken back in all of them as far as possible. */
+    async write(texts: ReadonlyMap<string, Buffer>, now: Now, signal: AbortSignal): Promise<void> {
+      const done: { readonly part: Part; readonly bytes: number }[] = [];
+      try {
+        for (const [folder, text] of texts) {
+          signal.throwIfAborted();
+          const part = await append(folder, text, now, signal);
+          done.push({ part, bytes: part.bytes - text.length });
+        }
+      } catch (error) {
+        for (const { part, bytes } of done) {
+          await drop(part.path).catch((second: unknown) => second);
+          await truncate(part.path, bytes).catch((second: unknown) => second);
+        }
+        throw error;
+      }
+    },
+
+    /** Finishes what has been written to for so long, until a limit is reached; answers when the next is due. */
+    async finishOlder(ms: number, nowMs: number, most: number, signal: AbortSignal): Promise<number> {
+      let left = most;
+      for (const [folder, part] of [...parts].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
+        const inMs = part.beganMs + ms - nowMs;
+        if (inMs > 0) return inMs;
+        if (left === 0) return 0;
+        signal.throwIfAborted();
+        if (part.bytes > 0 && (await isThere(part.path))) await end(folder, part, signal);
+        else parts.delete(folder);
+        left -= 1;
+      }
+      return ms;
+    },
+
+    /** Finishes what an end or a crash left unfinished, without the lines that nobody has acknowledged. */
+    async recover(signal: AbortSignal): Promise<void> {
+      await this.close();
+      const found = await readdir(root, { recursive: true, withFileTypes: true });
+      const own = new RegExp(`^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${UNDONE}|${PART})$`);
+      for (const entry of found) {
+        const [, stem, , kind] = own.exec(entry.name) ?? [];
+        if (stem === undefined || !entry.isFile()) continue;
+        signal.throwIfAborted();
+        const path = join(entry.parentPath, entry.name);
+        if (kind === UNDONE) await unlink(path);
+        else await recoverPart(path, join(entry.parentPath, stem), signal);
+      }
+    },
+
+    async close(): Promise<void> {
+      parts.clear();
+      for (const path of [...handles.keys()]) await drop(path);
+    },
+  };
+
+  async function recoverPart(path: string, stem: string, signal: AbortSignal): Promise<void> {
+    const appender = await openAppender(path, mode, maxLines);
+    await appender.close();
+    // Compressed and named already: only its removal was left.
+    const isDone = await isThere(`${stem}.gz`);
+    if (isDone || appender.bytes === 0) await unlink(path);
+    else await finish(path, gzip ? `${stem}.gz` : stem, mode, signal);
+  }
+}
+
+interface Now {
+  /** Milliseconds since 1970. */
+  readonly wallMs: number;
+  readonly monotonicMs: number;
 }

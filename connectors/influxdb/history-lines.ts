@@ -2,7 +2,7 @@ import { historyText } from "../../src/core/codec/history-event.ts";
 import { PointReader } from "../../src/core/codec/point-reader.ts";
 import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { momentOf, type PointParts, valueFields, WHOLE_MS } from "./line.ts";
+import { momentOf, type PointParts, valueFields, WHOLE_MS } from "./point.ts";
 
 /** Lines of one event: a single one as text, or many as bytes with line breaks between them. */
 export interface Lines {

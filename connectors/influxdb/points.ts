@@ -1,8 +1,7 @@
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { historyLines, type Lines } from "./history-lines.ts";
-import { completePoint, sealedPoint } from "./history-points.ts";
-import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./line.ts";
-import { breakPoint, sensorPoints, tagSystemsPoint } from "./tag-points.ts";
+import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./point.ts";
+import { breakPoint, completePoint, sealedPoint, sensorPoints, tagSystemsPoint } from "./report-points.ts";
 
 /** What is the same in every point of a sink. */
 export interface PointSettings {
@@ -44,11 +43,6 @@ function ownTags(event: Event, settings: PointSettings): PointParts["tags"] {
     source: event.source.slice(event.source.lastIndexOf("/") + 1),
     site_id: event.siteid,
   };
-}
-
-/** The tags of a value's point. */
-export function valueTags(event: Event<"tag-value">, settings: PointSettings): PointParts["tags"] {
-  return { ...ownTags(event, settings), ...valuePoint(event).tags };
 }
 
 function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {

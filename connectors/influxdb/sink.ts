@@ -5,16 +5,14 @@ import { endedUnanswered, speaksTls, wantsTls } from "../../src/core/http/connec
 import { probeThroughProxy, proxyOf } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
-import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { type Body, createExchange, type Exchange } from "./exchange.ts";
 import { createNames } from "./names.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf, type PointSettings } from "./points.ts";
-import { lifeOfServer } from "./start-time.ts";
+import { createBucket, lifeOfServer } from "./server.ts";
+import type { TooOld } from "./store-lines.ts";
 import { countOf, type Line, storeLines, type Verdict } from "./store-lines.ts";
-import { countTooOld } from "./too-old.ts";
-import { createValueLines } from "./value-line.ts";
 
 /** Accepted means: the server answered success to the request that carried the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
@@ -25,7 +23,6 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     tags: config.tags,
     ...(config.tags_from.length === 0 ? {} : { namesOf: names.of }),
   };
-  const valueLine = createValueLines(settings);
   const tooOld = countTooOld(context);
   const authorization = authorizationOf(config, context);
   const proxy = proxyOf(config.proxy, context.clock);
@@ -156,9 +153,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   function* allLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<Line> {
     for (const [owner, event] of batch.entries()) {
       try {
-        const text = valueLine(event);
-        if (text !== null) yield { owner, text };
-        else for (const lines of linesOf(event, settings)) yield { owner, ...lines };
+        for (const lines of linesOf(event, settings)) yield { owner, ...lines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }
@@ -197,4 +192,36 @@ function authorizationOf(config: InfluxConfig, { clock }: ConnectorContext): () 
   if (username === undefined || config.password === undefined) return () => null;
   const password = cachedSecret(config.password, clock);
   return () => `Basic ${Buffer.from(`${username}:${password().reveal()}`).toString("base64")}`;
+}
+
+/**
+ * Counts the points that the server left out because its bucket keeps nothing that old, and says so: at the first
+ * one, and then once an hour while more come. One by one they would fill the log and the dead letters of a backfill,
+ * and writing them again could not help.
+ */
+interface TooOldPoints {
+  add(answer: TooOld): void;
+}
+
+/** How often it is said that there were more, in milliseconds. */
+const SAY_EVERY_MS = 3_600_000;
+
+function countTooOld(context: ConnectorContext): TooOldPoints {
+  let unsaid = 0;
+  let total = 0;
+  let saidAtMs: number | null = null;
+  return {
+    add({ points, reason }) {
+      unsaid += points;
+      total += points;
+      const nowMs = context.clock.monotonic();
+      if (saidAtMs !== null && nowMs - saidAtMs < SAY_EVERY_MS) return;
+      context.log.warn(
+        { points: unsaid, total, answer: reason },
+        "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",
+      );
+      unsaid = 0;
+      saidAtMs = nowMs;
+    },
+  };
 }

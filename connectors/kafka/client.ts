@@ -1,13 +1,25 @@
+import { isIP } from "node:net";
+import {
+  Connection,
+  type ConnectionOptions,
+  findErrorBy,
+  ResponseError,
+  type SASLCustomAuthenticator,
+  type SASLOptions,
+  saslHandshakeV1,
+  saslScramSha,
+} from "@platformatic/kafka";
 import { ConfigError } from "../../src/core/errors/errors.ts";
+import { probeServer, speaksTls } from "../../src/core/http/connection-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { connectionOptions } from "./client-options.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { type Cluster, createCluster } from "./cluster.ts";
 import { type Address, addressOf, type KafkaConfig } from "./config.ts";
 import { createConnections } from "./connections.ts";
-import { brokerAt } from "./outcome.ts";
+import { brokerAt, speaksTlsOnly } from "./outcome.ts";
 import { createProducer, type Producer } from "./producer.ts";
-import { whyHungUp } from "./wrong-door.ts";
 
 /** What is needed to talk to one cluster, put together. */
 export interface Client {
@@ -76,4 +88,131 @@ function refusePlainPassword({ sasl, tls, plain_text }: KafkaConfig, address: Ad
       field: "sasl",
     },
   );
+}
+
+/** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */
+const ON_THE_WAY_MS = 1_000;
+
+/** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
+function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) => ConnectionOptions {
+  const { sasl, tls } = config;
+  const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
+  return (host) => ({
+    connectTimeout: config.connect_deadline,
+    requestTimeout: config.publish_deadline + ON_THE_WAY_MS,
+    maxInflights: 1,
+    ...(tls.enabled
+      ? {
+          tls: {
+            ...VERIFIED_TLS,
+            ...(tls.ca_file === undefined ? {} : { ca: pem(tls.ca_file) }),
+            ...(tls.cert_file === undefined ? {} : { cert: pem(tls.cert_file) }),
+            ...(tls.key_file === undefined ? {} : { key: pem(tls.key_file) }),
+          },
+          // Several brokers behind one address are told apart by it; an IP address may not stand there (RFC 6066).
+          ...(isIP(host) === 0 ? { tlsServerName: host } : {}),
+        }
+      : {}),
+    ...(sasl === undefined || password === null ? {} : { sasl: saslOptions(sasl, password().reveal()) }),
+  });
+}
+
+function saslOptions(
+  { mechanism, username }: NonNullable<KafkaConfig["sasl"]>,
+  password: string,
+): SASLOptions {
+  return {
+    mechanism,
+    username,
+    password,
+    ...(mechanism === "PLAIN" ? {} : { authenticate: byScram }),
+  };
+}
+
+/**
+ * The library's SCRAM. It reads a broker's words where nobody catches what it throws, so that a broker that answers
+ * nonsense would end the worker; here that is a failed authentication.
+ */
+const byScram: SASLCustomAuthenticator = (mechanism, connection, ask, username, password, _token, done) => {
+  const guarded = (...[to, bytes, answered]: Parameters<typeof ask>) =>
+    ask(to, bytes, (error, answer) => {
+      try {
+        answered?.(error, answer);
+      } catch (thrown) {
+        done(thrown instanceof Error ? thrown : new Error(String(thrown)));
+      }
+    });
+  const algorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
+  const authenticate = Object.assign(guarded, { async: ask.async, key: ask.key, version: ask.version });
+  const { defaultCrypto } = saslScramSha;
+  saslScramSha.authenticate(
+    authenticate,
+    connection,
+    algorithm,
+    username ?? "",
+    password ?? "",
+    defaultCrypto,
+    done,
+  );
+};
+
+function pem(path: string): string {
+  return readCertificates(path, "tls");
+}
+
+/** Longest wait for the answer to each question, in milliseconds: whoever hung up was quick to do so. */
+const ASK_MS = 3_000;
+
+/**
+ * Why a broker hung up at our first question. It may be restarting, and then the same attempt goes well later; or we
+ * stand at the wrong door, and then it never will: a listener that speaks TLS, or one that wants a password first, and
+ * we have none. So TLS is tried, and a greeting with a way of authentication that does not exist, to which a listener
+ * with passwords answers which ones it has. Nothing of ours is told. Null when that explains nothing.
+ */
+async function whyHungUp(
+  address: Address,
+  { tls, sasl }: ConnectionOptions,
+  signal: AbortSignal,
+): Promise<ConfigError | null> {
+  const farEnd = brokerAt(address);
+  if (
+    tls === undefined &&
+    (await speaksTls((limit) => probeServer(address, AbortSignal.any([limit, signal]))))
+  ) {
+    return speaksTlsOnly(farEnd);
+  }
+  const ways = sasl === undefined && !signal.aborted ? await waysOfAuthentication(address, tls, signal) : [];
+  if (ways.length === 0) return null;
+  return new ConfigError(`${farEnd.name} wants a password (${ways.join(", ")}).`, {
+    hint: "Set sasl, or another port in brokers.",
+    reason: "unauthenticated",
+    field: "sasl",
+  });
+}
+
+async function waysOfAuthentication(
+  { host, port }: Address,
+  tls: ConnectionOptions["tls"],
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const connection = new Connection("plenum", {
+    connectTimeout: ASK_MS,
+    requestTimeout: ASK_MS,
+    ...(tls === undefined ? {} : { tls }),
+  });
+  connection.on("error", () => undefined);
+  const end = () => void connection.socket?.destroy(new Error("This wait was ended early."));
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    await connection.connect(host, port);
+    const { mechanisms } = await saslHandshakeV1.api.async(connection, "NONE");
+    return mechanisms;
+  } catch (error) {
+    if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))
+      return [];
+    return (error.response as { readonly mechanisms: readonly string[] }).mechanisms;
+  } finally {
+    signal.removeEventListener("abort", end);
+    connection.socket?.destroy();
+  }
 }

@@ -1,5 +1,5 @@
+import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
 import { type Cell, type Column, placeOf, type Row, type Table } from "../shared/lake/table.ts";
-import { pause } from "./pauses.ts";
 
 /**
  * Rows of one table as columns: a text is the number of a word, everything else a place in a typed array. A row of
@@ -249,4 +249,16 @@ function words(isIdentity: boolean): Store {
 function byText(a: string | null | undefined, b: string | null | undefined): number {
   const [x, y] = [a ?? "", b ?? ""];
   return x < y ? -1 : Number(x > y);
+}
+
+/** Work that goes on for so long in one go, in milliseconds, lets the rest of the process run first. */
+const AT_ONCE_MS = 4;
+
+let lastMs = performance.now();
+
+/** Yields to the event loop where the last yield by this function is longer ago than `AT_ONCE_MS`. */
+export async function pause(): Promise<void> {
+  if (performance.now() - lastMs < AT_ONCE_MS) return;
+  await yieldToEventLoop();
+  lastMs = performance.now();
 }

@@ -103,3 +103,13 @@ export const ParquetConfig = z
   })
   .meta({ description: "Tables as Parquet files in a folder or in S3-compatible storage." });
 export type ParquetConfig = z.infer<typeof ParquetConfig>;
+
+/** Amazon's own where the configuration names none. */
+export function endpointOf({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
+  return endpoint ?? `https://s3.${region}.amazonaws.com`;
+}
+
+/** With the slash that separates it from the rest of a key; empty where there is none. */
+export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
+  return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
+}

@@ -2,8 +2,7 @@ import { resolve } from "node:path";
 import type { ConnectorDefinition, SharedStore } from "../../src/core/connector.ts";
 import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { ParquetConfig } from "./config.ts";
-import { endpointOf, prefixOf } from "./s3-answer.ts";
+import { endpointOf, ParquetConfig, prefixOf } from "./config.ts";
 
 export const parquet = {
   name: "parquet",

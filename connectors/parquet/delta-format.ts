@@ -1,21 +1,20 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Table } from "../shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
-import { compacting } from "./book.ts";
-import { replacementOf, rowsOfFiles } from "./changing.ts";
+import { digestOf, putPortions, replacementOf, rowsOfFiles } from "./batches.ts";
 import type { Columns } from "./columns.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
 import { type AddedFile, NOTHING } from "./delta/change.ts";
 import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
 import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
-import type { Change, Portion } from "./hand.ts";
-import { digestOf, putPortions } from "./landing.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { FIRST_DAY, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
+import type { Change, Portion } from "./row-buffer.ts";
+import { compacting } from "./sink-state.ts";
 import type { Arrived, LandingWork, StoredFile, TableFormat } from "./table-format.ts";
-import { createVacuumTime } from "./vacuum-time.ts";
 
 /** A change of rows that somebody else changed meanwhile is made anew so often in one go. */
 const CONFLICTS = 5;
@@ -334,4 +333,38 @@ function txnOf(positions: LandingWork["positions"]) {
 
 function byTable<T extends { readonly partition: Partition }>(all: readonly T[]): ReadonlyMap<Table, T[]> {
   return Map.groupBy(all, ({ partition }) => partition.table);
+}
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** A change of wall against measured time that is a step, as everywhere (src/core/runtime/clock-check.ts). */
+const STEP_MS = 2_000;
+
+/**
+ * When files are removed that have been out of their table for a week: an hour after the start, and then once a day, all
+ * of it measured. That they have been out for so long is a matter of wall time, so nothing is removed in the hour after
+ * somebody has set the clock; a machine without a clock of its own has found out the time by then.
+ */
+export function createVacuumTime(clock: Clock) {
+  const offset = () => clock.now() - clock.monotonic();
+  let lastOffset = offset();
+  let trustedFrom = clock.monotonic() + HOUR_MS;
+  let due = clock.monotonic() + HOUR_MS;
+
+  function isTrusted(): boolean {
+    const now = offset();
+    if (Math.abs(now - lastOffset) > STEP_MS) trustedFrom = clock.monotonic() + HOUR_MS;
+    lastOffset = now;
+    return clock.monotonic() >= trustedFrom;
+  }
+
+  return {
+    isTrusted,
+    /** True once a day. To be asked every few seconds, so that no step of the clock goes unnoticed. */
+    isDue(): boolean {
+      if (!isTrusted() || clock.monotonic() < due) return false;
+      due = clock.monotonic() + DAY_MS;
+      return true;
+    },
+  };
 }

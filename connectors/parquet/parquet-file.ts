@@ -10,7 +10,7 @@ import { ByteWriter, type ColumnSource, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
 import type { Columns } from "./columns.ts";
-import { pause } from "./pauses.ts";
+import { pause } from "./columns.ts";
 
 /** What a column is in a file, whatever its rows hold: the same in every file of a table. */
 const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {

@@ -2,12 +2,9 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { dayOf } from "../shared/lake/rows.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { type Compaction, compacting } from "./book.ts";
-import { replacementOf, rowsOfFiles } from "./changing.ts";
+import { putPortions, replacementOf, rowsOfFiles } from "./batches.ts";
 import { createColumns } from "./columns.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
-import type { Change } from "./hand.ts";
-import { putPortions } from "./landing.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { parquetOf } from "./parquet-file.ts";
 import {
@@ -21,6 +18,8 @@ import {
   undivided,
   wholeOf,
 } from "./paths.ts";
+import type { Change } from "./row-buffer.ts";
+import { type Compaction, compacting } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**

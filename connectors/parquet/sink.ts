@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type {
   ConnectorContext,
   Offered,
@@ -8,18 +9,19 @@ import type {
 } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { createAlone } from "./alone.ts";
-import { isCompacting, openBook, sealed, toSeal, withSeals } from "./book.ts";
-import type { ParquetConfig } from "./config.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { pause } from "./columns.ts";
+import { createAlone, createGathering, type Gathering } from "./commits.ts";
+import { endpointOf, type ParquetConfig } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
-import { createGathering, type Gathering } from "./gathering.ts";
-import { createHand, Untold } from "./hand.ts";
-import { createLakeStore } from "./lake-store.ts";
-import { pause } from "./pauses.ts";
+import { listMergedDay, sealDay } from "./finalize-day.ts";
+import { createFolderStore, probeFolder } from "./folder-store.ts";
+import type { ObjectStore } from "./object-store.ts";
 import { createPlainFormat } from "./plain-format.ts";
+import { createHand, Untold } from "./row-buffer.ts";
+import { createS3Store } from "./s3-store.ts";
 import { agreeOnSchemas } from "./schemas.ts";
-import { listMergedDay, sealDay } from "./seal-day.ts";
-import { type Seal, sealIn } from "./sealed-day.ts";
+import { isCompacting, openBook, type Seal, sealed, sealIn, toSeal, withSeals } from "./sink-state.ts";
 import type { Arrived } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
@@ -205,4 +207,38 @@ async function taken(
     }
   }
   return rejected;
+}
+
+/** Where the lake is, by the configuration. */
+interface LakeStore {
+  readonly store: ObjectStore;
+  /** As in `Sink`. */
+  readonly farEnd: string;
+  /** As in `Sink`. */
+  lastStepMs(): number;
+  /** Writes nothing. */
+  probe(signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+function createLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock): LakeStore {
+  if (s3 !== undefined) {
+    const store = createS3Store(s3, clock);
+    const farEnd = hashOf(`${endpointOf(s3)} ${store.where}`);
+    const { lastStepMs } = store;
+    return { store, farEnd, lastStepMs, probe: (signal) => store.probe(signal), close: () => store.close() };
+  }
+  if (folder === undefined) throw new Error("A lake without a place passed the schema.");
+  const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
+  return {
+    store,
+    lastStepMs: () => store.lastStepMs(),
+    farEnd: hashOf(store.where),
+    probe: () => probeFolder(folder),
+    close: async () => undefined,
+  };
+}
+
+function hashOf(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }

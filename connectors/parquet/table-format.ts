@@ -1,7 +1,7 @@
 import type { Table } from "../shared/lake/table.ts";
-import type { Compaction } from "./book.ts";
-import type { Change, Portion } from "./hand.ts";
 import type { Partition } from "./paths.ts";
+import type { Change, Portion } from "./row-buffer.ts";
+import type { Compaction } from "./sink-state.ts";
 
 /**
  * By what a file in the lake counts as rows of its table: by lying in its folder (plain-format.ts), or by a log that says

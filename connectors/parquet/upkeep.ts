@@ -1,8 +1,8 @@
 import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./book.ts";
 import { FIRST_DAY, isDivided, type Partition, partitionOf } from "./paths.ts";
+import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**

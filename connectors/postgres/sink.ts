@@ -1,15 +1,15 @@
 import { createHash } from "node:crypto";
-import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
+import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { addressOf } from "../../src/core/postgres/address.ts";
 import { failureOf } from "../../src/core/postgres/outcome.ts";
-import { refuseUnfit } from "../../src/core/postgres/server.ts";
+import { refuseUnfit, type Server } from "../../src/core/postgres/server.ts";
 import { openSession, type Session } from "../../src/core/postgres/session.ts";
+import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { land } from "./land.ts";
-import { mayWrite, prepareTables, type Wanted } from "./prepare.ts";
-import { lifeOf, warnOfLoss } from "./server.ts";
+import { mayWrite, prepareTables, type Wanted } from "./schema.ts";
+import { land } from "./write.ts";
 
 /** Accepted means: `commit` has returned for the transaction that holds the event's rows. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
@@ -140,4 +140,28 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       }
     },
   };
+}
+
+/** A commit that is not on the disk may be lost with the server, and then events that were accepted. */
+function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {
+  if (synchronousCommit !== "off" && fsync !== "off") return;
+  log.warn(
+    { synchronous_commit: synchronousCommit, fsync },
+    "the database server answers before what it took is on its disk; what it loses in a crash is sent again only within replay_after_restart",
+  );
+}
+
+/**
+ * Another timeline is a replica that was promoted, and may not have got the last commits; where commits are not on the
+ * disk, each start of the server may have lost some. A plain restart otherwise loses nothing.
+ */
+async function lifeOf(session: Session, before: string | null): Promise<ServerInstance> {
+  const { rows } = await session.query(
+    `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+  (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,
+  current_setting('synchronous_commit') = 'off' or current_setting('fsync') = 'off'`,
+  );
+  const [timeline, startedAt, forgets] = rows[0] ?? [];
+  const life = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
+  return { life, isNew: before !== null && before !== life };
 }

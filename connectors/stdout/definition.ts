@@ -1,6 +1,10 @@
+import { z } from "zod";
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
-import { StdoutConfig } from "./config.ts";
 import { createStdoutSink } from "./sink.ts";
+
+/** The sink has nothing to choose: one JSON line an event, to the standard output of the process. */
+const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
+type StdoutConfig = z.infer<typeof StdoutConfig>;
 
 export const stdout = {
   name: "stdout",

@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { lifeOfServer, startTimeIn } from "#connectors/influxdb/start-time.ts";
+import { lifeOfServer, startTimeIn } from "#connectors/influxdb/server.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>

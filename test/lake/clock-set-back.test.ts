@@ -1,8 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { tellRows } from "#connectors/shared/lake/rows.ts";
-import { placeOf, type Row } from "#connectors/shared/lake/table.ts";
+import { placeOf, type Row, withNews } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE } from "#connectors/shared/lake/tables.ts";
-import { withNews } from "#connectors/shared/lake/versions.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openWorkshop } from "../delivery/workshop.ts";
 import { alarm } from "../receiver/trial.ts";

@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { type AddRow, tellRows } from "#connectors/shared/lake/rows.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import { withNews } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
-import { withNews } from "#connectors/shared/lake/versions.ts";
 import type { Event } from "#src/core/model/event.ts";
 
 /** The lake's tables in a DuckDB of the test's own, and the views that are handed out. */

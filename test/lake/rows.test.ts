@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { ucumOf } from "#connectors/shared/lake/cells.ts";
 import { dayOf, tellRows } from "#connectors/shared/lake/rows.ts";
 import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
-import { ucumOf } from "#connectors/shared/lake/ucum.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
 import { eventId } from "#src/core/model/event-ids.ts";

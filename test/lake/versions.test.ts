@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { placeOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { placeOf, type Row, type Table, withNews } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import { withNews } from "#connectors/shared/lake/versions.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 

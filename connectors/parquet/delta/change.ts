@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { Table } from "../../shared/lake/table.ts";
-import type { Action } from "./actions.ts";
-import { decodedPath, pathOf } from "./paths.ts";
+import type { Action } from "./log-format.ts";
+import { decodedPath, pathOf } from "./log-format.ts";
 import { checkAppendOnly, fitted, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
 import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";

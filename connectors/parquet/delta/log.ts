@@ -1,9 +1,15 @@
 import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { actionsIn } from "./actions.ts";
-import { actionsInCheckpoint } from "./checkpoint.ts";
-import { commitName, highest, LAST_CHECKPOINT, type Listing, listingOf, padded } from "./log-files.ts";
-import { apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
+import {
+  actionsIn,
+  commitName,
+  highest,
+  LAST_CHECKPOINT,
+  type Listing,
+  listingOf,
+  padded,
+} from "./log-format.ts";
+import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
  * Reads the log of one table: from the newest checkpoint on, or what came since it was read last.

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, Table } from "../../shared/lake/table.ts";
-import { believed, type MetaData, type Protocol } from "./actions.ts";
+import { believed, type MetaData, type Protocol } from "./log-format.ts";
 
 /**
  * The schema of a table as Delta has it, and what to say where somebody else changed the table. Source: PROTOCOL.md,

@@ -4,15 +4,31 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { type Action, actionsIn, commitBytes } from "./actions.ts";
 import { actionsOf, type Change, type Committed, endOf, NOTHING } from "./change.ts";
-import { checkpointOf } from "./checkpoint.ts";
 import { createLog } from "./log.ts";
-import { checkpointName, commitName, LAST_CHECKPOINT } from "./log-files.ts";
-import { decodedPath, keyOf, pathOf } from "./paths.ts";
+import {
+  type Action,
+  actionsIn,
+  checkpointName,
+  commitBytes,
+  commitName,
+  decodedPath,
+  keyOf,
+  LAST_CHECKPOINT,
+  type MetaData,
+  pathOf,
+  type Remove,
+} from "./log-format.ts";
 import { checkProtocol, type PartitionColumn } from "./schema.ts";
-import { apply, emptySnapshot, meant, type PartitionValues, rowsIn, type Snapshot } from "./snapshot.ts";
-import { removeExpired, retentionOf } from "./vacuum.ts";
+import {
+  apply,
+  checkpointOf,
+  emptySnapshot,
+  meant,
+  type PartitionValues,
+  rowsIn,
+  type Snapshot,
+} from "./snapshot.ts";
 
 /**
  * One table of the lake as a Delta table: which files count, and how that changes, all at once or not at all.
@@ -214,4 +230,58 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
       return removeExpired(current, options, clock.now(), retention(current), signal, atMost);
     },
   };
+}
+
+/**
+ * Files that were taken out of a table stay where they are for a while, so that whoever began to read before is not hurt.
+ * Source: PROTOCOL.md, "Add File and Remove File" ("A tombstone expires when …"), and its overview (7 days by default).
+ */
+
+const UNITS_MS: Readonly<Record<string, number>> = {
+  second: 1_000,
+  minute: 60_000,
+  hour: 3_600_000,
+  day: 86_400_000,
+  week: 604_800_000,
+};
+
+/**
+ * How long they stay, in milliseconds: `retentionMs`, or longer where the owner set `delta.deletedFileRetentionDuration`
+ * (`interval 30 days`) on the table.
+ */
+function retentionOf(metaData: MetaData | null, retentionMs: number): number {
+  const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
+  const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(property) ?? [];
+  return Math.max(retentionMs, Number(count ?? 0) * (UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
+}
+
+/** One without a time never is, as nobody knows. */
+function isExpired({ deletionTimestamp }: Remove, nowMs: number, retentionMs: number): boolean {
+  return typeof deletionTimestamp === "number" && deletionTimestamp + retentionMs < nowMs;
+}
+
+/**
+ * Removes what has been out of the table for longer than `retentionMs`, so many files at most, and forgets it; how many
+ * that were. What lies outside of the table's folder is somebody else's.
+ */
+async function removeExpired(
+  snapshot: Snapshot,
+  { store, prefix }: { readonly store: ObjectStore; readonly prefix: string },
+  nowMs: number,
+  retentionMs: number,
+  signal: AbortSignal,
+  atMost = Number.POSITIVE_INFINITY,
+): Promise<number> {
+  let removed = 0;
+  for (const [path, remove] of snapshot.tombstones) {
+    if (removed >= atMost) break;
+    if (!isExpired(remove, nowMs, retentionMs)) continue;
+    const key = keyOf(remove.path, prefix);
+    if (key !== null) {
+      await store.remove(key, signal);
+      removed += 1;
+    }
+    snapshot.tombstones.delete(path);
+  }
+  return removed;
 }

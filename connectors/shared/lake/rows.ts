@@ -4,14 +4,7 @@ import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/event.ts";
 import { sourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import {
-  gatewayCells,
-  hostCells,
-  siteCells,
-  systemCells,
-  systemsCells,
-  tagCells,
-} from "./dimension-cells.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, systemsCells, tagCells, ucumOf } from "./cells.ts";
 import { type Cell, type Cells, placeOf, type Row, type Table } from "./table.ts";
 import {
   ALARM_EPISODE_TABLE,
@@ -30,7 +23,6 @@ import {
   VALUE_TABLE,
   WORKER_EVENT_TABLE,
 } from "./tables.ts";
-import { ucumOf } from "./ucum.ts";
 
 /** An event, and where it stands in the worker's log: what `Offered` says of it. */
 export interface Told {

@@ -54,3 +54,110 @@ export function placeOf(table: Table, column: string): number {
   if (place < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
   return place;
 }
+
+/**
+ * Tables whose rows change: a dimension's states one after the other (`versions`), and things of which the last word
+ * counts (`latest`). Pure; whoever keeps such a table reads the rows that it may concern, puts the news into them, and
+ * writes what comes out. To be told the same twice changes nothing.
+ *
+ * News of a table of versions: `is_current` says that the thing is so from `valid_from` on; a row that is not current
+ * ends whatever was, at its `valid_from`, and is not kept itself.
+ *
+ *     held  4711 Supply °C  from 08:00  current      news  4711 Supply K  from 09:00  current
+ *     →     4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
+ *
+ * Answers `held` itself where nothing changes.
+ */
+export function withNews(table: Table, held: readonly Row[], news: readonly Row[]): readonly Row[] {
+  if (table.keeping === "append") throw new Error(`Rows of ${table.name} do not change.`);
+  const isVersions = table.keeping === "versions";
+  const things = thingsOf(table);
+  const compare = comparing(table);
+  const rows = [...held];
+  /** Of each thing: what it was told last, and where its current row stands. */
+  const latest = new Map<string, { newest: Row; at: number | null }>();
+  const isCurrent = isVersions ? placeOf(table, "is_current") : -1;
+  held.forEach((row, at) => {
+    const thing = things(row);
+    const known = latest.get(thing);
+    const newest = known === undefined || compare(row, known.newest) > 0 ? row : known.newest;
+    const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at ?? null);
+    latest.set(thing, { newest, at: isAt });
+  });
+
+  let isChanged = false;
+  for (const row of news.toSorted(compare)) {
+    const known = latest.get(things(row));
+    if (known !== undefined && compare(row, known.newest) <= 0) continue;
+    const at = known?.at ?? null;
+    const before = at === null ? undefined : rows[at];
+    if (!isVersions) {
+      if (at === null) rows.push(row);
+      else rows[at] = row;
+      latest.set(things(row), { newest: row, at: at ?? rows.length - 1 });
+    } else if (before !== undefined && row[isCurrent] === true && saysTheSame(table, before, row)) {
+      continue;
+    } else if (before === undefined && row[isCurrent] !== true) {
+      continue;
+    } else {
+      const started = before === undefined ? row : after(table, before, row);
+      if (at !== null && before !== undefined)
+        rows[at] = ended(table, before, started, row[isCurrent] === true);
+      if (row[isCurrent] === true) rows.push(started);
+      latest.set(things(row), { newest: row, at: row[isCurrent] === true ? rows.length - 1 : null });
+    }
+    isChanged = true;
+  }
+  return isChanged ? rows : held;
+}
+
+/** The thing that a row is about, as one text. */
+function thingsOf(table: Table): (row: Row) => string {
+  const places = table.key.filter((name) => name !== "valid_from").map((name) => placeOf(table, name));
+  return (row) => JSON.stringify(places.map((place) => row[place]));
+}
+
+/** Compares rows by the order in which their events were committed. */
+function comparing(table: Table): (a: Row, b: Row) => number {
+  const observed = placeOf(table, "observed_at");
+  const position = placeOf(table, "position");
+  return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
+}
+
+/** Columns that say when and whence, not how the thing is. */
+const CIRCUMSTANCES: ReadonlySet<string> = new Set([
+  "valid_from",
+  "valid_to",
+  "is_current",
+  "observed_at",
+  "event_id",
+  "position",
+]);
+
+function saysTheSame(table: Table, a: Row, b: Row): boolean {
+  return table.columns.every(({ name }, place) => CIRCUMSTANCES.has(name) || a[place] === b[place]);
+}
+
+/** A state begins after the one before it, by a millisecond where a clock was set back: no two have the same time. */
+function after(table: Table, before: Row, row: Row): Row {
+  const from = placeOf(table, "valid_from");
+  return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
+}
+
+/**
+ * What was so until something else was. Where nothing follows, the row is traced to the event that ended it: there is no
+ * other row by which an older event that comes once more could be told from a new one.
+ */
+function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
+  const to = withCell(row, placeOf(table, "valid_to"), by[placeOf(table, "valid_from")] ?? null);
+  const over = withCell(to, placeOf(table, "is_current"), false);
+  if (isFollowed) return over;
+  return ["observed_at", "event_id", "position"].reduce((traced, name) => {
+    const place = placeOf(table, name);
+    return withCell(traced, place, by[place] ?? null);
+  }, over);
+}
+
+function withCell(row: Row, place: number, cell: Cell): Row {
+  return row.map((each, at) => (at === place ? cell : each));
+}

@@ -1,10 +1,10 @@
 import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
-import { openBook } from "#connectors/parquet/book.ts";
 import { S3Config } from "#connectors/parquet/config.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
+import { openBook } from "#connectors/parquet/sink-state.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../../real-servers.ts";

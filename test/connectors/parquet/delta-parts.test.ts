@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import type { Compaction } from "#connectors/parquet/book.ts";
 import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
-import { createHand } from "#connectors/parquet/hand.ts";
 import { partitionOf, undivided } from "#connectors/parquet/paths.ts";
+import { createHand } from "#connectors/parquet/row-buffer.ts";
+import type { Compaction } from "#connectors/parquet/sink-state.ts";
 import { TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";

@@ -1,11 +1,10 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
+import { createDeltaFormat, createVacuumTime } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { createHand } from "#connectors/parquet/hand.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
-import { createVacuumTime } from "#connectors/parquet/vacuum-time.ts";
+import { createHand } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";

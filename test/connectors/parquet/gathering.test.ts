@@ -1,10 +1,10 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { type Landing, openBook } from "#connectors/parquet/book.ts";
-import { createGathering } from "#connectors/parquet/gathering.ts";
-import { createHand } from "#connectors/parquet/hand.ts";
+import { createGathering } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
+import { createHand } from "#connectors/parquet/row-buffer.ts";
+import { type Landing, openBook } from "#connectors/parquet/sink-state.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";

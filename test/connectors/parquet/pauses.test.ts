@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { rowsOfFiles } from "#connectors/parquet/changing.ts";
+import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";

@@ -1,9 +1,8 @@
 import * as fc from "fast-check";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { createTable } from "#connectors/postgres/create.ts";
-import { rowsFor } from "#connectors/postgres/portion.ts";
-import { insertText, keyOf } from "#connectors/postgres/statement.ts";
+import { createTable, insertText, keyOf } from "#connectors/postgres/sql.ts";
+import { rowsFor } from "#connectors/postgres/write.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt, Sink } from "#src/core/connector.ts";

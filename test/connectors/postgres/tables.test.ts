@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { createHypertable, createTable } from "#connectors/postgres/create.ts";
+import { createHypertable, createTable } from "#connectors/postgres/sql.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";

@@ -1,8 +1,12 @@
 import { expect, test } from "vitest";
-import type { Action } from "#connectors/parquet/delta/actions.ts";
-import { actionsInCheckpoint, checkpointOf } from "#connectors/parquet/delta/checkpoint.ts";
+import type { Action } from "#connectors/parquet/delta/log-format.ts";
 import { newMetaData, PROTOCOL } from "#connectors/parquet/delta/schema.ts";
-import { apply, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
+import {
+  actionsInCheckpoint,
+  apply,
+  checkpointOf,
+  emptySnapshot,
+} from "#connectors/parquet/delta/snapshot.ts";
 import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { commitName } from "#connectors/parquet/delta/log-files.ts";
+import { commitName } from "#connectors/parquet/delta/log-format.ts";
 import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { checkpointName, commitName } from "#connectors/parquet/delta/log-files.ts";
+import { checkpointName, commitName } from "#connectors/parquet/delta/log-format.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";

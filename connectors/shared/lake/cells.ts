@@ -1,7 +1,6 @@
 import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
 import type { Cells } from "./table.ts";
-import { ucumOf } from "./ucum.ts";
 
 /** How a thing of the inventory is, as cells of its dimension. */
 
@@ -60,4 +59,94 @@ export function hostCells({ host }: EventData["host-added"]): Cells {
     mac_address: host.macAddress,
     gateway_id: host.gateway === null ? null : String(host.gateway.id),
   };
+}
+
+/**
+ * Units as people write them, and their codes in the Unified Code for Units of Measure (case sensitive,
+ * https://ucum.org/ucum). Only what can mean nothing else: `C` may be coulombs, `M3` anything.
+ */
+const CODES: Readonly<Record<string, string>> = {
+  "°C": "Cel",
+  ºC: "Cel",
+  degC: "Cel",
+  "°F": "[degF]",
+  K: "K",
+  "%": "%",
+  "%RH": "%",
+  "% RH": "%",
+  ppm: "[ppm]",
+  ppb: "[ppb]",
+  Pa: "Pa",
+  hPa: "hPa",
+  kPa: "kPa",
+  MPa: "MPa",
+  bar: "bar",
+  mbar: "mbar",
+  W: "W",
+  kW: "kW",
+  MW: "MW",
+  Wh: "W.h",
+  kWh: "kW.h",
+  MWh: "MW.h",
+  GWh: "GW.h",
+  kJ: "kJ",
+  MJ: "MJ",
+  GJ: "GJ",
+  VA: "V.A",
+  kVA: "kV.A",
+  V: "V",
+  mV: "mV",
+  kV: "kV",
+  mA: "mA",
+  Hz: "Hz",
+  m: "m",
+  mm: "mm",
+  cm: "cm",
+  km: "km",
+  "m²": "m2",
+  m2: "m2",
+  "m³": "m3",
+  m3: "m3",
+  l: "L",
+  L: "L",
+  "m/s": "m/s",
+  "km/h": "km/h",
+  "m³/h": "m3/h",
+  "m3/h": "m3/h",
+  "m³/s": "m3/s",
+  "m3/s": "m3/s",
+  "l/s": "L/s",
+  "L/s": "L/s",
+  "l/min": "L/min",
+  "L/min": "L/min",
+  "l/h": "L/h",
+  "L/h": "L/h",
+  "mm/h": "mm/h",
+  "W/m²": "W/m2",
+  "W/m2": "W/m2",
+  "kWh/m²": "kW.h/m2",
+  "kWh/m2": "kW.h/m2",
+  kg: "kg",
+  "g/kg": "g/kg",
+  "g/m³": "g/m3",
+  "µg/m³": "ug/m3",
+  "μg/m³": "ug/m3",
+  "ug/m3": "ug/m3",
+  "kJ/kg": "kJ/kg",
+  lx: "lx",
+  lux: "lx",
+  dB: "dB",
+  s: "s",
+  ms: "ms",
+  min: "min",
+  h: "h",
+  "°": "deg",
+  pH: "[pH]",
+};
+
+/** The UCUM code of a unit; null where it is not certain. */
+export function ucumOf(unit: string | null): string | null {
+  if (unit === null) return null;
+  const known = unit.trim();
+  return Object.hasOwn(CODES, known) ? (CODES[known] ?? null) : null;
 }

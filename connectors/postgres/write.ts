@@ -1,13 +1,14 @@
 import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/outcome.ts";
+import { quoted } from "../../src/core/postgres/quoted.ts";
 import type { Query, Session } from "../../src/core/postgres/session.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
-import type { Told } from "../shared/lake/rows.ts";
-import { type Portion, portionOf, type Rows } from "./portion.ts";
-import { lockTables } from "./prepare.ts";
-import { insertText, type Place } from "./statement.ts";
-import { changedBy } from "./versions.ts";
+import { type Told, tellRows } from "../shared/lake/rows.ts";
+import { type Cell, placeOf, type Row, type Table, withNews } from "../shared/lake/table.ts";
+import { type ColumnWriter, createColumn, type Parameter, takenText } from "./columns.ts";
+import { lockTables } from "./schema.ts";
+import { insertText, listOf, nameOf, type Place } from "./sql.ts";
 
 export interface Landing {
   readonly session: Session;
@@ -127,4 +128,123 @@ async function search(batch: readonly Numbered[], landing: Landing): Promise<Rec
     }
   }
   return { rejected };
+}
+
+/** Rows for one table: a statement. */
+export interface Rows {
+  readonly table: Table;
+  readonly columns: readonly Parameter[];
+}
+
+/** What some events are in the tables. */
+interface Portion {
+  readonly rows: readonly Rows[];
+  /** Of tables of versions, what is new, in the order in which it was told. */
+  readonly news: ReadonlyMap<Table, readonly Row[]>;
+}
+
+/**
+ * Rows of one statement at most: beyond, a statement only takes longer. An event of history with 8,000 points makes two;
+ * they are of one transaction all the same.
+ */
+const MOST_ROWS = 5_000;
+
+/** Throws what `tellRows` throws, and Rejected for a value that PostgreSQL does not have. */
+function portionOf(told: Iterable<Told>): Portion {
+  const rows: Rows[] = [];
+  const news = new Map<Table, Row[]>();
+  const writers = new Map<Table, TableWriter>();
+
+  function add(table: Table, row: Row): void {
+    if (table.keeping === "versions") {
+      const known = news.get(table);
+      const cells = row.map((cell) => (typeof cell === "string" ? takenText(cell) : cell));
+      if (known === undefined) news.set(table, [cells]);
+      else known.push(cells);
+      return;
+    }
+    let writer = writers.get(table);
+    if (writer === undefined) {
+      writer = createTableWriter(table);
+      writers.set(table, writer);
+    }
+    writer.add(row);
+    if (writer.length() === MOST_ROWS) rows.push(writer.take());
+  }
+
+  for (const each of told) tellRows(each, add);
+  for (const writer of writers.values()) if (writer.length() > 0) rows.push(writer.take());
+  return { rows, news };
+}
+
+/** The same for rows that are there already. */
+export function rowsFor(table: Table, rows: readonly Row[]): Rows {
+  const writer = createTableWriter(table);
+  for (const row of rows) writer.add(row);
+  return writer.take();
+}
+
+interface TableWriter {
+  add(row: Row): void;
+  length(): number;
+  take(): Rows;
+}
+
+function createTableWriter(table: Table): TableWriter {
+  // One column has to be a list, so that the statement knows how many rows there are.
+  const columns: readonly ColumnWriter[] = table.columns.map(({ name, type }) =>
+    createColumn(`${table.name}.${name}`, type, name === table.time),
+  );
+  let length = 0;
+  return {
+    add(row) {
+      for (let n = 0; n < columns.length; n++) (columns[n] as ColumnWriter).push(row[n] ?? null);
+      length++;
+    },
+    length: () => length,
+    take() {
+      length = 0;
+      return { table, columns: columns.map((column) => column.take()) };
+    },
+  };
+}
+
+/**
+ * The rows of a table of versions that news change or add. What is held of the things is read first, so nobody else may
+ * change them before the transaction ends.
+ */
+async function changedBy(
+  session: Session,
+  table: Table,
+  news: readonly Row[],
+  place: Place,
+): Promise<Rows | null> {
+  const held = await heldOf(session, table, news, place);
+  const known = new Set(held);
+  const changed = withNews(table, held, news).filter((row) => !known.has(row));
+  return changed.length === 0 ? null : rowsFor(table, changed);
+}
+
+/** All states of the things that the news are about. */
+async function heldOf(
+  session: Session,
+  table: Table,
+  news: readonly Row[],
+  place: Place,
+): Promise<readonly Row[]> {
+  const thing = table.key.filter((name) => name !== table.time);
+  const values = thing.map((name) => news.map((row) => String(row[placeOf(table, name)])));
+  const { rows } = await session.query(
+    `select ${table.columns.map(({ name, type }) => readAs(name, type)).join(", ")} from ${nameOf(place, table)}
+where (${listOf(thing)}) in (select ${thing.map((_, n) => `told.c${n}`).join(", ")} from unnest(${values.map((_, n) => `$${n + 1}::text[]`).join(", ")}) as told (${thing.map((_, n) => `c${n}`).join(", ")}))`,
+    values,
+  );
+  return rows.map((row) => row.map((cell): Cell => cell));
+}
+
+/** Milliseconds for a time, and a double for a whole number, of which the library would make a text. */
+function readAs(name: string, type: Table["columns"][number]["type"]): string {
+  if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
+  if (type === "integer") return `${quoted(name)}::double precision`;
+  return type === "json" ? `${quoted(name)}::text` : quoted(name);
 }

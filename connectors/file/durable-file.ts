@@ -1,5 +1,10 @@
-import { constants } from "node:fs";
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { constants, createReadStream } from "node:fs";
+import { access, type FileHandle, open, rename, stat, unlink } from "node:fs/promises";
+import { dirname } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
+import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
 /** One open file of whole lines. `bytes` is the length that is known to be on disk. */
 export interface Appender {
@@ -108,4 +113,56 @@ async function startOfLast(lines: number, handle: FileHandle, before: number): P
 async function bytesAt(handle: FileHandle, start: number, end: number): Promise<Buffer> {
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
   return buffer.subarray(0, bytesRead);
+}
+
+/** What a file is called while it is being made of another one. Whatever a crash leaves of it is worth nothing. */
+export const UNDONE = ".tmp";
+
+/**
+ * Gives a file that is whole its last name, compressed where that ends in `.gz`. Nobody sees it under that name before
+ * all of it is on the disk; a crash leaves the file as it was, or both, of which the one with the last name is whole.
+ */
+export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
+  if (!to.endsWith(".gz")) {
+    await rename(from, to);
+    await syncFolder(dirname(to));
+    return;
+  }
+  const undone = `${to}${UNDONE}`;
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+  const handle = await open(undone, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+  // The stream syncs and closes the file, also when it fails.
+  const written = handle.createWriteStream({ flush: true });
+  await pipeline(createReadStream(from), createGzip(), written, { signal });
+  await rename(undone, to);
+  await syncFolder(dirname(to));
+  await unlink(from);
+}
+
+/** Makes the names in a folder survive a power cut, not only the content of the files. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Checks the folder, or the nearest one above it that exists, without creating anything. */
+export async function writable(folder: string): Promise<void> {
+  const link = danglingLink(folder);
+  if (link !== null) throw linkProblem(link);
+  const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
+    throw error;
+  });
+  if (found === null) return writable(dirname(folder));
+  if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
+  await access(folder, constants.W_OK | constants.X_OK);
+}
+
+/** What a failed file operation means, as a sentence. */
+export function meaning(error: unknown, folder: string): Failure {
+  return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

@@ -5,7 +5,7 @@ import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";
 import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
-import type { Seal } from "./sealed-day.ts";
+import type { Seal } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /** The files of a day that is over. JSON in `_manifests/`. */
