@@ -7,7 +7,7 @@ import { TABLES } from "../connectors/shared/lake/tables.ts";
 
 export const TABLES_FILE = "docs/lake/tables.md";
 
-const KEEPING: Readonly<Record<Table["keeping"], string>> = {
+const KEEPING: Readonly<Record<Table["rowPolicy"], string>> = {
   append: "Each row once and for good.",
   latest: "One row for each key: the last word counts.",
   versions: "One row for each state, from `valid_from` to `valid_to`.",
@@ -25,7 +25,7 @@ export function tablesText(tables: readonly Table[]): string {
     return [
       `## ${table.name}`,
       "",
-      `${table.about} ${KEEPING[table.keeping]}`,
+      `${table.about} ${KEEPING[table.rowPolicy]}`,
       "",
       `Key: ${key}. Day by \`${table.time}\`. Sorted by ${sorted}.`,
       "",

@@ -116,7 +116,7 @@ async function bytesAt(handle: FileHandle, start: number, end: number): Promise<
 }
 
 /** What a file is called while it is being made of another one. Whatever a crash leaves of it is worth nothing. */
-export const UNDONE = ".tmp";
+export const TEMPORARY = ".tmp";
 
 /**
  * Gives a file that is whole its last name, compressed where that ends in `.gz`. Nobody sees it under that name before
@@ -128,13 +128,13 @@ export async function finish(from: string, to: string, mode: number, signal: Abo
     await syncFolder(dirname(to));
     return;
   }
-  const undone = `${to}${UNDONE}`;
+  const temporary = `${to}${TEMPORARY}`;
   const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-  const handle = await open(undone, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+  const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
   // The stream syncs and closes the file, also when it fails.
   const written = handle.createWriteStream({ flush: true });
   await pipeline(createReadStream(from), createGzip(), written, { signal });
-  await rename(undone, to);
+  await rename(temporary, to);
   await syncFolder(dirname(to));
   await unlink(from);
 }
@@ -150,19 +150,19 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 /** Checks the folder, or the nearest one above it that exists, without creating anything. */
-export async function writable(folder: string): Promise<void> {
+export async function checkWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;
   });
-  if (found === null) return writable(dirname(folder));
+  if (found === null) return checkWritable(dirname(folder));
   if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
 /** What a failed file operation means, as a sentence. */
-export function meaning(error: unknown, folder: string): Failure {
+export function fileFailure(error: unknown, folder: string): Failure {
   return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

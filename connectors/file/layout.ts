@@ -4,7 +4,7 @@ import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/ev
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /** What a path is made of. */
-export interface Place {
+export interface PathParts {
   readonly kind: string;
   /** Null for what is about no single site. */
   readonly site: string | null;
@@ -30,13 +30,13 @@ export function templateComplaint(template: string): string | null {
 }
 
 /** The folder of a place: `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
-export function folderOf(template: string, { kind, site, date }: Place): string {
-  const parts = { kind, site: site === null ? NO_SITE : spelled(site), date };
+export function folderOf(template: string, { kind, site, date }: PathParts): string {
+  const parts = { kind, site: site === null ? NO_SITE : encodedId(site), date };
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
 /** An id as a part of a path: what a file system may take for something else is written as `%XX` (UTF-8). */
-function spelled(id: string): string {
+function encodedId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
   const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percent(letter));
   if (coded === "") return "~";
@@ -66,13 +66,13 @@ interface DayLine {
  */
 export function dayLines(event: Event, sequence: Sequence | null | undefined): readonly DayLine[] {
   const numbered = sequenceAttributes(sequence);
-  const told = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
-  const days = told === null ? new Map<string, string[]>() : pointsByDay(told.points);
+  const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
+  const days = history === null ? new Map<string, string[]>() : pointsByDay(history.points);
   const [only] = days.keys();
-  if (told === null || days.size <= 1) {
+  if (history === null || days.size <= 1) {
     return [{ date: only ?? dayOf(timeOf(event as AnyEvent)), texts: cloudEventTexts(event, numbered) }];
   }
-  const { origin, revised, ...before } = told.fact;
+  const { origin, revised, ...before } = history.fact;
   const attributes = toCloudEvent(withoutData(event), numbered);
   return [...days].map(([date, points], index) => {
     const head = JSON.stringify({ ...attributes, part: index + 1, parts: days.size });

@@ -6,12 +6,12 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import {
   type Appender,
+  checkWritable,
+  fileFailure,
   finish,
-  meaning,
   openAppender,
   syncFolder,
-  UNDONE,
-  writable,
+  TEMPORARY,
 } from "./durable-file.ts";
 import { dayLines, folderOf } from "./layout.ts";
 
@@ -49,7 +49,7 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
       return await work();
     } catch (error) {
       isReady = false;
-      throw signal.aborted ? signal.reason : meaning(error, root);
+      throw signal.aborted ? signal.reason : fileFailure(error, root);
     }
   }
 
@@ -92,9 +92,9 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
 
     async probe() {
       try {
-        await writable(root);
+        await checkWritable(root);
       } catch (error) {
-        throw meaning(error, root);
+        throw fileFailure(error, root);
       }
     },
   };
@@ -263,13 +263,13 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     async recover(signal: AbortSignal): Promise<void> {
       await this.close();
       const found = await readdir(root, { recursive: true, withFileTypes: true });
-      const own = new RegExp(`^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${UNDONE}|${PART})$`);
+      const own = new RegExp(`^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${TEMPORARY}|${PART})$`);
       for (const entry of found) {
         const [, stem, , kind] = own.exec(entry.name) ?? [];
         if (stem === undefined || !entry.isFile()) continue;
         signal.throwIfAborted();
         const path = join(entry.parentPath, entry.name);
-        if (kind === UNDONE) await unlink(path);
+        if (kind === TEMPORARY) await unlink(path);
         else await recoverPart(path, join(entry.parentPath, stem), signal);
       }
     },

@@ -6,7 +6,14 @@ import type { Event } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
-import { type Appender, finish, meaning, openAppender, syncFolder, writable } from "./durable-file.ts";
+import {
+  type Appender,
+  checkWritable,
+  fileFailure,
+  finish,
+  openAppender,
+  syncFolder,
+} from "./durable-file.ts";
 import { createPartitionedSink } from "./partitioned.ts";
 
 /** Lines of one write at most: a crash leaves no more of them in doubt. */
@@ -92,7 +99,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
       maxTotalBytes: bytesOf(config.max_total_mb),
       reserveBytes: maxFileBytes,
     };
-    for (const file of tooMany(closed, retention)) {
+    for (const file of filesToRemove(closed, retention)) {
       await unlink(join(folder, file.fileName));
       context.log.info({ file: file.fileName }, "removed an old file");
     }
@@ -130,7 +137,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
         await ensureOpen(signal);
         await prune();
       } catch (error) {
-        throw meaning(error, folder);
+        throw fileFailure(error, folder);
       }
     },
 
@@ -145,7 +152,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
         await close().catch((cause: unknown) =>
           context.log.debug({ err: cause }, "close after a failed write"),
         );
-        throw meaning(error, folder);
+        throw fileFailure(error, folder);
       }
       return ACCEPTED;
     },
@@ -154,9 +161,9 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
 
     async probe() {
       try {
-        await writable(folder);
+        await checkWritable(folder);
       } catch (error) {
-        throw meaning(error, folder);
+        throw fileFailure(error, folder);
       }
     },
   };
@@ -211,7 +218,7 @@ interface Retention {
 }
 
 /** Which of the closed files have to go, oldest first, while one more is being written. */
-export function tooMany(closed: readonly StoredFile[], retention: Retention): readonly StoredFile[] {
+export function filesToRemove(closed: readonly StoredFile[], retention: Retention): readonly StoredFile[] {
   const files = closed.toSorted(byAge);
   let total = files.reduce((sum, { bytes }) => sum + bytes, retention.reserveBytes);
   let count = files.length + 1;

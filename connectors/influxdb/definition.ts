@@ -6,12 +6,12 @@ export const influxdb = {
   name: "influxdb",
   summary: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics.",
   Config: InfluxConfig,
-  whereIs: influxQuestion,
+  whereIs: exampleQuery,
   sink: async (config, context) => (await import("./sink.ts")).createInfluxSink(config, context),
 } satisfies ConnectorDefinition<InfluxConfig>;
 
 /** Asks for the values of the last day of a tag, in the language of the far end; null for what is no value. */
-function influxQuestion(
+function exampleQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,
 ): string | null {

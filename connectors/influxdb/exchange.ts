@@ -19,12 +19,12 @@ const LEVEL: ZlibOptions = { level: 1 };
 const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
 /** 5,000 lines of history have 700 kB. */
-const BENCH_MAX_BYTES = 2 ** 20;
+const MAX_SPARE_BYTES = 2 ** 20;
 
 /** How much of a successful answer is kept, in bytes; it is nearly always empty. Enough for the retention of a bucket. */
-const MAX_ANSWER_BYTES = 65_536;
+const MAX_RESPONSE_BYTES = 65_536;
 
-export interface DatabaseAnswer {
+export interface DatabaseResponse {
   readonly status: number;
   readonly body: string;
 }
@@ -37,9 +37,9 @@ export interface Exchange {
    * Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. Once it has
    * settled the pieces may be used for something else.
    */
-  post(path: string, body: Body, signal: AbortSignal): Promise<DatabaseAnswer>;
+  post(path: string, body: Body, signal: AbortSignal): Promise<DatabaseResponse>;
   /** Of the answer so many bytes are kept, 65,536 unless told otherwise. */
-  get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseAnswer>;
+  get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseResponse>;
   close(): void;
 }
 
@@ -71,7 +71,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
   /** Null while it is in use. */
-  let bench: Buffer | null = null;
+  let spare: Buffer | null = null;
   // Its option `proxyUrl` would hand the proxy every request in clear, token included, also those for https.
   if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
   const { transport } = new InfluxDB({
@@ -85,16 +85,16 @@ export function createExchange(options: ExchangeOptions): Exchange {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  async function ask(
+  async function request(
     method: "GET" | "POST",
     path: string,
-    told: Body,
+    content: Body,
     signal: AbortSignal,
-    maxBytes = MAX_ANSWER_BYTES,
-  ): Promise<DatabaseAnswer> {
+    maxBytes = MAX_RESPONSE_BYTES,
+  ): Promise<DatabaseResponse> {
     const limit = timeLimit(signal, options.timeoutMs);
     try {
-      return await asked(method, path, told, limit.signal, maxBytes);
+      return await send(method, path, content, limit.signal, maxBytes);
     } finally {
       limit.end();
     }
@@ -104,23 +104,23 @@ export function createExchange(options: ExchangeOptions): Exchange {
   async function packedPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
     const [only] = pieces;
     if (only !== undefined && pieces.length === 1) return compressed(only, LEVEL);
-    const whole = bench !== null && bench.length >= length ? bench : Buffer.allocUnsafeSlow(length);
-    bench = null;
+    const joined = spare !== null && spare.length >= length ? spare : Buffer.allocUnsafeSlow(length);
+    spare = null;
     let at = 0;
-    for (const piece of pieces) at += piece.copy(whole, at);
-    const packed = await compressed(whole.subarray(0, length), LEVEL);
-    if (whole.length <= BENCH_MAX_BYTES) bench = whole;
+    for (const piece of pieces) at += piece.copy(joined, at);
+    const packed = await compressed(joined.subarray(0, length), LEVEL);
+    if (joined.length <= MAX_SPARE_BYTES) spare = joined;
     return packed;
   }
 
-  async function asked(
+  async function send(
     method: "GET" | "POST",
     path: string,
-    told: Body,
+    content: Body,
     limited: AbortSignal,
     maxBytes: number,
-  ): Promise<DatabaseAnswer> {
-    const pieces = typeof told === "string" ? [Buffer.from(told)] : told;
+  ): Promise<DatabaseResponse> {
+    const pieces = typeof content === "string" ? [Buffer.from(content)] : content;
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const isPacked = options.gzip && length > GZIP_ABOVE;
     const packed = isPacked ? await packedPieces(pieces, length) : Buffer.concat(pieces, length);
@@ -150,8 +150,8 @@ export function createExchange(options: ExchangeOptions): Exchange {
   }
 
   return {
-    post: (path, body, signal) => ask("POST", path, body, signal),
-    get: (path, signal, maxBytes) => ask("GET", path, "", signal, maxBytes),
+    post: (path, body, signal) => request("POST", path, body, signal),
+    get: (path, signal, maxBytes) => request("GET", path, "", signal, maxBytes),
     close() {
       closing.abort();
       agent.destroy();

@@ -10,13 +10,13 @@ export const NAME_TAGS = ["name", "site_name", "system"] as const;
 export type NameTag = (typeof NAME_TAGS)[number];
 
 /** Names are believed for so long, in milliseconds: to look one up takes some 30 µs, which is more than its point does. */
-const BELIEVED_MS = 60_000;
+const CACHE_MS = 60_000;
 /** Names that are kept in memory, of some 100 bytes each; then all are looked up anew. */
-const MOST_KEPT = 100_000;
+const MAX_CACHED = 100_000;
 /** Points of a source wait for the first list with their names for so long, in milliseconds, and once in its life. */
 const WAIT_MS = 60_000;
 /** While they wait, names are looked up so often, in milliseconds. */
-const AGAIN_MS = 1_000;
+const RECHECK_MS = 1_000;
 
 export interface Names {
   /**
@@ -53,7 +53,7 @@ export function createNames(
   wanted: readonly NameTag[],
   { clock, memory, picture }: Pick<ConnectorContext, "clock" | "memory" | "picture">,
 ): Names {
-  const kept = new Map<string, Name>();
+  const cache = new Map<string, Name>();
   let sinceMs = clock.monotonic();
   /** When points of a source began to wait for a kind of names, on the monotonic clock. */
   const waiting = new Map<string, number>();
@@ -61,18 +61,18 @@ export function createNames(
   const givenUp = new Map<string, boolean>();
   let unnamed: WeakSet<Event> = new WeakSet();
 
-  async function keep(key: string, find: () => Promise<Name>): Promise<Name> {
-    const known = kept.get(key);
+  async function cached(key: string, find: () => Promise<Name>): Promise<Name> {
+    const known = cache.get(key);
     if (known !== undefined) return known;
     const name = await find();
-    kept.set(key, name);
+    cache.set(key, name);
     return name;
   }
 
-  function forget(): void {
+  function expireCache(): void {
     const nowMs = clock.monotonic();
-    if (nowMs - sinceMs < BELIEVED_MS && kept.size < MOST_KEPT) return;
-    kept.clear();
+    if (nowMs - sinceMs < CACHE_MS && cache.size < MAX_CACHED) return;
+    cache.clear();
     sinceMs = nowMs;
   }
 
@@ -99,7 +99,7 @@ export function createNames(
     if (text === null) return { text, mayCome: true };
     if (!(await hasGivenUp(`${UNNAMED}site_name ${source}`))) return { text };
     const listedMs = Date.parse((await picture.firstListed("site", source, id)) ?? "");
-    return { text, fromMs: listedMs + BELIEVED_MS };
+    return { text, fromMs: listedMs + CACHE_MS };
   }
 
   async function systemOf(source: string, site: string | null, tag: string): Promise<Name> {
@@ -109,35 +109,35 @@ export function createNames(
   }
 
   /** True where the event has to wait. */
-  async function look({ source, site, tag }: About, event: Event, committedMs: number): Promise<boolean> {
+  async function lookUp({ source, site, tag }: About, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && wanted.includes("site_name")) {
       const key = siteKey(source, site);
-      const { fromMs, mayCome } = await keep(key, () => siteOf(source, site));
-      if (mayCome === true && (await waits("site_name", source))) return kept.delete(key);
+      const { fromMs, mayCome } = await cached(key, () => siteOf(source, site));
+      if (mayCome === true && (await waits("site_name", source))) return cache.delete(key);
       if (fromMs !== undefined && committedMs < fromMs) unnamed.add(event);
     }
     if (tag === null) return false;
     if (tag.name === null && wanted.includes("name")) {
       const find = async () => ({ text: await tagName(picture, source, tag.id) });
-      await keep(nameKey(source, tag.id), find);
+      await cached(nameKey(source, tag.id), find);
     }
     if (!wanted.includes("system")) return false;
     const key = systemKey(source, tag.id);
-    const { mayCome } = await keep(key, () => systemOf(source, site, tag.id));
-    return mayCome === true && (await waits("system", source)) && kept.delete(key);
+    const { mayCome } = await cached(key, () => systemOf(source, site, tag.id));
+    return mayCome === true && (await waits("system", source)) && cache.delete(key);
   }
 
   return {
     async prepare(batch, committedAt) {
       if (wanted.length === 0) return null;
-      forget();
+      expireCache();
       unnamed = new WeakSet();
       for (const [index, event] of batch.entries()) {
         const about = aboutOf(event);
         const committedMs = Date.parse(committedAt?.[index] ?? "");
-        if (about === null || !(await look(about, event, committedMs))) continue;
+        if (about === null || !(await lookUp(about, event, committedMs))) continue;
         const message = `Points of ${about.source} wait until its sites and systems have been listed, a minute at most.`;
-        return { from: index, error: new Throttled(message, AGAIN_MS) };
+        return { from: index, error: new Throttled(message, RECHECK_MS) };
       }
       return null;
     },
@@ -148,9 +148,9 @@ export function createNames(
       const { source, site, tag } = about;
       const hasSite = site !== null && !unnamed.has(event);
       const known: Record<NameTag, string | null | undefined> = {
-        name: tag === null ? null : (tag.name ?? kept.get(nameKey(source, tag.id))?.text),
-        site_name: hasSite ? kept.get(siteKey(source, site))?.text : null,
-        system: tag === null ? null : kept.get(systemKey(source, tag.id))?.text,
+        name: tag === null ? null : (tag.name ?? cache.get(nameKey(source, tag.id))?.text),
+        site_name: hasSite ? cache.get(siteKey(source, site))?.text : null,
+        system: tag === null ? null : cache.get(systemKey(source, tag.id))?.text,
       };
       return Object.fromEntries(
         wanted.flatMap((name) => {

@@ -9,7 +9,7 @@ import {
 import { isPage } from "../../src/core/http/html-page.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { DatabaseAnswer } from "./exchange.ts";
+import type { DatabaseResponse } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
 
 /** Longest reason that is kept with a dead letter, in characters. */
@@ -19,11 +19,11 @@ const MAX_REASON = 300;
  * InfluxDB 3 answers 201 to a request of which it stored only a part, and says so in the body; any other answer
  * below 300 means that every line is stored, unless it says otherwise.
  */
-export function verdictOfAnswer(answer: DatabaseAnswer, config: InfluxConfig, lines: number): Verdict {
-  const error = failureOfSuccess(answer, config);
+export function verdictOfResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): Verdict {
+  const error = failureOfSuccess(response, config);
   if (error !== null) return { kind: "failed", error };
-  const reason = answer.status === 201 ? complaintIn(answer.body) : null;
-  return reason === null ? STORED : poison(reason, lines);
+  const reason = response.status === 201 ? errorTextIn(response.body) : null;
+  return reason === null ? STORED : verdictOfRefusal(reason, lines);
 }
 
 /**
@@ -31,7 +31,7 @@ export function verdictOfAnswer(answer: DatabaseAnswer, config: InfluxConfig, li
  * who wants us to sign in, or of the user interface that a wrong `url` leads to; or an error, which InfluxDB 1.x may send
  * with 200. Null for a real one. No line is to blame, so none is given up for it.
  */
-export function failureOfSuccess({ status, body }: DatabaseAnswer, config: InfluxConfig): Failure | null {
+export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const said = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
     return new Retryable(`${said} with a page, and does not say that it stored anything.`, {
@@ -39,8 +39,8 @@ export function failureOfSuccess({ status, body }: DatabaseAnswer, config: Influ
     });
   }
   const isObject = status !== 201 && body.trimStart().startsWith("{");
-  const words = isObject ? complaintIn(body) : null;
-  return words === null ? null : new Retryable(`${said}, and refused it all the same: ${words}`);
+  const serverText = isObject ? errorTextIn(body) : null;
+  return serverText === null ? null : new Retryable(`${said}, and refused it all the same: ${serverText}`);
 }
 
 const STORED: Verdict = { kind: "stored", tooOld: null };
@@ -54,7 +54,10 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
     }
     if (isAboutPath(error)) return { kind: "failed", error: noSuchPath(config) };
     if (error.statusCode === 400 || error.statusCode === 422) {
-      return poison(complaintIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`, lines);
+      return verdictOfRefusal(
+        errorTextIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`,
+        lines,
+      );
     }
   }
   return { kind: "failed", error: failureOf(error, config, nowMs) };
@@ -89,14 +92,17 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   if (!(error instanceof HttpError)) return failureOfConnection(error, serverAt(config));
   const { statusCode: status } = error;
   const said = `${new URL(config.url).origin} answered ${status}`;
-  const words = complaintIn(error.body ?? "");
+  const serverText = errorTextIn(error.body ?? "");
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not let us write${words === null ? "." : ` (${words}).`}`, {
-      reason: status === 401 ? "unauthenticated" : "forbidden",
-      hint: "Check token, or username and password, and their right to write.",
-    });
+    return new ConfigError(
+      `${said}: it does not let us write${serverText === null ? "." : ` (${serverText}).`}`,
+      {
+        reason: status === 401 ? "unauthenticated" : "forbidden",
+        hint: "Check token, or username and password, and their right to write.",
+      },
+    );
   }
-  if (status === 404) return notFound(said, words, config);
+  if (status === 404) return notFound(said, serverText, config);
   if (status === 429 || status === 503) {
     const { date, "retry-after": retryAfter } = error.headers ?? {};
     const waitMs = retryAfterMs(retryAfter, nowMs, date);
@@ -105,17 +111,17 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
     });
   }
   if (status === 408 || status === 425 || status >= 500) {
-    return new Retryable(words === null ? `${said}.` : `${said}: ${words}`);
+    return new Retryable(serverText === null ? `${said}.` : `${said}: ${serverText}`);
   }
-  return new ConfigError(`${said} to a write${words === null ? "." : `: ${words}`}`, {
+  return new ConfigError(`${said} to a write${serverText === null ? "." : `: ${serverText}`}`, {
     field: "url",
     hint: "Check url and api, and what stands between.",
   });
 }
 
 /** The server's own words say which of several things is missing; without them all are named. */
-function notFound(said: string, words: string | null, config: InfluxConfig): ConfigError {
-  const missing = words ?? "";
+function notFound(said: string, serverText: string | null, config: InfluxConfig): ConfigError {
+  const missing = serverText ?? "";
   if (/organi[sz]ation/i.test(missing)) {
     return new ConfigError(`${said}: ${missing}`, {
       field: "org",
@@ -129,7 +135,7 @@ function notFound(said: string, words: string | null, config: InfluxConfig): Con
     });
   }
   if (config.api === "v1") {
-    return new ConfigError(`${said}: ${words ?? `there is no database "${config.database}".`}`, {
+    return new ConfigError(`${said}: ${serverText ?? `there is no database "${config.database}".`}`, {
       field: "database",
       hint: `Create it with CREATE DATABASE "${config.database}", or set create_database: true.`,
     });
@@ -165,7 +171,7 @@ export function serverAt(config: InfluxConfig): Server {
 const TOO_OLD = /points (beyond|outside) retention policy/i;
 
 /** `dropped=3` in the words of InfluxDB 1.x and 2: how many lines of the request were not stored. */
-function poison(reason: string, lines: number): Verdict {
+function verdictOfRefusal(reason: string, lines: number): Verdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (TOO_OLD.test(reason)) {
     return { kind: "stored", tooOld: { points: dropped === undefined ? 1 : Number(dropped), reason } };
@@ -174,7 +180,7 @@ function poison(reason: string, lines: number): Verdict {
 }
 
 /** The sentence in an error body: JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
-export function complaintIn(body: string): string | null {
+export function errorTextIn(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;
   try {

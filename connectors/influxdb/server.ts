@@ -3,14 +3,14 @@ import type { ServerInstance } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
-import { complaintIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
+import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
 /** What the points go into: a bucket (v2), or a database with a retention policy (v1). */
 export interface Bucket {
   /** Makes the database where there is none. */
   create(signal: AbortSignal): Promise<void>;
   /** Rejects with `ConfigError` when we would not be let make the database; changes nothing. */
-  mayCreate(signal: AbortSignal): Promise<void>;
+  checkMayCreate(signal: AbortSignal): Promise<void>;
   /** Whether the server says that there is no such thing; rejects for every other complaint. */
   isMissing(signal: AbortSignal): Promise<boolean>;
   /** How long it keeps points, in milliseconds; infinite when it never forgets, null when it does not say. */
@@ -32,7 +32,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
-    async mayCreate(signal) {
+    async checkMayCreate(signal) {
       try {
         // It needs the same right (all privileges) as CREATE DATABASE.
         await query("SHOW USERS", signal);
@@ -40,7 +40,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
         const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
         if (!refused && !(error instanceof ConfigError)) throw error;
         const words =
-          error instanceof HttpError ? (complaintIn(error.body ?? "") ?? error.message) : error.message;
+          error instanceof HttpError ? (errorTextIn(error.body ?? "") ?? error.message) : error.message;
         throw new ConfigError(`There is no database "${database}", and we may not create it: ${words}`, {
           reason: "forbidden",
           field: "create_database",
@@ -120,7 +120,7 @@ const MAX_METRICS_BYTES = 4 * 1024 ** 2;
  * When the server was started, as Prometheus' libraries tell it (`process_start_time_seconds`): VictoriaMetrics and
  * InfluxDB 1.x and 2 do, to whoever asks. Null where it is not told: another product, a gateway in front, no right.
  */
-export async function lifeOfServer(
+export async function serverInstanceOf(
   exchange: Pick<Exchange, "get">,
   before: string | null,
   signal: AbortSignal,

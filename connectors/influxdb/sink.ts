@@ -8,9 +8,9 @@ import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts
 import type { InfluxConfig } from "./config.ts";
 import { type Body, createExchange, type Exchange } from "./exchange.ts";
 import { createNames } from "./names.ts";
-import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
+import { failureOf, serverAt, verdictOfError, verdictOfResponse } from "./outcome.ts";
 import { linesOf, type PointSettings } from "./points.ts";
-import { createBucket, lifeOfServer } from "./server.ts";
+import { createBucket, serverInstanceOf } from "./server.ts";
 import type { TooOld } from "./store-lines.ts";
 import { countOf, type Line, storeLines, type Verdict } from "./store-lines.ts";
 
@@ -45,14 +45,14 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   async function send(lines: readonly Line[], through: Exchange, signal: AbortSignal): Promise<Verdict> {
     const count = countOf(lines);
     const verdict = await through.post(writePath, bodyOf(lines), signal).then(
-      (answer) => verdictOfAnswer(answer, config, count),
+      (answer) => verdictOfResponse(answer, config, count),
       async (error: unknown): Promise<Verdict> => {
-        const meaning = await meaningOfNoAnswer(error, signal);
+        const failureMeaning = await failureWithoutResponse(error, signal);
         // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
         if (signal.aborted) return { kind: "failed", error: signal.reason };
-        return meaning === null
+        return failureMeaning === null
           ? verdictOfError(error, config, count, context.clock.now())
-          : { kind: "failed", error: meaning };
+          : { kind: "failed", error: failureMeaning };
       },
     );
     if (verdict.kind === "stored" && verdict.tooOld !== null) tooOld.add(verdict.tooOld);
@@ -60,22 +60,22 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   /** A port for https hangs up on plain http without a word; whether it speaks TLS is asked then. */
-  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<Failure | null> {
+  async function failureWithoutResponse(error: unknown, signal: AbortSignal): Promise<Failure | null> {
     if (error instanceof HttpError || signal.aborted) return null;
     const url = new URL(config.url);
     if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
     const address = { host: url.hostname, port: Number(url.port || 80) };
-    const knock = (limit: AbortSignal) => probeThroughProxy(proxy, address, AbortSignal.any([limit, signal]));
-    return (await speaksTls(knock)) ? wantsTls(serverAt(config)) : null;
+    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, address, AbortSignal.any([limit, signal]));
+    return (await speaksTls(probe)) ? wantsTls(serverAt(config)) : null;
   }
 
-  async function meaning(error: unknown, signal: AbortSignal): Promise<unknown> {
+  async function failureMeaning(error: unknown, signal: AbortSignal): Promise<unknown> {
     if (signal.aborted) return signal.reason;
     if (error instanceof HttpError) {
       const verdict = verdictOfError(error, config, 0, context.clock.now());
       if (verdict.kind === "failed") return verdict.error;
     }
-    const known = await meaningOfNoAnswer(error, signal);
+    const known = await failureWithoutResponse(error, signal);
     return signal.aborted ? signal.reason : (known ?? failureOf(error, config, context.clock.now()));
   }
 
@@ -92,7 +92,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
         // Not without looking: whoever may write into a database need not be allowed to make one.
         if (await database.isMissing(signal)) await database.create(signal);
       } catch (error) {
-        throw await meaning(error, signal);
+        throw await failureMeaning(error, signal);
       }
     },
 
@@ -129,14 +129,14 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       const bucket = createBucket(config, writePath, through);
       try {
         if (!(await bucket.isMissing(signal))) return;
-        if (config.create_database) await bucket.mayCreate(signal);
+        if (config.create_database) await bucket.checkMayCreate(signal);
         else await through.post(writePath, "", signal);
       } catch (error) {
-        throw await meaning(error, signal);
+        throw await failureMeaning(error, signal);
       }
     },
 
-    look: (before, signal) => lifeOfServer(exchange ?? connect(), before, signal),
+    look: (before, signal) => serverInstanceOf(exchange ?? connect(), before, signal),
 
     async keepsMs(signal) {
       try {
@@ -204,24 +204,24 @@ interface TooOldPoints {
 }
 
 /** How often it is said that there were more, in milliseconds. */
-const SAY_EVERY_MS = 3_600_000;
+const REPORT_EVERY_MS = 3_600_000;
 
 function countTooOld(context: ConnectorContext): TooOldPoints {
-  let unsaid = 0;
+  let unreported = 0;
   let total = 0;
-  let saidAtMs: number | null = null;
+  let reportedAtMs: number | null = null;
   return {
     add({ points, reason }) {
-      unsaid += points;
+      unreported += points;
       total += points;
       const nowMs = context.clock.monotonic();
-      if (saidAtMs !== null && nowMs - saidAtMs < SAY_EVERY_MS) return;
+      if (reportedAtMs !== null && nowMs - reportedAtMs < REPORT_EVERY_MS) return;
       context.log.warn(
-        { points: unsaid, total, answer: reason },
+        { points: unreported, total, answer: reason },
         "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",
       );
-      unsaid = 0;
-      saidAtMs = nowMs;
+      unreported = 0;
+      reportedAtMs = nowMs;
     },
   };
 }

@@ -49,8 +49,8 @@ export async function storeLines(
   const rejected = new Map<number, string>();
   let requests = 0;
 
-  for (const portion of portionsOf(lines)) {
-    const todo = [portion];
+  for (const request of requestsOf(lines)) {
+    const todo = [request];
     for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
       const from = part[0]?.owner ?? 0;
       if (requests >= MAX_REQUESTS && from > 0) {
@@ -70,7 +70,7 @@ export async function storeLines(
         verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
       for (const { owner } of part) if (!rejected.has(owner)) rejected.set(owner, reason);
     }
-    for (const { free } of portion) free?.();
+    for (const { free } of request) free?.();
   }
   return receipt(rejected);
 }
@@ -82,23 +82,23 @@ function receipt(rejected: ReadonlyMap<number, string>, kept?: NonNullable<Recei
   return kept === undefined ? { rejected: rejections } : { rejected: rejections, kept };
 }
 
-function* portionsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
-  let portion: Line[] = [];
+function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
+  let request: Line[] = [];
   let count = 0;
   let characters = 0;
   for (const line of lines) {
     const isFull = count + (line.count ?? 1) > MAX_LINES || characters + line.text.length > MAX_CHARACTERS;
-    if (portion.length > 0 && isFull) {
-      yield portion;
-      portion = [];
+    if (request.length > 0 && isFull) {
+      yield request;
+      request = [];
       count = 0;
       characters = 0;
     }
-    portion.push(line);
+    request.push(line);
     count += line.count ?? 1;
     characters += line.text.length;
   }
-  if (portion.length > 0) yield portion;
+  if (request.length > 0) yield request;
 }
 
 function halves(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {

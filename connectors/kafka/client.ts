@@ -38,7 +38,7 @@ export function createClient(config: KafkaConfig, clock: Clock): Client {
   const connections = createConnections({
     clientId: config.client_id,
     options,
-    mayTalkTo(address) {
+    checkAllowed(address) {
       current.throwIfAborted();
       refusePlainPassword(config, address);
     },
@@ -48,7 +48,7 @@ export function createClient(config: KafkaConfig, clock: Clock): Client {
     connections,
     createTopics: config.create_topics,
     clock,
-    whyHungUp: (address) => whyHungUp(address, options(address.host), current),
+    diagnoseDisconnect: (address) => diagnoseDisconnect(address, options(address.host), current),
   });
   const producer = createProducer({
     cluster,
@@ -91,7 +91,7 @@ function refusePlainPassword({ sasl, tls, plain_text }: KafkaConfig, address: Ad
 }
 
 /** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */
-const ON_THE_WAY_MS = 1_000;
+const NETWORK_MS = 1_000;
 
 /** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
 function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) => ConnectionOptions {
@@ -99,7 +99,7 @@ function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) =>
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
   return (host) => ({
     connectTimeout: config.connect_deadline,
-    requestTimeout: config.publish_deadline + ON_THE_WAY_MS,
+    requestTimeout: config.publish_deadline + NETWORK_MS,
     maxInflights: 1,
     ...(tls.enabled
       ? {
@@ -161,7 +161,7 @@ function pem(path: string): string {
 }
 
 /** Longest wait for the answer to each question, in milliseconds: whoever hung up was quick to do so. */
-const ASK_MS = 3_000;
+const PROBE_MS = 3_000;
 
 /**
  * Why a broker hung up at our first question. It may be restarting, and then the same attempt goes well later; or we
@@ -169,35 +169,35 @@ const ASK_MS = 3_000;
  * we have none. So TLS is tried, and a greeting with a way of authentication that does not exist, to which a listener
  * with passwords answers which ones it has. Nothing of ours is told. Null when that explains nothing.
  */
-async function whyHungUp(
+async function diagnoseDisconnect(
   address: Address,
   { tls, sasl }: ConnectionOptions,
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
-  const farEnd = brokerAt(address);
+  const server = brokerAt(address);
   if (
     tls === undefined &&
     (await speaksTls((limit) => probeServer(address, AbortSignal.any([limit, signal]))))
   ) {
-    return speaksTlsOnly(farEnd);
+    return speaksTlsOnly(server);
   }
-  const ways = sasl === undefined && !signal.aborted ? await waysOfAuthentication(address, tls, signal) : [];
+  const ways = sasl === undefined && !signal.aborted ? await offeredMechanisms(address, tls, signal) : [];
   if (ways.length === 0) return null;
-  return new ConfigError(`${farEnd.name} wants a password (${ways.join(", ")}).`, {
+  return new ConfigError(`${server.name} wants a password (${ways.join(", ")}).`, {
     hint: "Set sasl, or another port in brokers.",
     reason: "unauthenticated",
     field: "sasl",
   });
 }
 
-async function waysOfAuthentication(
+async function offeredMechanisms(
   { host, port }: Address,
   tls: ConnectionOptions["tls"],
   signal: AbortSignal,
 ): Promise<readonly string[]> {
   const connection = new Connection("plenum", {
-    connectTimeout: ASK_MS,
-    requestTimeout: ASK_MS,
+    connectTimeout: PROBE_MS,
+    requestTimeout: PROBE_MS,
     ...(tls === undefined ? {} : { tls }),
   });
   connection.on("error", () => undefined);

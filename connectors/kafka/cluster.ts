@@ -22,8 +22,8 @@ import {
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Address } from "./config.ts";
-import { type Broker, type Connections, TooOld } from "./connections.ts";
-import { connectionFailure, HungUp, nameOfCode, producerIdFailure } from "./outcome.ts";
+import { type Broker, type Connections, UnsupportedRequest } from "./connections.ts";
+import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "./outcome.ts";
 
 /** What a cluster says about a topic. */
 export interface Topic {
@@ -58,7 +58,7 @@ export interface ClusterOptions {
   readonly createTopics: boolean;
   readonly clock: Clock;
   /** Why a broker hung up at the first question; null where nobody knows. */
-  readonly whyHungUp: (address: Address) => Promise<ConfigError | null>;
+  readonly diagnoseDisconnect: (address: Address) => Promise<ConfigError | null>;
 }
 
 /** Before the fourth (Kafka 0.11) nobody can say that a topic is not to be created: such a broker does as it is set. */
@@ -92,57 +92,59 @@ const MAX_AGE_MS = 300_000;
 const CREATED_WITHIN_MS = 20_000;
 /** Its bit in the operations that are allowed on a topic, and what stands there when nobody says. */
 const WRITE_BIT = 1 << 4;
-const UNSAID = -2_147_483_648;
+const UNSTATED = -2_147_483_648;
 
 export function createCluster({
   bootstrap,
   connections,
   createTopics,
   clock,
-  whyHungUp,
+  diagnoseDisconnect,
 }: ClusterOptions): Cluster {
   const known = new Map<string, { readonly topic: Topic; readonly atMs: number }>();
   /** When a topic was first asked for that is not there yet. */
-  const askedFor = new Map<string, number>();
+  const requestedAt = new Map<string, number>();
   /** Those that the cluster named last. */
-  let named: readonly Address[] = [];
+  let knownBrokers: readonly Address[] = [];
 
-  async function ask(names: readonly string[] | null, create: boolean, operations: boolean) {
-    const broker = await connections.toAny([...bootstrap, ...named]);
-    const answer = await said(broker, () =>
-      broker.ask(METADATA, names === null ? null : [...names], create, operations),
+  async function requestMetadata(names: readonly string[] | null, create: boolean, operations: boolean) {
+    const broker = await connections.toAny([...bootstrap, ...knownBrokers]);
+    const response = await responseOf(broker, () =>
+      broker.request(METADATA, names === null ? null : [...names], create, operations),
     );
-    const brokers = new Map(answer.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
-    named = [...brokers.values()];
-    return answer.topics.map(
+    const brokers = new Map(response.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
+    knownBrokers = [...brokers.values()];
+    return response.topics.map(
       ({ name, errorCode, partitions, topicAuthorizedOperations: allowed }): Topic => ({
         name: name ?? "",
         code: errorCode,
         leaders: partitions
           .toSorted((a, b) => a.partitionIndex - b.partitionIndex)
           .map(({ leaderId }) => brokers.get(leaderId) ?? null),
-        mayWrite: allowed === undefined || allowed === UNSAID ? null : (allowed & WRITE_BIT) !== 0,
+        mayWrite: allowed === undefined || allowed === UNSTATED ? null : (allowed & WRITE_BIT) !== 0,
       }),
     );
   }
 
   /** The answer, also where it says that a part of it is wrong. */
-  async function said<Answer>(broker: Broker, question: () => Promise<Answer>): Promise<Answer> {
+  async function responseOf<Answer>(broker: Broker, question: () => Promise<Answer>): Promise<Answer> {
     try {
       return await question();
     } catch (error) {
       if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;
       const failure = connectionFailure(error, broker.address);
-      throw failure instanceof HungUp ? ((await whyHungUp(broker.address)) ?? failure) : failure;
+      throw failure instanceof Disconnected
+        ? ((await diagnoseDisconnect(broker.address)) ?? failure)
+        : failure;
     }
   }
 
   /** Nothing was said about a topic that we have only just asked for: it may be coming into being. */
-  function isComing({ name, code }: Topic): boolean {
-    if (code === 0) askedFor.delete(name);
+  function isBeingCreated({ name, code }: Topic): boolean {
+    if (code === 0) requestedAt.delete(name);
     if (!createTopics || nameOfCode(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
-    const sinceMs = askedFor.get(name) ?? clock.monotonic();
-    askedFor.set(name, sinceMs);
+    const sinceMs = requestedAt.get(name) ?? clock.monotonic();
+    requestedAt.set(name, sinceMs);
     return clock.monotonic() - sinceMs < CREATED_WITHIN_MS;
   }
 
@@ -154,9 +156,9 @@ export function createCluster({
         return topic === undefined || now - topic.atMs >= MAX_AGE_MS;
       });
       if (unknown.length > 0) {
-        for (const topic of await ask(unknown, createTopics, false)) {
+        for (const topic of await requestMetadata(unknown, createTopics, false)) {
           if (topic.code === 0) known.set(topic.name, { topic, atMs: now });
-          const code = isComing(topic) ? LEADER_NOT_AVAILABLE : topic.code;
+          const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE : topic.code;
           if (code !== 0)
             known.set(topic.name, { topic: { ...topic, code }, atMs: Number.NEGATIVE_INFINITY });
         }
@@ -169,18 +171,18 @@ export function createCluster({
       );
     },
 
-    look: (names) => ask(names, false, true),
+    look: (names) => requestMetadata(names, false, true),
 
     async producerId() {
-      const broker = await connections.toAny([...bootstrap, ...named]);
+      const broker = await connections.toAny([...bootstrap, ...knownBrokers]);
       try {
-        const { errorCode, producerId, producerEpoch } = await said(broker, () =>
-          broker.ask(PRODUCER_ID, null, 0),
+        const { errorCode, producerId, producerEpoch } = await responseOf(broker, () =>
+          broker.request(PRODUCER_ID, null, 0),
         );
         if (errorCode !== 0) throw producerIdFailure(errorCode);
         return { id: producerId, epoch: producerEpoch };
       } catch (error) {
-        if (!(error instanceof TooOld)) throw error;
+        if (!(error instanceof UnsupportedRequest)) throw error;
         throw new ConfigError("The Kafka cluster knows no idempotent producers.", {
           hint: "Set idempotent: false.",
           field: "idempotent",

@@ -15,20 +15,20 @@ import type { Address } from "./config.ts";
 import { brokerAt, connectionFailure } from "./outcome.ts";
 
 /** One request of the protocol in one version, as the library writes and reads it. */
-export interface Request<Asked extends unknown[], Answer> {
+export interface Request<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
-  async(connection: Connection, ...asked: Asked): Promise<Answer>;
+  async(connection: Connection, ...asked: Arguments): Promise<Response>;
 }
 
 /** A broker that is connected. */
 export interface Broker {
   readonly address: Address;
   /** Asks in the newest of these versions that the broker knows; throws what the library says. */
-  ask<Asked extends unknown[], Answer>(
-    versions: readonly Request<Asked, Answer>[],
-    ...asked: Asked
-  ): Promise<Answer>;
+  request<Arguments extends unknown[], Response>(
+    versions: readonly Request<Arguments, Response>[],
+    ...asked: Arguments
+  ): Promise<Response>;
 }
 
 /**
@@ -48,33 +48,33 @@ export interface ConnectionsOptions {
   readonly clientId: string;
   readonly options: (host: string) => ConnectionOptions;
   /** Throws where nothing may be said to that host. */
-  readonly mayTalkTo: (address: Address) => void;
+  readonly checkAllowed: (address: Address) => void;
 }
 
 /** The broker does not know a request that is needed. */
-export class TooOld extends ConfigError {}
+export class UnsupportedRequest extends ConfigError {}
 
-export function createConnections({ clientId, options, mayTalkTo }: ConnectionsOptions): Connections {
+export function createConnections({ clientId, options, checkAllowed }: ConnectionsOptions): Connections {
   const open = new Map<string, { readonly connection: Connection; readonly broker: Promise<Broker> }>();
 
   function to(address: Address): Promise<Broker> {
     const place = `${address.host} ${address.port}`;
     const known = open.get(place);
     if (known !== undefined && isAlive(known.connection)) return ready(known);
-    mayTalkTo(address);
+    checkAllowed(address);
     const connection = new Connection(clientId, options(address.host));
-    const broker = introduced(connection, address);
+    const broker = handshake(connection, address);
     open.set(place, { connection, broker });
     broker.catch(() => connection.socket?.destroy());
     return broker;
   }
 
-  async function introduced(connection: Connection, address: Address): Promise<Broker> {
+  async function handshake(connection: Connection, address: Address): Promise<Broker> {
     // Whoever waits is told only that the connection was closed. Without a listener an error later on, such as one of a
     // reauthentication, would end the process.
-    let why: Error | null = null;
+    let cause: Error | null = null;
     connection.on("error", (error) => {
-      why ??= error;
+      cause ??= error;
     });
     try {
       await connection.connect(address.host, address.port);
@@ -84,7 +84,7 @@ export function createConnections({ clientId, options, mayTalkTo }: ConnectionsO
       );
       return {
         address,
-        ask(versions, ...asked) {
+        request(versions, ...asked) {
           const [first] = versions;
           const range = newest.get(first?.key ?? -1);
           const request = versions.find(
@@ -92,33 +92,36 @@ export function createConnections({ clientId, options, mayTalkTo }: ConnectionsO
               range !== undefined && version >= range.minVersion && version <= range.maxVersion,
           );
           if (request === undefined) {
-            throw new TooOld(`${brokerAt(address).name} does not know a request that is needed.`, {
-              hint: "It has to be Kafka 0.11 or newer.",
-            });
+            throw new UnsupportedRequest(
+              `${brokerAt(address).name} does not know a request that is needed.`,
+              {
+                hint: "It has to be Kafka 0.11 or newer.",
+              },
+            );
           }
           return request.async(connection, ...asked).catch((error: unknown) => {
-            throw error instanceof NetworkError ? (why ?? error) : error;
+            throw error instanceof NetworkError ? (cause ?? error) : error;
           });
         },
       };
     } catch (error) {
-      throw connectionFailure(why ?? error, address);
+      throw connectionFailure(cause ?? error, address);
     }
   }
 
   return {
     to,
     async toAny(addresses) {
-      let why: unknown = new Retryable("There is no Kafka broker to ask.");
+      let cause: unknown = new Retryable("There is no Kafka broker to ask.");
       for (const address of addresses) {
         try {
           return await to(address);
         } catch (error) {
           // What a person has to change is worth more than that another broker is away.
-          if (!(why instanceof ConfigError)) why = error;
+          if (!(cause instanceof ConfigError)) cause = error;
         }
       }
-      throw why;
+      throw cause;
     },
     end() {
       for (const { connection, broker } of open.values()) {

@@ -9,7 +9,7 @@ import type { Address } from "./config.ts";
  */
 
 /** The connection ended before it had been answered; wrong-door.ts finds out whether it is the wrong one. */
-export class HungUp extends Retryable {}
+export class Disconnected extends Retryable {}
 
 /** The name of a code, such as `MESSAGE_TOO_LARGE` for 10. */
 export function nameOfCode(code: number): string {
@@ -17,7 +17,7 @@ export function nameOfCode(code: number): string {
 }
 
 /** What is wrong with the content of a batch, and with no other: alone, a record with it becomes a dead letter. */
-const REFUSED: Readonly<Record<string, string>> = {
+const REFUSALS: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
   INVALID_TIMESTAMP: "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
@@ -27,7 +27,7 @@ const REFUSED: Readonly<Record<string, string>> = {
 /** Why a single record will never be taken; null where something else is wrong. */
 export function refusal(code: number, topic: string, said: string | null): string | null {
   const name = nameOfCode(code);
-  const why = REFUSED[name];
+  const why = REFUSALS[name];
   if (why === undefined) return null;
   return `Topic ${topic}: ${why}. The broker says ${name}${said === null || said === "" ? "" : `: ${said}`}.`;
 }
@@ -66,7 +66,7 @@ const TOPIC: Readonly<Record<string, Complaint>> = {
 };
 
 /** Where it passes by itself, for a person who wonders how long. */
-const PASSES: Readonly<Record<string, string>> = {
+const TEMPORARY: Readonly<Record<string, string>> = {
   NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
   NOT_ENOUGH_REPLICAS_AFTER_APPEND:
     "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
@@ -80,7 +80,7 @@ export function topicFailure(code: number, topic: string): Failure {
     const [message, hint, reason] = complaint;
     return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
   }
-  const hint = PASSES[name];
+  const hint = TEMPORARY[name];
   return new Retryable(
     `Topic ${topic} took nothing at the moment (${name}).`,
     hint === undefined ? {} : { hint },
@@ -114,37 +114,41 @@ export function producerIdFailure(code: number): Failure {
 export function connectionFailure(error: unknown, address: Address): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
-  const farEnd = brokerAt(address);
+  const server = brokerAt(address);
   const codes = apiIdsIn(error);
   if (codes.includes("SASL_AUTHENTICATION_FAILED")) {
-    return new ConfigError(`${farEnd.name} does not accept the user name or password.`, {
+    return new ConfigError(`${server.name} does not accept the user name or password.`, {
       hint: "Check sasl.username, sasl.password and sasl.mechanism.",
       reason: "unauthenticated",
       field: "sasl",
     });
   }
   if (codes.includes("UNSUPPORTED_SASL_MECHANISM")) {
-    return new ConfigError(`${farEnd.name} does not offer this way of authentication.`, {
+    return new ConfigError(`${server.name} does not offer this way of authentication.`, {
       hint: "Choose another sasl.mechanism.",
       field: "sasl.mechanism",
     });
   }
   if (codes.includes("ILLEGAL_SASL_STATE")) {
-    return new ConfigError(`${farEnd.name} does not ask for a password at this port.`, {
+    return new ConfigError(`${server.name} does not ask for a password at this port.`, {
       hint: "Check the port in brokers, or leave sasl out.",
       field: "brokers",
     });
   }
-  const cause = rootOf(error);
+  const cause = rootCauseOf(error);
   if (cause instanceof GenericError || cause instanceof MultipleErrors)
-    return byLibrary(cause, farEnd, codes);
-  return failureOfConnection(cause, farEnd);
+    return libraryFailure(cause, server, codes);
+  return failureOfConnection(cause, server);
 }
 
 /** What the library says itself, without a system's error behind it. */
-function byLibrary(error: GenericError | MultipleErrors, farEnd: Server, codes: readonly string[]): Failure {
-  const { name } = farEnd;
-  if (error.message === "Broker requires TLS.") return speaksTlsOnly(farEnd);
+function libraryFailure(
+  error: GenericError | MultipleErrors,
+  server: Server,
+  codes: readonly string[],
+): Failure {
+  const { name } = server;
+  if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
     return new ConfigError(`${name} could not prove that it knows our password, or spoke no SCRAM.`, {
       hint: "Check the port in brokers and sasl.mechanism; otherwise somebody may be in between.",
@@ -154,7 +158,7 @@ function byLibrary(error: GenericError | MultipleErrors, farEnd: Server, codes: 
   }
   if (/timed out/i.test(error.message)) return new Retryable(`${name} gave no answer in time.`);
   if (/closed/i.test(error.message)) {
-    return new HungUp(`${name} broke the connection.`, {
+    return new Disconnected(`${name} broke the connection.`, {
       hint: "If that stays so, check its port, tls.enabled and sasl.",
     });
   }
@@ -190,6 +194,6 @@ function apiIdsIn(error: unknown): readonly string[] {
 }
 
 /** The innermost cause: the library wraps what the system said. */
-function rootOf(error: unknown): unknown {
-  return error instanceof Error && error.cause instanceof Error ? rootOf(error.cause) : error;
+function rootCauseOf(error: unknown): unknown {
+  return error instanceof Error && error.cause instanceof Error ? rootCauseOf(error.cause) : error;
 }

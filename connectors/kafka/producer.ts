@@ -22,7 +22,7 @@ import { batchFailure, connectionFailure, nameOfCode, refusal, topicFailure } fr
 import type { KafkaRecord } from "./records.ts";
 
 /** What became of a record: all replicas in sync have it, it will never be taken, or it was not sent or not answered. */
-export type Fate =
+export type RecordOutcome =
   | { readonly is: "acknowledged" }
   | { readonly is: "refused"; readonly reason: string }
   | { readonly is: "open"; readonly error?: Failure };
@@ -34,7 +34,7 @@ export interface Producer {
    * Sends the records and says what became of each. Of one partition nothing is sent before what comes earlier was
    * answered, and after a failure nothing more at all, so that order within a key is kept.
    */
-  send(records: readonly KafkaRecord[]): Promise<readonly Fate[]>;
+  send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]>;
 }
 
 export interface ProducerOptions {
@@ -72,7 +72,7 @@ const PRODUCE = [
   produceV3.api,
 ] as unknown as readonly (typeof produceV11.api)[];
 
-const ACKNOWLEDGED: Fate = { is: "acknowledged" };
+const ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
 const LEADER_NOT_AVAILABLE = 5;
 /** The largest epoch of a producer id (16 bits), and the largest number of a record of one (31 bits). */
 const MAX_EPOCH = 32_767;
@@ -94,40 +94,40 @@ export function createProducer(options: ProducerOptions): Producer {
    * After a failure nobody knows what the brokers have. A later epoch shuts out whatever is still on its way: a batch
    * that comes late, after newer ones, is refused by the broker and does not make an old value the last one.
    */
-  function closeEpoch(forgotten: boolean): void {
+  function closeEpoch(needsNewId: boolean): void {
     cluster.forget();
     sequences.clear();
     if (producer === null) return;
     producer =
-      forgotten || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
+      needsNewId || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
   }
 
-  async function send(records: readonly KafkaRecord[]): Promise<readonly Fate[]> {
-    const fates: Fate[] = records.map(() => ({ is: "open" }));
+  async function send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
+    const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
     await prepare();
     const topics = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
-    const lanes = lanesOf(records, topics, options.maxBatchBytes, fates);
-    let forgotten = false;
+    const lanes = lanesOf(records, topics, options.maxBatchBytes, outcomes);
+    let needsNewId = false;
     let failed = false;
     while (!failed) {
       const waiting = [...lanes.values()].filter(({ runs }) => runs.length > 0);
       if (waiting.length === 0) break;
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         [...Map.groupBy(waiting, ({ leader }) => `${leader.host} ${leader.port}`).values()].map(produce),
       );
-      for (const { lane, run, code, said, error } of answers.flat()) {
+      for (const { lane, run, code, said, error } of responses.flat()) {
         const why = code === null ? null : refusal(code, lane.topic, said);
         const [first] = run;
         if (code === 0) {
-          for (const { index } of run) fates[index] = ACKNOWLEDGED;
-          const name = placeOf(lane);
+          for (const { index } of run) outcomes[index] = ACKNOWLEDGED;
+          const name = partitionKey(lane);
           sequences.set(name, (sequences.getWithDefault(name, 0) + run.length) & MAX_SEQUENCE);
         } else if (why === null || first === undefined) {
           failed = true;
-          forgotten ||= code !== null && FORGOTTEN.has(nameOfCode(code));
-          for (const { index } of run) fates[index] = { is: "open", error };
+          needsNewId ||= code !== null && NEEDS_NEW_PRODUCER_ID.has(nameOfCode(code));
+          for (const { index } of run) outcomes[index] = { is: "open", error };
         } else if (run.length === 1) {
-          fates[first.index] = { is: "refused", reason: why };
+          outcomes[first.index] = { is: "refused", reason: why };
         } else {
           // Which of them is it? Halves are sent one after the other, so that the others are stored.
           const half = Math.ceil(run.length / 2);
@@ -135,20 +135,20 @@ export function createProducer(options: ProducerOptions): Producer {
         }
       }
     }
-    if (failed) closeEpoch(forgotten);
+    if (failed) closeEpoch(needsNewId);
     // What is known of a topic that had no leader, or was not there, was known a moment ago.
-    else if (fates.some(({ is }) => is === "open")) cluster.forget();
-    return fates;
+    else if (outcomes.some(({ is }) => is === "open")) cluster.forget();
+    return outcomes;
   }
 
   /** One request to one broker, with the next run of each of its partitions. */
-  async function produce(lanes: readonly Lane[]): Promise<readonly Answered[]> {
+  async function produce(lanes: readonly Lane[]): Promise<readonly PartitionResponse[]> {
     const sent = lanes.map((lane) => ({ lane, run: lane.runs.shift() ?? [] }));
     const [{ leader } = { leader: { host: "", port: 0 } }] = lanes;
     try {
       const broker = await connections.to(leader);
-      const answer = await asAnswer(() =>
-        broker.ask(
+      const response = await responseOf(() =>
+        broker.request(
           PRODUCE,
           ProduceAcks.ALL,
           options.ackWithinMs,
@@ -162,10 +162,10 @@ export function createProducer(options: ProducerOptions): Producer {
         ),
       );
       return sent.map(({ lane, run }) => {
-        const partition = answer.responses
+        const partition = response.responses
           .find(({ name }) => name === lane.topic)
           ?.partitionResponses.find(({ index }) => index === lane.partition);
-        const code = partition?.errorCode ?? NOTHING_SAID;
+        const code = partition?.errorCode ?? NO_RESPONSE;
         const [about] = partition?.recordErrors ?? [];
         const said = partition?.errorMessage ?? about?.batchIndexErrorMessage ?? null;
         return { lane, run, code, said, error: batchFailure(code, lane.topic) };
@@ -179,7 +179,7 @@ export function createProducer(options: ProducerOptions): Producer {
   return { prepare, send };
 }
 
-interface Answered {
+interface PartitionResponse {
   readonly lane: Lane;
   readonly run: Run;
   /** Null where there was no answer. */
@@ -189,10 +189,10 @@ interface Answered {
 }
 
 /** What the broker calls it when it says nothing about a partition that it was asked about: UNKNOWN_SERVER_ERROR. */
-const NOTHING_SAID = -1;
+const NO_RESPONSE = -1;
 
 /** With these the broker does not know any more, or does not like, what we count under our number. */
-const FORGOTTEN = new Set([
+const NEEDS_NEW_PRODUCER_ID = new Set([
   "OUT_OF_ORDER_SEQUENCE_NUMBER",
   "DUPLICATE_SEQUENCE_NUMBER",
   "INVALID_PRODUCER_EPOCH",
@@ -209,7 +209,7 @@ function lanesOf(
   records: readonly KafkaRecord[],
   topics: ReadonlyMap<string, Topic>,
   maxBatchBytes: number,
-  fates: Fate[],
+  outcomes: RecordOutcome[],
 ): ReadonlyMap<string, Lane> {
   const lanes = new Map<string, Lane & { bytes: number }>();
   for (const [index, record] of records.entries()) {
@@ -220,10 +220,10 @@ function lanesOf(
     const leader = leaders[partition];
     if (topic === undefined || topic.code !== 0 || leader === undefined || leader === null) {
       const code = topic === undefined || topic.code === 0 ? LEADER_NOT_AVAILABLE : topic.code;
-      fates[index] = { is: "open", error: topicFailure(code, record.topic) };
+      outcomes[index] = { is: "open", error: topicFailure(code, record.topic) };
       break;
     }
-    const name = placeOf({ topic: record.topic, partition });
+    const name = partitionKey({ topic: record.topic, partition });
     const lane = lanes.get(name) ?? { topic: record.topic, partition, leader, runs: [], bytes: 0 };
     lanes.set(name, lane);
     const last = lane.runs.at(-1);
@@ -243,12 +243,12 @@ function wireRecord({ topic, key, value, headers, timestampMs }: KafkaRecord, pa
 }
 
 /** As the library names a partition where it looks for its sequence. */
-function placeOf({ topic, partition }: Pick<Lane, "topic" | "partition">): string {
+function partitionKey({ topic, partition }: Pick<Lane, "topic" | "partition">): string {
   return `${topic}:${partition}`;
 }
 
 /** What the broker answered, also where that says that a partition took nothing. */
-async function asAnswer(question: () => Promise<ProduceResponse | boolean>): Promise<ProduceResponse> {
+async function responseOf(question: () => Promise<ProduceResponse | boolean>): Promise<ProduceResponse> {
   try {
     return (await question()) as ProduceResponse;
   } catch (error) {

@@ -11,7 +11,7 @@ import type { Event } from "../../src/core/model/event.ts";
 import { createClient } from "./client.ts";
 import type { KafkaConfig } from "./config.ts";
 import { topicFailure } from "./outcome.ts";
-import type { Fate } from "./producer.ts";
+import type { RecordOutcome } from "./producer.ts";
 import { type KafkaRecord, recordOf } from "./records.ts";
 import { createTopics } from "./topics.ts";
 
@@ -23,32 +23,34 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
    * What was acknowledged although something before it was not, so that it is offered again: it is not sent again.
    * Names only; a restart forgets them.
    */
-  let ahead = new Set<string>();
+  let acknowledgedAhead = new Set<string>();
 
   async function deliver(batch: readonly Event[], offered: Offered | undefined): Promise<Receipt> {
     const names = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
-    const hasIt = (n: number) => offered?.again !== true && ahead.has(names[n] ?? "");
+    const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");
     const records = batch.map((event, n) => recordOf(event, topics.of(event), offered?.sequences?.[n]));
-    const fates = records.map((record, n): Fate => (hasIt(n) ? { is: "acknowledged" } : judged(record)));
-    const due = fates.flatMap(({ is }, n) => (is === "open" ? [n] : []));
+    const outcomes = records.map(
+      (record, n): RecordOutcome => (isAcknowledged(n) ? { is: "acknowledged" } : precheck(record)),
+    );
+    const due = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
     if (due.length > 0) {
       const sent = await client.producer.send(due.map((n) => records[n] as KafkaRecord));
-      for (const [nth, n] of due.entries()) fates[n] = sent[nth] ?? { is: "open" };
+      for (const [nth, n] of due.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
     }
-    const receipt = receiptOf(fates);
+    const receipt = receiptOf(outcomes);
     const from = receipt.kept?.from ?? batch.length;
-    const passed = receipt.kept === undefined && !names.some((name) => ahead.has(name));
-    ahead = passed ? new Set() : ahead;
+    const passed = receipt.kept === undefined && !names.some((name) => acknowledgedAhead.has(name));
+    acknowledgedAhead = passed ? new Set() : acknowledgedAhead;
     for (const [n, name] of names.entries()) {
-      if (n >= from && fates[n]?.is === "acknowledged") ahead.add(name);
-      else ahead.delete(name);
+      if (n >= from && outcomes[n]?.is === "acknowledged") acknowledgedAhead.add(name);
+      else acknowledgedAhead.delete(name);
     }
     if (receipt.kept?.from === 0) throw receipt.kept.error;
     return receipt;
   }
 
   /** What can be said without asking anybody. */
-  function judged({ bytes, timestampMs }: KafkaRecord): Fate {
+  function precheck({ bytes, timestampMs }: KafkaRecord): RecordOutcome {
     if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
     if (bytes <= config.max_message_bytes) return { is: "open" };
     return {
@@ -106,15 +108,15 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 const MAY_NOT_WRITE = 29;
 
 /** In commit order: everything before the first record that is still open is settled. */
-function receiptOf(fates: readonly Fate[]): Receipt {
-  const first = fates.findIndex(({ is }) => is === "open");
-  const from = first < 0 ? fates.length : first;
-  const rejected = fates
+function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
+  const first = outcomes.findIndex(({ is }) => is === "open");
+  const from = first < 0 ? outcomes.length : first;
+  const rejected = outcomes
     .slice(0, from)
     .flatMap((fate, index) => (fate.is === "refused" ? [{ index, reason: fate.reason }] : []));
   if (first < 0) return rejected.length === 0 ? ACCEPTED : { rejected };
   const error =
-    fates.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ??
+    outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ??
     new Retryable("The Kafka cluster did not acknowledge it.");
   return { rejected, kept: { from, error } };
 }

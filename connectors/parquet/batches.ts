@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
 import type { Row, Table } from "../shared/lake/table.ts";
-import { withNews } from "../shared/lake/table.ts";
+import { applyUpdates } from "../shared/lake/table.ts";
 import { type Columns, createColumns, pause, sorting } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { parquetOf, readParquet } from "./parquet-file.ts";
-import type { Change, Portion } from "./row-buffer.ts";
-import type { Arrived } from "./table-format.ts";
+import type { Change, PartitionBatch } from "./row-buffer.ts";
+import type { UploadedFiles } from "./table-format.ts";
 
 /** Objects on their way at a time: a storage far away takes 50 ms for each, however small. */
 const AT_ONCE = 8;
@@ -15,42 +15,42 @@ export interface PutFile {
   readonly bytes: number;
   /** In the order of the file. */
   readonly rows: Uint32Array;
-  readonly portion: Portion;
+  readonly batch: PartitionBatch;
 }
 
 /** Puts each portion as a file into its folder; all of them are durable when it resolves. */
-export async function putPortions(options: {
-  readonly portions: readonly Portion[];
+export async function putBatches(options: {
+  readonly batches: readonly PartitionBatch[];
   /** The key for a portion's file of this content. */
-  readonly keyFor: (portion: Portion, digest: string) => string;
+  readonly keyFor: (batch: PartitionBatch, digest: string) => string;
   readonly store: ObjectStore;
-  readonly arrived: Arrived;
+  readonly uploaded: UploadedFiles;
   readonly signal: AbortSignal;
 }): Promise<readonly PutFile[]> {
-  const { arrived, keyFor, portions, signal, store } = options;
+  const { uploaded, keyFor, batches, signal, store } = options;
   const files: PutFile[] = [];
-  const underWay = new Set<Promise<void>>();
+  const uploads = new Set<Promise<void>>();
   const faults: unknown[] = [];
   try {
-    for (const portion of portions) {
+    for (const batch of batches) {
       if (faults.length > 0) break;
       signal.throwIfAborted();
-      const rows = await portion.sorted();
-      const bytes = await parquetOf(portion.columns, rows);
+      const rows = await batch.sorted();
+      const bytes = await parquetOf(batch.columns, rows);
       const digest = digestOf(bytes);
-      const key = keyFor(portion, digest);
-      files.push({ key, bytes: bytes.length, rows, portion });
-      if (arrived.get(key) === digest) continue;
+      const key = keyFor(batch, digest);
+      files.push({ key, bytes: bytes.length, rows, batch });
+      if (uploaded.get(key) === digest) continue;
       const put = store.put(key, bytes, signal).then(
-        () => void arrived.set(key, digest),
+        () => void uploaded.set(key, digest),
         (error: unknown) => void faults.push(error),
       );
-      underWay.add(put);
-      void put.finally(() => underWay.delete(put));
-      if (underWay.size >= AT_ONCE) await Promise.race(underWay);
+      uploads.add(put);
+      void put.finally(() => uploads.delete(put));
+      if (uploads.size >= AT_ONCE) await Promise.race(uploads);
     }
   } finally {
-    await Promise.all(underWay);
+    await Promise.all(uploads);
   }
   if (faults.length > 0) throw faults[0];
   return files;
@@ -75,14 +75,14 @@ interface Replacement {
  * twice changes nothing, so a repetition after a crash needs no care.
  */
 export async function replacementOf(
-  { news, partition: { table } }: Change,
+  { updates, partition: { table } }: Change,
   keys: readonly string[],
   read: (key: string) => Promise<Uint8Array | null>,
   nameOf: (key: string) => string,
 ): Promise<Replacement | null> {
-  const held = await rowsOfFiles(table, keys, read, nameOf);
-  const merged = withNews(table, held, news);
-  if (merged === held) return null;
+  const stored = await rowsOfFiles(table, keys, read, nameOf);
+  const merged = applyUpdates(table, stored, updates);
+  if (merged === stored) return null;
   const columns = createColumns(table);
   const added: number[] = [];
   for (const row of merged) {

@@ -1,5 +1,5 @@
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
-import { type Cell, type Column, placeOf, type Row, type Table } from "../shared/lake/table.ts";
+import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 
 /**
  * Rows of one table as columns: a text is the number of a word, everything else a place in a typed array. A row of
@@ -16,10 +16,10 @@ export interface Columns {
    * Appends `rows` rows, column by column in the order of the table: `cellsOf` returns the cells of a column, or null
    * where all of them are null. Pauses between columns, so nothing else may add rows meanwhile.
    */
-  addAll(rows: number, cellsOf: (place: number) => Promise<ArrayLike<unknown> | null>): Promise<void>;
-  cell(place: number, row: number): Cell;
+  addAll(rows: number, cellsOf: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void>;
+  cell(index: number, row: number): Cell;
   /** Returns the function that reads cells of one column. */
-  reading(place: number): (row: number) => Cell;
+  reading(index: number): (row: number) => Cell;
   /** Orders rows by columns, one after the other; null comes first. What is added later is not in the order. */
   comparing(names: readonly string[]): Comparing;
 }
@@ -42,9 +42,9 @@ export function createColumns(table: Table): Columns {
   const stores = table.columns.map(storeOf);
   let length = 0;
 
-  function storeAt(place: number): Store {
-    const store = stores[place];
-    if (store === undefined) throw new Error(`The table ${table.name} has no column ${place}.`);
+  function storeAt(index: number): Store {
+    const store = stores[index];
+    if (store === undefined) throw new Error(`The table ${table.name} has no column ${index}.`);
     return store;
   }
 
@@ -58,25 +58,25 @@ export function createColumns(table: Table): Columns {
     },
 
     add(row) {
-      for (let place = 0; place < stores.length; place++) storeAt(place).add(row[place] ?? null, length);
+      for (let index = 0; index < stores.length; index++) storeAt(index).add(row[index] ?? null, length);
       length += 1;
       return length - 1;
     },
 
     async addAll(rows, cellsOf) {
-      for (let place = 0; place < stores.length; place++) {
-        const store = storeAt(place);
-        const cells = await cellsOf(place);
-        for (let n = 0; n < rows; n++) store.add(logical(cells?.[n]), length + n);
+      for (let index = 0; index < stores.length; index++) {
+        const store = storeAt(index);
+        const cells = await cellsOf(index);
+        for (let n = 0; n < rows; n++) store.add(cellOf(cells?.[n]), length + n);
       }
       length += rows;
     },
 
-    cell: (place, row) => storeAt(place).cell(row),
-    reading: (place) => storeAt(place).cell,
+    cell: (index, row) => storeAt(index).cell(row),
+    reading: (index) => storeAt(index).cell,
 
     comparing(names) {
-      const all = names.map((name) => storeAt(placeOf(table, name)).comparing());
+      const all = names.map((name) => storeAt(columnIndexOf(table, name)).comparing());
       return (a, b) => {
         for (const compare of all) {
           const order = compare(a, b);
@@ -102,19 +102,19 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const { table } = columns;
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
-  const isSameThing = columns.comparing(table.key);
+  const hasSameKey = columns.comparing(table.key);
   const rows = await mergedRuns(
     new Uint32Array(columns.length).map((_, row) => row),
     compare,
   );
   const once = new Uint32Array(rows.length);
-  let kept = 0;
+  let count = 0;
   for (let n = 0; n < rows.length; n++) {
     const [row, next] = [rows[n] ?? 0, rows[n + 1]];
-    if (next === undefined || isSameThing(row, next) !== 0) once[kept++] = row;
+    if (next === undefined || hasSameKey(row, next) !== 0) once[count++] = row;
     if (n % ROWS_AT_ONCE === 0) await pause();
   }
-  return once.subarray(0, kept);
+  return once.subarray(0, count);
 }
 
 /** Rows that are compared before the time is looked at: 1,000 comparisons take less than 1 ms. */
@@ -149,7 +149,7 @@ async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): P
   return sorted;
 }
 
-function logical(value: unknown): Cell {
+function cellOf(value: unknown): Cell {
   if (typeof value === "bigint") return Number(value);
   return value === undefined ? null : (value as Cell);
 }

@@ -1,119 +1,127 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { placeOf, type Table } from "../shared/lake/table.ts";
+import { columnIndexOf, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquet } from "./parquet-file.ts";
-import { landedName, type Partition } from "./paths.ts";
-import { createHand, type Hand, type Portion } from "./row-buffer.ts";
-import { type Book, begun, type Landing, type Seal, sealIn, settled, tellLife } from "./sink-state.ts";
-import type { Arrived, TableFormat } from "./table-format.ts";
+import { type Partition, stagedName } from "./paths.ts";
+import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
+import {
+  type CompleteDay,
+  completeDayIn,
+  recordProgress,
+  rememberSettled,
+  rememberStaged,
+  type SinkState,
+  type StagedCommit,
+} from "./sink-state.ts";
+import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
 /** Characters of different words that are held at most, whatever the number of rows: 32 MB in the worst case. */
 const MAX_CHARACTERS = 16_000_000;
 
 /** Events on their way into the lake, from the cursor on. */
-export interface Gathering {
+export interface StagedCommits {
   /** No file in the lake may have to be made again. */
   readonly isSettled: boolean;
   /** Whether an event of this position was taken already, so that the engine has begun anew. */
-  hasTaken(position: number): boolean;
+  hasSeen(position: number): boolean;
   /** Takes an event, after what was begun before a crash and is complete has landed. Throws `Untold`. */
   take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void>;
   /** Nothing more comes just now: what is complete or worth a file lands. */
-  land(signal: AbortSignal): Promise<void>;
+  commit(signal: AbortSignal): Promise<void>;
   /** Where all that was taken is in the lake: what goes with the settlement, what landed, and days to be sealed afterwards. */
   settle(): {
     readonly remember: SinkStateChange;
     readonly partitions: readonly Partition[];
-    readonly seals: readonly Seal[];
+    readonly completeDays: readonly CompleteDay[];
   } | null;
 }
 
-export function createGathering(options: {
-  readonly book: Pick<Book, "life" | "landings">;
+export function createStagedCommits(options: {
+  readonly state: Pick<SinkState, "writerId" | "stagedCommits">;
   readonly store: ObjectStore;
   readonly format: TableFormat;
   readonly memory: ConnectorContext["memory"];
   readonly clock: ConnectorContext["clock"];
-  readonly arrived: Arrived;
+  readonly uploaded: UploadedFiles;
   readonly maxRows: number;
   readonly maxAgeMs: number;
-}): Gathering {
-  const { arrived, book, clock, format, memory, store } = options;
-  const { life } = book;
+}): StagedCommits {
+  const { uploaded, state, clock, format, memory, store } = options;
+  const { writerId } = state;
   /** Landings of before a crash, to be made again from the same events. */
-  let unfinished = book.landings;
+  let unfinished = state.stagedCommits;
   /** Landings that are in the lake and not settled. */
-  let landed: readonly Landing[] = [];
+  let unsettled: readonly StagedCommit[] = [];
   /** By folder; those that got rows by these landings. */
   const partitions = new Map<string, Partition>();
-  let hand: Hand = createHand();
+  let buffer: RowBuffer = createRowBuffer();
   let sinceMs = 0;
   let through = 0;
-  let seals: readonly Seal[] = [];
+  let completeDays: readonly CompleteDay[] = [];
 
   function isOld(): boolean {
-    return hand.events > 0 && clock.monotonic() - sinceMs >= options.maxAgeMs;
+    return buffer.events > 0 && clock.monotonic() - sinceMs >= options.maxAgeMs;
   }
 
-  function isWorthAFile(): boolean {
-    const isMuch = hand.rows >= options.maxRows || hand.characters >= MAX_CHARACTERS;
-    return hand.events > 0 && (isMuch || isOld() || seals.length > 0);
+  function isFlushDue(): boolean {
+    const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_CHARACTERS;
+    return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
   }
 
   /** Lands what is in the hand, as the positions that `landing` names. */
-  async function landAs(landing: Landing, signal: AbortSignal): Promise<void> {
-    const { from, keys: before, through: last } = landing;
-    const name = format.nameOf(landedName(life, from, last));
-    const rows = { portions: hand.portions(), changes: hand.changes() };
+  async function commitAs(staged: StagedCommit, signal: AbortSignal): Promise<void> {
+    const { from, keys: before, through: last } = staged;
+    const name = format.nameOf(stagedName(writerId, from, last));
+    const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const all = [...new Set([...before, ...format.keysOf(rows, name)])];
-    const rest = unfinished.filter((each) => each !== landing);
-    await memory.put(begun([...landed, { ...landing, keys: all }, ...rest]));
-    await tellLife({ life, store }, last, signal);
-    const positions = { life, through: last, isRepeated: unfinished.includes(landing) };
-    const made = new Set(await format.land({ ...rows, name, positions, arrived }, signal));
+    const rest = unfinished.filter((each) => each !== staged);
+    await memory.put(rememberStaged([...unsettled, { ...staged, keys: all }, ...rest]));
+    await recordProgress({ writerId, store }, last, signal);
+    const positions = { writerId, through: last, isRepeated: unfinished.includes(staged) };
+    const made = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
     const unused = all.filter((key) => !made.has(key));
     if (unused.length > 0) await format.discard(unused, signal);
-    landed = [...landed, { ...landing, keys: all }];
-    for (const { partition } of rows.portions) partitions.set(partition.folder, partition);
+    unsettled = [...unsettled, { ...staged, keys: all }];
+    for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
     unfinished = rest;
-    hand = createHand();
-    arrived.clear();
+    buffer = createRowBuffer();
+    uploaded.clear();
   }
 
   return {
     get isSettled() {
-      return landed.length === 0 && unfinished.length === 0;
+      return unsettled.length === 0 && unfinished.length === 0;
     },
-    hasTaken: (position) => position <= through,
+    hasSeen: (position) => position <= through,
 
     async take(event, position, committedAt, signal) {
       for (let next = unfinished[0]; next !== undefined && next.through < position; next = unfinished[0]) {
-        await landAs(next, signal);
+        await commitAs(next, signal);
       }
-      if (hand.events === 0) sinceMs = clock.monotonic();
+      if (buffer.events === 0) sinceMs = clock.monotonic();
       through = position;
-      hand.add(event, position, committedAt);
-      const seal = sealIn(event);
-      if (seal !== null) seals = [...seals, seal];
+      buffer.add(event, position, committedAt);
+      const day = completeDayIn(event);
+      if (day !== null) completeDays = [...completeDays, day];
     },
 
-    async land(signal) {
+    async commit(signal) {
       const [next] = unfinished;
       if (next === undefined) {
-        if (isWorthAFile()) await landAs({ from: hand.from, through: hand.through, keys: [] }, signal);
-      } else if (next.through === hand.through || isOld()) await landAs(next, signal);
+        if (isFlushDue()) await commitAs({ from: buffer.from, through: buffer.through, keys: [] }, signal);
+      } else if (next.through === buffer.through || isOld()) await commitAs(next, signal);
     },
 
     settle() {
-      if (landed.length === 0 || unfinished.length > 0 || hand.events > 0) return null;
-      const remember = settled(life, through, seals);
-      const done = { remember, partitions: [...partitions.values()], seals };
-      landed = [];
+      if (unsettled.length === 0 || unfinished.length > 0 || buffer.events > 0) return null;
+      const remember = rememberSettled(writerId, through, completeDays);
+      const done = { remember, partitions: [...partitions.values()], completeDays };
+      unsettled = [];
       partitions.clear();
-      seals = [];
+      completeDays = [];
       return done;
     },
   };
@@ -127,49 +135,49 @@ const MAX_KEYS = 200_000;
  * nothing tells under which name it lies, so the rows that are there already are looked for and left out: a replay puts
  * back what the lake has lost, and nothing twice.
  */
-export function createAlone(format: TableFormat, where: string) {
+export function createIdempotentInserts(format: TableFormat, where: string) {
   /** By folder; of the files that were read last. */
   const known = new Map<string, Set<string>>();
 
-  async function keysIn({ partition }: Portion, signal: AbortSignal): Promise<Set<string>> {
+  async function keysIn({ partition }: PartitionBatch, signal: AbortSignal): Promise<Set<string>> {
     const { folder, table } = partition;
     const before = known.get(folder);
     if (before !== undefined) return before;
-    const there = new Set<string>();
+    const existing = new Set<string>();
     for (const { key } of await format.filesOf(partition, signal)) {
       const bytes = await format.read(key, signal);
       if (bytes === null) continue;
       const read = createColumns({ ...table, columns: keyColumns(table) });
       await readParquet(bytes, read, `${where}/${key}`);
-      for (let row = 0; row < read.length; row++) there.add(keyOf(read, row));
+      for (let row = 0; row < read.length; row++) existing.add(keyOf(read, row));
     }
-    if ([...known.values()].reduce((sum, { size }) => sum + size, there.size) > MAX_KEYS) known.clear();
-    known.set(folder, there);
-    return there;
+    if ([...known.values()].reduce((sum, { size }) => sum + size, existing.size) > MAX_KEYS) known.clear();
+    known.set(folder, existing);
+    return existing;
   }
 
   return {
     /** Something else has been written, or taken away. */
     forget: () => known.clear(),
 
-    async land(hand: Hand, signal: AbortSignal): Promise<void> {
+    async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {
       const name = `again-${randomBytes(8).toString("hex")}`;
-      const portions: Portion[] = [];
-      for (const portion of hand.portions()) {
-        const { columns } = portion;
-        const there = await keysIn(portion, signal);
-        const mine = new Set<string>();
-        const rows = (await portion.sorted()).filter((row) => {
+      const batches: PartitionBatch[] = [];
+      for (const batch of buffer.batches()) {
+        const { columns } = batch;
+        const existing = await keysIn(batch, signal);
+        const added = new Set<string>();
+        const rows = (await batch.sorted()).filter((row) => {
           const key = keyOf(columns, row);
-          if (there.has(key) || mine.has(key)) return false;
-          mine.add(key);
+          if (existing.has(key) || added.has(key)) return false;
+          added.add(key);
           return true;
         });
-        if (rows.length > 0) portions.push({ ...portion, sorted: async () => rows });
-        for (const key of mine) there.add(key);
+        if (rows.length > 0) batches.push({ ...batch, sorted: async () => rows });
+        for (const key of added) existing.add(key);
       }
-      const changes = hand.changes();
-      await format.land({ portions, changes, name, positions: null, arrived: new Map() }, signal);
+      const changes = buffer.changes();
+      await format.commit({ batches, changes, name, positions: null, uploaded: new Map() }, signal);
     },
   };
 }
@@ -179,5 +187,5 @@ function keyColumns(table: Table) {
 }
 
 function keyOf({ table, cell }: Columns, row: number): string {
-  return JSON.stringify(table.key.map((name) => cell(placeOf(table, name), row)));
+  return JSON.stringify(table.key.map((name) => cell(columnIndexOf(table, name), row)));
 }

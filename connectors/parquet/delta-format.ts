@@ -4,17 +4,17 @@ import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Table } from "../shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
-import { digestOf, putPortions, replacementOf, rowsOfFiles } from "./batches.ts";
+import { digestOf, putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
 import type { Columns } from "./columns.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
-import { type AddedFile, NOTHING } from "./delta/change.ts";
+import { type AddedFile, EMPTY_CHANGE } from "./delta/change.ts";
 import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
 import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { FIRST_DAY, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
-import type { Change, Portion } from "./row-buffer.ts";
-import { compacting } from "./sink-state.ts";
-import type { Arrived, LandingWork, StoredFile, TableFormat } from "./table-format.ts";
+import type { Change, PartitionBatch } from "./row-buffer.ts";
+import { rememberCompactions } from "./sink-state.ts";
+import type { CommitWork, StoredFile, TableFormat, UploadedFiles } from "./table-format.ts";
 
 /** A change of rows that somebody else changed meanwhile is made anew so often in one go. */
 const CONFLICTS = 5;
@@ -40,7 +40,7 @@ export function createDeltaFormat(
   let toVacuum: readonly Table[] = [];
   const where = (key: string) => `${store.where}/${key}`;
 
-  function deltaOf(table: Table): DeltaTable {
+  function deltaTableOf(table: Table): DeltaTable {
     const known = tables.get(table);
     if (known !== undefined) return known;
     const partitionColumns = isDivided(table) ? (["date", "site"] as const) : [];
@@ -57,62 +57,65 @@ export function createDeltaFormat(
     });
   }
 
-  async function isIn(table: Table, { positions }: LandingWork, signal: AbortSignal): Promise<boolean> {
+  async function isCommitted(table: Table, { positions }: CommitWork, signal: AbortSignal): Promise<boolean> {
     if (positions === null || !positions.isRepeated) return false;
-    const last = await deltaOf(table).lastVersionOf(positions.life, signal);
+    const last = await deltaTableOf(table).lastVersionOf(positions.writerId, signal);
     return last !== null && last >= positions.through;
   }
 
   async function append(
     table: Table,
-    portions: readonly Portion[],
-    { arrived, name, positions }: LandingWork,
+    batches: readonly PartitionBatch[],
+    { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    const keyFor = ({ partition }: Portion, digest: string) =>
-      newKey(keyIn(partition, name), digest, arrived);
-    const files = await putPortions({ portions, keyFor, store, arrived, signal });
+    const keyFor = ({ partition }: PartitionBatch, digest: string) =>
+      newKey(keyIn(partition, name), digest, uploaded);
+    const files = await putBatches({ batches, keyFor, store, uploaded, signal });
     const add: AddedFile[] = [];
-    for (const { key, bytes, portion, rows } of files) {
-      add.push(await added(key, bytes, portion.partition, portion.columns, rows));
+    for (const { key, bytes, batch, rows } of files) {
+      add.push(await addedFile(key, bytes, batch.partition, batch.columns, rows));
     }
-    const { outcome } = await deltaOf(table).commit({ ...NOTHING, add, txn: txnOf(positions) }, signal);
+    const { outcome } = await deltaTableOf(table).commit(
+      { ...EMPTY_CHANGE, add, txn: txnOf(positions) },
+      signal,
+    );
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
   async function replace(
     table: Table,
     changes: readonly Change[],
-    { arrived, name, positions }: LandingWork,
+    { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
     for (let tried = 0; tried < CONFLICTS; tried++) {
-      const { version, files } = await deltaOf(table).files(signal);
+      const { version, files } = await deltaTableOf(table).files(signal);
       const add: AddedFile[] = [];
       const remove: string[] = [];
       for (const change of changes) {
         const { partition } = change;
-        const held = keysIn(partition, files).map(({ key }) => key);
-        const replacement = await replacementOf(change, held, (key) => read(key, signal), where);
+        const stored = keysIn(partition, files).map(({ key }) => key);
+        const replacement = await replacementOf(change, stored, (key) => read(key, signal), where);
         if (replacement === null) continue;
         const { bytes, columns, rows } = replacement;
         const digest = digestOf(bytes);
-        const key = newKey(keyIn(partition, name), digest, arrived);
-        if (!arrived.has(key)) await store.put(key, bytes, signal);
-        arrived.set(key, digest);
-        add.push(await added(key, bytes.length, partition, columns, rows));
-        remove.push(...held);
+        const key = newKey(keyIn(partition, name), digest, uploaded);
+        if (!uploaded.has(key)) await store.put(key, bytes, signal);
+        uploaded.set(key, digest);
+        add.push(await addedFile(key, bytes.length, partition, columns, rows));
+        remove.push(...stored);
         if (change.from !== undefined)
           remove.push(...keysIn(change.from, files).map(({ key: each }) => each));
       }
       if (add.length === 0) return [];
       const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
-      const { outcome } = await deltaOf(table).commit({ ...change, basedOn: version }, signal);
+      const { outcome } = await deltaTableOf(table).commit({ ...change, basedOn: version }, signal);
       if (outcome === "committed") return add.map(({ key }) => key);
       if (outcome === "done-before") return [];
       const keys = add.map(({ key }) => key);
       await format.discard(keys, signal);
-      for (const key of keys) arrived.delete(key);
+      for (const key of keys) uploaded.delete(key);
     }
     throw new Retryable(`The Delta table ${where(folderOf(table))} is changed by others faster than we can.`);
   }
@@ -149,22 +152,22 @@ export function createDeltaFormat(
     const results = all.map(({ kind, partition }) =>
       keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`),
     );
-    await memory.put(compacting(results.map((result) => ({ result, sources: [] }))));
+    await memory.put(rememberCompactions(results.map((result) => ({ result, sources: [] }))));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
       const key = results[n] ?? "";
       await store.put(key, bytes, signal);
       if ("columns" in content) {
-        add.push(await added(key, bytes.length, partition, content.columns, content.order));
+        add.push(await addedFile(key, bytes.length, partition, content.columns, content.order));
       } else {
         const stats = statisticsFrom(table, content.bounds);
         add.push({ key, bytes: bytes.length, rows, partitionValues: valuesOf(partition.of), stats });
       }
     }
     const isTheSame = all.every(({ rows, sourceRows }) => rows === sourceRows);
-    const { outcome } = await deltaOf(table).commit(
+    const { outcome } = await deltaTableOf(table).commit(
       {
-        ...NOTHING,
+        ...EMPTY_CHANGE,
         add,
         remove: all.flatMap(({ sources }) => sources),
         operation: isTheSame ? "OPTIMIZE" : "MERGE",
@@ -173,7 +176,7 @@ export function createDeltaFormat(
       signal,
     );
     if (outcome === "conflict") await format.discard(results, signal);
-    await memory.put(compacting([]));
+    await memory.put(rememberCompactions([]));
     return outcome !== "conflict";
   }
 
@@ -181,7 +184,7 @@ export function createDeltaFormat(
     name: "delta",
 
     async make(table, signal) {
-      const { version } = await deltaOf(table).files(signal);
+      const { version } = await deltaTableOf(table).files(signal);
       const there = version < 0 ? await store.list(folderOf(table), signal) : [];
       const file = there.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined) {
@@ -189,20 +192,22 @@ export function createDeltaFormat(
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
       }
-      await deltaOf(table).make(signal);
+      await deltaTableOf(table).make(signal);
     },
 
     nameOf: (landing) => `${landing}-${own}`,
-    keysOf: ({ changes, portions }, name) =>
-      [...portions, ...changes].map(({ partition }) => keyIn(partition, name)),
+    keysOf: ({ changes, batches }, name) =>
+      [...batches, ...changes].map(({ partition }) => keyIn(partition, name)),
 
-    async land(work, signal) {
+    async commit(work, signal) {
       const made: string[] = [];
-      for (const [table, portions] of byTable(work.portions)) {
-        if (!(await isIn(table, work, signal))) made.push(...(await append(table, portions, work, signal)));
+      for (const [table, batches] of byTable(work.batches)) {
+        if (!(await isCommitted(table, work, signal)))
+          made.push(...(await append(table, batches, work, signal)));
       }
       for (const [table, changes] of byTable(work.changes)) {
-        if (!(await isIn(table, work, signal))) made.push(...(await replace(table, changes, work, signal)));
+        if (!(await isCommitted(table, work, signal)))
+          made.push(...(await replace(table, changes, work, signal)));
       }
       return made;
     },
@@ -211,18 +216,19 @@ export function createDeltaFormat(
       for (const table of TABLES) {
         const inFolder = keys.filter((key) => key.startsWith(folderOf(table)));
         if (inFolder.length === 0) continue;
-        for (const key of await deltaOf(table).unnamed(inFolder, signal)) await store.remove(key, signal);
+        for (const key of await deltaTableOf(table).unreferenced(inFolder, signal))
+          await store.remove(key, signal);
       }
     },
 
     async filesOf(partition, signal) {
-      const { files } = await deltaOf(partition.table).files(signal);
+      const { files } = await deltaTableOf(partition.table).files(signal);
       return keysIn(partition, files);
     },
     read,
 
     async *partitions(table, signal) {
-      const { files } = await deltaOf(table).files(signal());
+      const { files } = await deltaTableOf(table).files(signal());
       const days = new Map<string, Partition>();
       for (const { partitionValues } of files) {
         const { date, site } = partitionValues;
@@ -256,24 +262,24 @@ export function createDeltaFormat(
     async finishCompaction(compactions, signal) {
       const results = compactions.map(({ result }) => result);
       await format.discard(results, signal);
-      await memory.put(compacting([]));
+      await memory.put(rememberCompactions([]));
     },
 
     /** Alarms whose time is not known: earlier versions put them under 1970-01-01. */
     async prepare(signal) {
       const table = ALARM_EPISODE_TABLE;
-      const { files } = await deltaOf(table).files(signal);
+      const { files } = await deltaTableOf(table).files(signal);
       const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
       const sites = new Set(old.map(({ partitionValues }) => partitionValues.site ?? null));
       const changes: Change[] = [];
       for (const site of sites) {
         const from = partitionOf(table, FIRST_DAY, site);
         const keys = keysIn(from, files).map(({ key }) => key);
-        const news = await rowsOfFiles(table, keys, (key) => read(key, signal), where);
-        changes.push({ partition: partitionOf(table, null, site), news, from });
+        const updates = await rowsOfFiles(table, keys, (key) => read(key, signal), where);
+        changes.push({ partition: partitionOf(table, null, site), updates, from });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
-      const work = { portions: [], changes, name, positions: null, arrived: new Map() };
+      const work = { batches: [], changes, name, positions: null, uploaded: new Map() };
       if (changes.length > 0) await replace(table, changes, work, signal);
     },
 
@@ -282,7 +288,7 @@ export function createDeltaFormat(
       if (vacuumTime.isDue()) toVacuum = TABLES;
       const [table] = toVacuum;
       if (table === undefined || !vacuumTime.isTrusted()) return;
-      const removed = await deltaOf(table).vacuum(signal, MOST_REMOVED);
+      const removed = await deltaTableOf(table).vacuum(signal, MOST_REMOVED);
       if (removed < MOST_REMOVED) toVacuum = toVacuum.slice(1);
     },
   };
@@ -302,15 +308,15 @@ function keyIn({ folder }: Partition, name: string): string {
  * A key under which nothing else was put: a file that is there may be in the log already, though the answer was lost, and
  * readers may hold on to it.
  */
-function newKey(key: string, digest: string, arrived: Arrived): string {
+function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
   let free = key;
-  for (let n = 2; arrived.has(free) && arrived.get(free) !== digest; n++) {
+  for (let n = 2; uploaded.has(free) && uploaded.get(free) !== digest; n++) {
     free = key.replace(/\.parquet$/, `-${n}.parquet`);
   }
   return free;
 }
 
-async function added(
+async function addedFile(
   key: string,
   bytes: number,
   { of, table }: Partition,
@@ -327,8 +333,8 @@ function valuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> 
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
 }
 
-function txnOf(positions: LandingWork["positions"]) {
-  return positions === null ? null : { appId: positions.life, version: positions.through };
+function txnOf(positions: CommitWork["positions"]) {
+  return positions === null ? null : { appId: positions.writerId, version: positions.through };
 }
 
 function byTable<T extends { readonly partition: Partition }>(all: readonly T[]): ReadonlyMap<Table, T[]> {

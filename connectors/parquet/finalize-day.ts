@@ -5,7 +5,7 @@ import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";
 import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
-import type { Seal } from "./sink-state.ts";
+import type { CompleteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /** The files of a day that is over. JSON in `_manifests/`. */
@@ -24,7 +24,7 @@ interface Manifest {
   readonly account: unknown;
   readonly tables: Tables;
   /** The revisions before this one, the newest first. */
-  readonly before: readonly Before[];
+  readonly before: readonly EarlierRevision[];
 }
 
 type Tables = Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
@@ -38,7 +38,7 @@ interface ListedFile {
   readonly sha256: string;
 }
 
-interface Before {
+interface EarlierRevision {
   readonly revision: number;
   readonly sealed_at: string;
   /** By table. */
@@ -56,24 +56,24 @@ interface Tools {
  * Compacts the files of a site's day that the ledger has accounted for, and lists them in a manifest. Done again it
  * changes nothing but the time in the manifest, so a crash needs no care.
  */
-export async function sealDay(seal: Seal, tools: Tools): Promise<void> {
+export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void> {
   const { clock, format, signal } = tools;
   for (const table of TABLES) {
-    if (table.keeping === "append") await format.compact(partitionOf(table, seal.day, seal.site), signal);
+    if (table.rowPolicy === "append") await format.compact(partitionOf(table, day.day, day.site), signal);
   }
   const now = isoUtc(clock.now());
-  const last = await manifestAt(seal, tools);
-  const { account, revision } = seal;
+  const last = await manifestAt(day, tools);
+  const { account, revision } = day;
   const before = last === null ? [] : revisionsBefore(revision, last);
-  await put(seal, { complete: true, revision, sealed_at: now, account, before }, tools);
+  await put(day, { complete: true, revision, sealed_at: now, account, before }, tools);
 }
 
 /**
  * Lists the files of a day that is over and was compacted. A day that the ledger has accounted for keeps its account.
  * Where the ledger has yet to account for the day, no manifest is written, because whoever needs a complete day waits for it.
  */
-export async function listMergedDay(
-  day: Pick<Seal, "site" | "day">,
+export async function listUnaccountedDay(
+  day: Pick<CompleteDay, "site" | "day">,
   tools: Tools & { readonly hasLedger: boolean },
 ): Promise<void> {
   const last = await manifestAt(day, tools);
@@ -86,7 +86,7 @@ export async function listMergedDay(
   await put(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
 }
 
-async function hasHistory({ day, site }: Pick<Seal, "site" | "day">, tools: Tools): Promise<boolean> {
+async function hasHistory({ day, site }: Pick<CompleteDay, "site" | "day">, tools: Tools): Promise<boolean> {
   for (const table of [HISTORY_TABLE, TOTAL_TABLE]) {
     if ((await tools.format.filesOf(partitionOf(table, day, site), tools.signal)).length > 0) return true;
   }
@@ -94,7 +94,7 @@ async function hasHistory({ day, site }: Pick<Seal, "site" | "day">, tools: Tool
 }
 
 async function put(
-  { day, site }: Pick<Seal, "site" | "day">,
+  { day, site }: Pick<CompleteDay, "site" | "day">,
   about: Pick<Manifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
   { clock, format, signal, store }: Tools,
 ): Promise<void> {
@@ -131,7 +131,7 @@ async function filesIn(
   return files;
 }
 
-function revisionsBefore(revision: number, last: Manifest): readonly Before[] {
+function revisionsBefore(revision: number, last: Manifest): readonly EarlierRevision[] {
   const { sealed_at, tables, written_at } = last;
   const rows = Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, table.rows]));
   const known = [{ revision: last.revision, sealed_at: sealed_at ?? written_at, rows }, ...last.before];
@@ -140,7 +140,7 @@ function revisionsBefore(revision: number, last: Manifest): readonly Before[] {
 
 /** Null where there is none, or it is none of ours: then this one is the first. */
 async function manifestAt(
-  { day, site }: Pick<Seal, "site" | "day">,
+  { day, site }: Pick<CompleteDay, "site" | "day">,
   { signal, store }: Tools,
 ): Promise<Manifest | null> {
   const bytes = await store.get(manifestOf(day, site), signal);

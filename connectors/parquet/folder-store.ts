@@ -136,7 +136,9 @@ export function createFolderStore(
       signal.throwIfAborted();
       const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
       try {
-        const files = await step(() => readdir(top, { recursive: true, withFileTypes: true }).catch(nobody));
+        const files = await step(() =>
+          readdir(top, { recursive: true, withFileTypes: true }).catch(emptyIfMissing),
+        );
         const found: StoredObject[] = [];
         for (const file of files) {
           const path = join(file.parentPath, file.name);
@@ -155,7 +157,9 @@ export function createFolderStore(
     async folders(prefix, signal) {
       signal.throwIfAborted();
       try {
-        const entries = await step(() => readdir(join(root, prefix), { withFileTypes: true }).catch(nobody));
+        const entries = await step(() =>
+          readdir(join(root, prefix), { withFileTypes: true }).catch(emptyIfMissing),
+        );
         const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
         return names.sort(byBytes);
       } catch (error) {
@@ -216,7 +220,7 @@ async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-function nobody(error: unknown): Dirent[] {
+function emptyIfMissing(error: unknown): Dirent[] {
   if (systemCodeOf(error) === "ENOENT") return [];
   throw error;
 }

@@ -40,8 +40,8 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
     const group = rows.subarray(from, from + GROUP_ROWS);
     const offset = writer.offset;
     const parts: RowGroup[] = [];
-    for (const [place, column] of table.columns.entries()) {
-      await file.write({ columnData: [sourceOf(columns, column, place, group)], rowGroupSize: group.length });
+    for (const [index, column] of table.columns.entries()) {
+      await file.write({ columnData: [sourceOf(columns, column, index, group)], rowGroupSize: group.length });
       // The writer takes what it wrote for a row group of its own; a group has all columns.
       parts.push(...file.row_groups.splice(-1));
       await pause();
@@ -83,7 +83,7 @@ export async function joinedParquet(table: Table, files: readonly Named[]): Prom
       stringFromBytes: (text: Uint8Array) => text,
       timestampFromMicroseconds: (at: bigint) => at,
     };
-    const metadata = believed(name, () => parquetMetadata(buffer, { parsers }));
+    const metadata = parseFile(name, () => parquetMetadata(buffer, { parsers }));
     if (!isWrittenFor(table, metadata)) return null;
     for (const group of metadata.row_groups) {
       const [start, end] = rangeOf(group);
@@ -96,10 +96,10 @@ export async function joinedParquet(table: Table, files: readonly Named[]): Prom
   }
   await file.finish();
   const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
-  const bounds = table.columns.map(({ type }, place) =>
+  const bounds = table.columns.map(({ type }, index) =>
     boundsOf(
       type,
-      groups.flatMap(({ columns }) => columns[place] ?? []),
+      groups.flatMap(({ columns }) => columns[index] ?? []),
     ),
   );
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
@@ -126,7 +126,7 @@ function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
     const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } =
       meta_data?.statistics ?? {};
     const nulls = bounds.nulls + Number(null_count ?? 0);
-    const [min, max] = [statedAs(type, min_value), statedAs(type, max_value)];
+    const [min, max] = [boundOf(type, min_value), boundOf(type, max_value)];
     const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
     if (min === null || max === null || !isExact) {
       isStated &&= isExact && Number(null_count) === Number(meta_data?.num_values);
@@ -146,7 +146,7 @@ function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
   return order * sign >= 0 ? a : b;
 }
 
-function statedAs(type: ColumnType, value: unknown): Cell {
+function boundOf(type: ColumnType, value: unknown): Cell {
   if (value instanceof Uint8Array) return new TextDecoder().decode(value);
   if (typeof value === "bigint") return type === "time" ? Number(value) / 1_000 : Number(value);
   return typeof value === "number" && Number.isFinite(value) ? value : null;
@@ -220,26 +220,26 @@ function elementOf({ name, type }: Column): SchemaElement {
   return { name, repetition_type: "OPTIONAL", ...TYPES[type] };
 }
 
-function sourceOf(columns: Columns, column: Column, place: number, rows: Uint32Array): ColumnSource {
+function sourceOf(columns: Columns, column: Column, index: number, rows: Uint32Array): ColumnSource {
   return {
     name: column.name,
     // Unpacked when it is its turn, so that of all columns one at a time takes memory.
     get data() {
-      return unpacked(columns, column, place, rows);
+      return cellsOf(columns, column, index, rows);
     },
     // Times and positions of a tag rise by nearly the same each: a value's take half a byte, and a position as it is 1.2.
     ...(column.type === "time" || column.name === "position" ? { encoding: "DELTA_BINARY_PACKED" } : {}),
   };
 }
 
-function unpacked(columns: Columns, column: Column, place: number, rows: Uint32Array): unknown[] {
+function cellsOf(columns: Columns, column: Column, index: number, rows: Uint32Array): unknown[] {
   const cells: unknown[] = new Array(rows.length);
-  const cellAt = columns.reading(place);
-  for (let n = 0; n < rows.length; n++) cells[n] = physical(column, cellAt(rows[n] ?? 0));
+  const cellAt = columns.reading(index);
+  for (let n = 0; n < rows.length; n++) cells[n] = fileValue(column, cellAt(rows[n] ?? 0));
   return cells;
 }
 
-function physical({ name, type }: Column, cell: Cell): unknown {
+function fileValue({ name, type }: Column, cell: Cell): unknown {
   if (typeof cell !== "number" || type === "number") return cell;
   if (type === "time") return BigInt(Math.round(cell * 1_000));
   // The writer packs differences of 32-bit numbers without BigInt.
@@ -257,8 +257,8 @@ const LARGE_GROUP_ROWS = 2_000;
 export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
   const { table } = columns;
   const buffer = bufferOf(bytes);
-  const metadata = believed(name, () => parquetMetadata(buffer));
-  const had = table.columns.filter((column) => {
+  const metadata = parseFile(name, () => parquetMetadata(buffer));
+  const present = table.columns.filter((column) => {
     const element = metadata.schema.find((each) => each.name === column.name);
     if (element !== undefined && !isOfType(element, column.type)) throw otherType(name, column);
     return element !== undefined;
@@ -294,13 +294,13 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
     const all = isLarge
       ? null
       : await read(
-          had.map((column) => column.name),
+          present.map((column) => column.name),
           start,
           to,
         );
-    await columns.addAll(rows, async (place) => {
-      const column = table.columns[place];
-      if (column === undefined || !had.includes(column)) return null;
+    await columns.addAll(rows, async (index) => {
+      const column = table.columns[index];
+      if (column === undefined || !present.includes(column)) return null;
       await pause();
       const cells = all ?? (await read([column.name], start, to));
       return cells.get(column.name) ?? null;
@@ -321,7 +321,7 @@ function withPart(before: Cells, part: Cells, at: number): Cells {
 
 /** How many rows a file says that it has. */
 export function rowsOf(bytes: Uint8Array, name: string): number {
-  return Number(believed(name, () => parquetMetadata(bufferOf(bytes))).num_rows);
+  return Number(parseFile(name, () => parquetMetadata(bufferOf(bytes))).num_rows);
 }
 
 /** The bytes as a buffer of their own, copied only where they are a part of a larger one. */
@@ -336,7 +336,7 @@ function isOfType(element: SchemaElement, type: ColumnType): boolean {
   return element.type === wanted.type && element.converted_type === wanted.converted_type;
 }
 
-function believed<T>(name: string, read: () => T): T {
+function parseFile<T>(name: string, read: () => T): T {
   try {
     return read();
   } catch (error) {

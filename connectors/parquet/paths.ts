@@ -50,8 +50,8 @@ function unescaped(word: string): string {
 }
 
 /** Tables of versions hold things of all sites, each from one day to another. */
-export function isDivided({ keeping }: Table): boolean {
-  return keeping !== "versions";
+export function isDivided({ rowPolicy }: Table): boolean {
+  return rowPolicy !== "versions";
 }
 
 export function undivided(table: Table): Partition {
@@ -63,7 +63,7 @@ export function folderOf(table: Table): string {
 }
 
 /** The one object of a partition that is replaced whole. */
-export function wholeOf({ table, folder }: Partition): string {
+export function singleFileOf({ table, folder }: Partition): string {
   return `${folder}${table.name}.parquet`;
 }
 
@@ -71,8 +71,8 @@ export function wholeOf({ table, folder }: Partition): string {
 export const EMPTY = "empty.parquet";
 
 /** What a landing puts there, without the ending: whose, and which positions. */
-export function landedName(life: string, from: number, through: number): string {
-  return `${life}-${padded(from)}-${padded(through)}`;
+export function stagedName(writerId: string, from: number, through: number): string {
+  return `${writerId}-${padded(from)}-${padded(through)}`;
 }
 
 export function manifestOf(day: string, site: string | null): string {
@@ -80,8 +80,8 @@ export function manifestOf(day: string, site: string | null): string {
 }
 
 /** Through which position a life has begun to land. */
-export function lifeOf(life: string): string {
-  return `_lives/${life}.json`;
+export function writerFileOf(writerId: string): string {
+  return `_lives/${writerId}.json`;
 }
 
 /** The columns of all tables, as they were written last. */

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { dayOf } from "../shared/lake/rows.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { putPortions, replacementOf, rowsOfFiles } from "./batches.ts";
+import { putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
 import { createColumns } from "./columns.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
 import type { ObjectStore } from "./object-store.ts";
@@ -15,11 +15,11 @@ import {
   type Partition,
   partitionIn,
   partitionOf,
+  singleFileOf,
   undivided,
-  wholeOf,
 } from "./paths.ts";
 import type { Change } from "./row-buffer.ts";
-import { type Compaction, compacting } from "./sink-state.ts";
+import { type Compaction, rememberCompactions } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**
@@ -49,10 +49,10 @@ export function createPlainFormat(options: {
   ): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
     const compaction = { result: `${folder}${kind}-${digest}.parquet`, sources };
-    await memory.put(compacting([compaction]));
+    await memory.put(rememberCompactions([compaction]));
     await store.put(compaction.result, bytes, signal);
     await removeSources(compaction, signal);
-    await memory.put(compacting([]));
+    await memory.put(rememberCompactions([]));
   }
 
   async function removeSources({ result, sources }: Compaction, signal: AbortSignal): Promise<void> {
@@ -66,12 +66,12 @@ export function createPlainFormat(options: {
     ...(options.maxRows === undefined ? {} : { maxRows: options.maxRows }),
   });
 
-  async function change({ from, news, partition }: Change, signal: AbortSignal): Promise<void> {
-    const key = wholeOf(partition);
-    const work = { partition, news };
+  async function change({ from, updates, partition }: Change, signal: AbortSignal): Promise<void> {
+    const key = singleFileOf(partition);
+    const work = { partition, updates };
     const replacement = await replacementOf(work, [key], (each) => store.get(each, signal), where);
     if (replacement !== null) await store.put(key, replacement.bytes, signal);
-    if (from !== undefined) await store.remove(wholeOf(from), signal);
+    if (from !== undefined) await store.remove(singleFileOf(from), signal);
   }
 
   const format: TableFormat = {
@@ -84,7 +84,7 @@ export function createPlainFormat(options: {
     async make(table, signal) {
       const empty = await parquetOf(createColumns(table), new Uint32Array());
       if (!isDivided(table)) {
-        await store.putIfAbsent(wholeOf(undivided(table)), empty, signal);
+        await store.putIfAbsent(singleFileOf(undivided(table)), empty, signal);
         return;
       }
       const dates = await store.folders(folderOf(table), signal);
@@ -112,18 +112,18 @@ export function createPlainFormat(options: {
           const [, date = "", site = ""] = key.split("/");
           const from = partitionIn(table, date, site);
           if (from === null) continue;
-          const news = await rowsOfFiles(table, [key], (each) => store.get(each, signal), where);
-          await change({ partition: partitionOf(table, null, from.of?.site ?? null), news, from }, signal);
+          const updates = await rowsOfFiles(table, [key], (each) => store.get(each, signal), where);
+          await change({ partition: partitionOf(table, null, from.of?.site ?? null), updates, from }, signal);
         }
       }
     },
 
-    nameOf: (landing) => landing,
-    keysOf: ({ portions }, name) => portions.map(({ partition }) => `${partition.folder}${name}.parquet`),
+    nameOf: (name) => name,
+    keysOf: ({ batches }, name) => batches.map(({ partition }) => `${partition.folder}${name}.parquet`),
 
-    async land({ portions, changes, name, arrived }, signal) {
-      const keyFor = ({ partition }: (typeof portions)[number]) => `${partition.folder}${name}.parquet`;
-      const files = await putPortions({ portions, keyFor, store, arrived, signal });
+    async commit({ batches, changes, name, uploaded }, signal) {
+      const keyFor = ({ partition }: (typeof batches)[number]) => `${partition.folder}${name}.parquet`;
+      const files = await putBatches({ batches, keyFor, store, uploaded, signal });
       for (const each of changes) await change(each, signal);
       return files.map(({ key }) => key);
     },
@@ -168,7 +168,7 @@ export function createPlainFormat(options: {
         const isThere = (await store.list(result, signal)).some(({ key }) => key === result);
         if (isThere) await removeSources(compaction, signal);
       }
-      await memory.put(compacting([]));
+      await memory.put(rememberCompactions([]));
     },
   };
   return format;

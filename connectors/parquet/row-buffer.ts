@@ -1,14 +1,14 @@
 import type { Event } from "../../src/core/model/event.ts";
-import { dayOf, tellRows } from "../shared/lake/rows.ts";
-import { placeOf, type Row, type Table } from "../shared/lake/table.ts";
+import { dayOf, emitRows } from "../shared/lake/rows.ts";
+import { columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
 
 /** An event cannot be told as rows, and never will be. */
-export class Untold extends Error {}
+export class UnmappableEvent extends Error {}
 
 /** Rows that were taken and are not in the lake yet. */
-export interface Hand {
+export interface RowBuffer {
   /** Positions of the first and the last event in it; 0 while there is none, or where they stand nowhere in the log. */
   readonly from: number;
   readonly through: number;
@@ -20,13 +20,13 @@ export interface Hand {
   /** Throws `Untold` where the event makes no rows; it counts as taken all the same. */
   add(event: Event, position: number, committedAt: string): void;
   /** Rows that are appended, by table, day and site. */
-  portions(): readonly Portion[];
+  batches(): readonly PartitionBatch[];
   /** News of rows that change. */
   changes(): readonly Change[];
 }
 
 /** Rows of one partition. */
-export interface Portion {
+export interface PartitionBatch {
   readonly partition: Partition;
   readonly columns: Columns;
   /** In the order of the file. */
@@ -35,38 +35,38 @@ export interface Portion {
 
 export interface Change {
   readonly partition: Partition;
-  readonly news: readonly Row[];
+  readonly updates: readonly Row[];
   /** Another partition whose files go with this change, because `news` has their rows. */
   readonly from?: Partition;
 }
 
 const DAY_MS = 86_400_000;
 /** Where a row has no site, the place of no column. */
-const siteIn = (table: Table) => table.columns.findIndex(({ name }) => name === "site_id");
+const siteColumn = (table: Table) => table.columns.findIndex(({ name }) => name === "site_id");
 
-export function createHand(): Hand {
+export function createRowBuffer(): RowBuffer {
   let from = 0;
   let through = 0;
   let events = 0;
   let rows = 0;
-  const books = new Map<Table, ReturnType<typeof createBook>>();
-  const changes = new Map<string, { partition: Partition; news: Row[] }>();
+  const tableBuffers = new Map<Table, ReturnType<typeof createTableBuffer>>();
+  const changes = new Map<string, { partition: Partition; updates: Row[] }>();
 
-  function take(table: Table, row: Row): void {
+  function addRow(table: Table, row: Row): void {
     rows += 1;
-    if (table.keeping !== "append") {
-      change(table, row);
+    if (table.rowPolicy !== "append") {
+      addChange(table, row);
       return;
     }
-    const book = books.get(table) ?? createBook(table);
-    books.set(table, book);
-    book.add(row);
+    const tableBuffer = tableBuffers.get(table) ?? createTableBuffer(table);
+    tableBuffers.set(table, tableBuffer);
+    tableBuffer.add(row);
   }
 
-  function change(table: Table, row: Row): void {
+  function addChange(table: Table, row: Row): void {
     const partition = isDivided(table) ? partitionIn(table, row) : undivided(table);
-    const known = changes.get(partition.folder) ?? { partition, news: [] };
-    known.news.push([...row]);
+    const known = changes.get(partition.folder) ?? { partition, updates: [] };
+    known.updates.push([...row]);
     changes.set(partition.folder, known);
   }
 
@@ -84,7 +84,7 @@ export function createHand(): Hand {
       return rows;
     },
     get characters() {
-      return [...books.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
+      return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
 
     add(event, position, committedAt) {
@@ -92,22 +92,22 @@ export function createHand(): Hand {
       through = position;
       events += 1;
       try {
-        tellRows({ event, position, committedAt }, take);
+        emitRows({ event, position, committedAt }, addRow);
       } catch (error) {
-        throw new Untold(error instanceof Error ? error.message : String(error), { cause: error });
+        throw new UnmappableEvent(error instanceof Error ? error.message : String(error), { cause: error });
       }
     },
 
-    portions: () => [...books.values()].flatMap((book) => book.portions()),
+    batches: () => [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
     changes: () => [...changes.values()],
   };
 }
 
 /** Rows of one table, and which of them lie in which partition. */
-function createBook(table: Table) {
+function createTableBuffer(table: Table) {
   const columns = createColumns(table);
-  const time = placeOf(table, table.time);
-  const site = siteIn(table);
+  const time = columnIndexOf(table, table.time);
+  const site = siteColumn(table);
   const folders = new Map<string, { readonly partition: Partition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
@@ -127,7 +127,7 @@ function createBook(table: Table) {
     add(row: Row): void {
       rowsFor(row).push(columns.add(row));
     },
-    portions(): readonly Portion[] {
+    batches(): readonly PartitionBatch[] {
       const sorted = sorting(columns);
       return [...folders.values()].map(({ partition, rows }) => ({
         partition,
@@ -139,8 +139,8 @@ function createBook(table: Table) {
 }
 
 function partitionIn(table: Table, row: Row): Partition {
-  const site = row[siteIn(table)];
-  const timeMs = Number(row[placeOf(table, table.time)]);
+  const site = row[siteColumn(table)];
+  const timeMs = Number(row[columnIndexOf(table, table.time)]);
   // rows.ts writes 0 where the time of an alarm is not known.
   const day = timeMs === 0 ? null : dayOf(timeMs);
   return partitionOf(table, day, typeof site === "string" ? site : null);

@@ -66,7 +66,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const sessionToken = config.session_token === undefined ? null : cachedSecret(config.session_token, clock);
   const proxy = proxyOf(config.proxy, clock);
   let agent: Agent | null = null;
-  let askedMs = Number.NEGATIVE_INFINITY;
+  let requestedMs = Number.NEGATIVE_INFINITY;
 
   function connected(): Agent {
     agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
@@ -117,16 +117,16 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     return { origin: url.origin, path: `${url.pathname}${search}`, headers: Object.fromEntries(all) };
   }
 
-  async function ask(request: S3Request, signal: AbortSignal): Promise<S3Answer> {
+  async function request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
     signal.throwIfAborted();
     const { method, body } = request;
     const { headers, origin, path } = await signed(request);
-    askedMs = clock.monotonic();
+    requestedMs = clock.monotonic();
     const limit = timeLimit(signal, config.timeout);
-    let response: Dispatcher.ResponseData;
-    let said: Beginning;
+    let raw: Dispatcher.ResponseData;
+    let start: ResponseStart;
     try {
-      response = await connected().request({
+      raw = await connected().request({
         origin,
         path,
         method,
@@ -134,24 +134,25 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
         body: body ?? null,
         signal: limit.signal,
       });
-      const isWanted = response.statusCode >= 200 && response.statusCode < 300;
+      const isWanted = raw.statusCode >= 200 && raw.statusCode < 300;
       const maxBytes = (isWanted ? request.maxBytes : undefined) ?? MAX_WORDS_BYTES;
-      said = await beginningOf(response, maxBytes);
+      start = await readStart(raw, maxBytes);
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOfConnection(error, farEnd);
+      throw signal.aborted ? signal.reason : failureOfConnection(error, server);
     } finally {
       limit.end();
     }
-    const answer = { status: response.statusCode, headers: response.headers, bytes: said.bytes };
-    const isFine = answer.status >= 200 && answer.status < 300;
-    if (isFine && said.isCut && request.maxBytes !== undefined) throw tooLarge(request.key, request.maxBytes);
-    if (isFine && method === "PUT") throwIfNotStored(answer);
-    if (isFine || request.allow?.includes(answer.status) === true) return answer;
-    throw failureOfAnswer(answer, config, clock.now());
+    const response = { status: raw.statusCode, headers: raw.headers, bytes: start.bytes };
+    const isFine = response.status >= 200 && response.status < 300;
+    if (isFine && start.isCut && request.maxBytes !== undefined)
+      throw tooLarge(request.key, request.maxBytes);
+    if (isFine && method === "PUT") throwIfNotStored(response);
+    if (isFine || request.allow?.includes(response.status) === true) return response;
+    throw failureOfResponse(response, config, clock.now());
   }
 
   /** A storage that has stored something says nothing; a page to sign in on, or an error, is somebody's who has not. */
-  function throwIfNotStored({ status, bytes }: S3Answer): void {
+  function throwIfNotStored({ status, bytes }: S3Response): void {
     if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(
       `${endpoint.origin} answered ${status}, but not as a storage that has stored something.`,
@@ -180,7 +181,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     );
   }
 
-  const farEnd = {
+  const server = {
     name: endpoint.origin,
     failed: "could not be reached",
     addressOption: "s3.endpoint",
@@ -206,32 +207,35 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       ...(after === undefined ? {} : { "start-after": prefix + after }),
       ...(token === null ? {} : { "continuation-token": token }),
     };
-    const { bytes } = await ask({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
-    return listed(Buffer.from(bytes).toString(), prefix.length);
+    const { bytes } = await request({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
+    return parsedList(Buffer.from(bytes).toString(), prefix.length);
   }
 
   return {
     where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
-    lastStepMs: () => askedMs,
+    lastStepMs: () => requestedMs,
 
     async put(key, body, signal) {
-      await ask({ method: "PUT", key, body }, signal);
+      await request({ method: "PUT", key, body }, signal);
     },
 
     async putIfAbsent(key, body, signal) {
       const headers = { "if-none-match": "*" };
       for (let tried = 0; tried < CONFLICTS; tried++) {
-        const { status } = await ask({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
+        const { status } = await request({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
         if (status !== 409) return status !== 412;
       }
       throw new Retryable(`Somebody else keeps writing ${key} in the bucket ${config.bucket}.`);
     },
 
     async get(key, signal) {
-      const answer = await ask({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
-      if (answer.status !== 404) return answer.bytes;
-      if (Buffer.from(answer.bytes).includes("<Code>NoSuchBucket</Code>")) {
-        throw failureOfAnswer(answer, config, clock.now());
+      const response = await request(
+        { method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES },
+        signal,
+      );
+      if (response.status !== 404) return response.bytes;
+      if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>")) {
+        throw failureOfResponse(response, config, clock.now());
       }
       return null;
     },
@@ -259,7 +263,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     },
 
     async remove(key, signal) {
-      await ask({ method: "DELETE", key, allow: [404] }, signal);
+      await request({ method: "DELETE", key, allow: [404] }, signal);
     },
 
     async probe(signal) {
@@ -274,17 +278,17 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   };
 }
 
-interface Beginning {
+interface ResponseStart {
   readonly bytes: Uint8Array;
   /** There is more. */
   readonly isCut: boolean;
 }
 
 /** An answer, as far as it is wanted; the rest costs the connection. Of one that says beforehand that it is longer, little. */
-async function beginningOf(
+async function readStart(
   { body, headers }: Pick<Dispatcher.ResponseData, "body" | "headers">,
   maxBytes: number,
-): Promise<Beginning> {
+): Promise<ResponseStart> {
   const isLonger = Number(headers["content-length"] ?? 0) > maxBytes;
   const parts: Buffer[] = [];
   let bytes = 0;
@@ -304,7 +308,7 @@ function escaped(key: string): string {
 }
 
 /** What a page of a list says; the keys without the prefix. `next` is null on the last page. */
-function listed(xml: string, prefixLength: number) {
+function parsedList(xml: string, prefixLength: number) {
   const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const objects = xml
     .split("<Contents>")
@@ -312,26 +316,26 @@ function listed(xml: string, prefixLength: number) {
     .filter((content) => content.includes("</Contents>"))
     .map(
       (content): StoredObject => ({
-        key: keyOf(within(content, "Key")),
-        bytes: Number(within(content, "Size")),
+        key: keyOf(textOf(content, "Key")),
+        bytes: Number(textOf(content, "Size")),
       }),
     );
   const folders = xml
     .split("<CommonPrefixes>")
     .slice(1)
-    .map((content) => keyOf(within(content, "Prefix")));
-  const isCut = within(xml, "IsTruncated") === "true";
-  return { objects, folders, next: isCut ? within(xml, "NextContinuationToken") : null };
+    .map((content) => keyOf(textOf(content, "Prefix")));
+  const isCut = textOf(xml, "IsTruncated") === "true";
+  return { objects, folders, next: isCut ? textOf(xml, "NextContinuationToken") : null };
 }
 
-function within(xml: string, tag: string): string {
+function textOf(xml: string, tag: string): string {
   const [, text = ""] = new RegExp(`<${tag}>([^<]*)</${tag}>`).exec(xml) ?? [];
   return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => ENTITIES[name] ?? "");
 }
 
 const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 
-interface S3Answer {
+interface S3Response {
   readonly status: number;
   /** Lower-case names. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
@@ -352,61 +356,61 @@ interface S3Answer {
  * | QuotaExceeded, XMinioStorageFull, 507         | it is full: it may pass                  |
  * | other 5xx, RequestTimeout                     | it may pass                              |
  */
-export function failureOfAnswer(answer: S3Answer, config: S3Config, nowMs: number): Failure {
-  const { status } = answer;
-  const text = Buffer.from(answer.bytes.subarray(0, 4_096)).toString();
+export function failureOfResponse(response: S3Response, config: S3Config, nowMs: number): Failure {
+  const { status } = response;
+  const text = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
   const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(text)?.[1] ?? "";
   const end = new URL(endpointOf(config)).origin;
-  const said = `${end} answered ${status}${code === "" ? "" : ` (${code})`}`;
+  const start = `${end} answered ${status}${code === "" ? "" : ` (${code})`}`;
 
   if (code === "RequestTimeTooSkewed" || code === "RequestExpired") {
-    return new ConfigError(`${said}: its clock and that of this machine differ too much.`, {
+    return new ConfigError(`${start}: its clock and that of this machine differ too much.`, {
       hint: "Set the clock of this machine, by NTP for example; if it is right, look at the storage's.",
     });
   }
   if (code === "NoSuchBucket" || code === "InvalidBucketName") {
-    return new ConfigError(`${said}: there is no bucket ${config.bucket}.`, {
+    return new ConfigError(`${start}: there is no bucket ${config.bucket}.`, {
       field: "s3.bucket",
       hint: "Create it, or correct s3.bucket; Plenum makes no buckets.",
     });
   }
   if (WRONG_KEYS.has(code) || status === 401) {
-    return new ConfigError(`${said}: it does not accept the keys.`, {
+    return new ConfigError(`${start}: it does not accept the keys.`, {
       field: "s3.access_key_id",
       reason: "unauthenticated",
       hint: "Check s3.access_key_id and s3.secret_access_key.",
     });
   }
   if (WRONG_PLACE.has(code) || (status >= 300 && status < 400)) {
-    return new ConfigError(`${said}: the bucket ${config.bucket} is elsewhere.`, {
+    return new ConfigError(`${start}: the bucket ${config.bucket} is elsewhere.`, {
       field: "s3.region",
       hint: "Check s3.region and s3.endpoint.",
     });
   }
   if (FULL.has(code) || status === 507) {
-    return new Retryable(`${said}: the storage is full.`, { hint: "Make room there; the events wait." });
+    return new Retryable(`${start}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
   if (code === "SlowDown" || status === 429 || status === 503) {
-    const { date, "retry-after": retryAfter } = answer.headers;
+    const { date, "retry-after": retryAfter } = response.headers;
     const wait = retryAfterMs(retryAfter, nowMs, date);
-    return new Throttled(`${said}: it asks us to wait.`, wait, {
+    return new Throttled(`${start}: it asks us to wait.`, wait, {
       scope: code === "SlowDown" || status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 403) {
-    return new ConfigError(`${said}: the keys may not do this in the bucket ${config.bucket}.`, {
+    return new ConfigError(`${start}: the keys may not do this in the bucket ${config.bucket}.`, {
       reason: "forbidden",
       hint: "They need s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket there.",
     });
   }
   if (status === 501 || code === "NotImplemented") {
-    return new ConfigError(`${said}: the storage cannot do what is needed.`, {
+    return new ConfigError(`${start}: the storage cannot do what is needed.`, {
       field: "s3.endpoint",
       hint: "It has to know list-type=2 and, for a Delta log, If-None-Match.",
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted")
-    return new Retryable(`${said}.`);
+    return new Retryable(`${start}.`);
   if (status === 400 && indicatesTls(text)) {
     return wantsTls({
       name: end,
@@ -417,7 +421,7 @@ export function failureOfAnswer(answer: S3Answer, config: S3Config, nowMs: numbe
       plainScheme: "http://",
     });
   }
-  return new ConfigError(`${said}: it does not take this.`, {
+  return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",
   });

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { lifeOf } from "./paths.ts";
+import { writerFileOf } from "./paths.ts";
 
 /**
  * What the sink remembers, so that what is repeated after a crash overwrites what was there and nothing else.
@@ -13,23 +13,23 @@ import { lifeOf } from "./paths.ts";
  *
  *     cursor 100    landings 101–200, 201–350    offered 101 102 … → land at 200, land at 350, go on as usual
  */
-export interface Book {
+export interface SinkState {
   /** Random, and part of every name: what one state has landed, no other overwrites. */
-  readonly life: string;
+  readonly writerId: string;
   /** Landings that were begun and are not settled, by position. */
-  readonly landings: readonly Landing[];
+  readonly stagedCommits: readonly StagedCommit[];
   /** Days to be sealed, oldest first. */
-  readonly seals: readonly Seal[];
+  readonly completeDays: readonly CompleteDay[];
   /** Compactions that were begun. */
   readonly compactions: readonly Compaction[];
   /** Days whose files are to be compacted, by `dayKey`. */
-  readonly loose: ReadonlyMap<string, LooseDay>;
+  readonly uncompacted: ReadonlyMap<string, UncompactedDay>;
   /** When files were compacted last, wall time in milliseconds; null where that never happened. */
   readonly compactedAtMs: number | null;
 }
 
 /** A day of a site that has files which no compaction has seen. */
-export interface LooseDay {
+export interface UncompactedDay {
   /** Null for facts about no single site. */
   readonly site: string | null;
   readonly day: string;
@@ -40,7 +40,7 @@ export interface LooseDay {
   readonly lastMs: number;
 }
 
-export interface Landing {
+export interface StagedCommit {
   readonly from: number;
   readonly through: number;
   /** What was, or shall be, put. */
@@ -52,14 +52,14 @@ export interface Compaction {
   readonly sources: readonly string[];
 }
 
-const LIFE = "life";
-const LANDINGS = "landings";
+const WRITER = "life";
+const STAGED = "landings";
 const COMPACTION = "compaction";
-const SEAL = "seal ";
-const LOOSE = "loose ";
+const COMPLETE_DAY = "seal ";
+const UNCOMPACTED = "loose ";
 const COMPACTED = "compacted";
 
-interface Life {
+interface Writer {
   readonly id: string;
   /** Last position that is settled. */
   readonly through: number;
@@ -69,83 +69,92 @@ interface Life {
  * What is remembered. A new life begins where there is none, and where the lake shows that this one has landed more than
  * is remembered here: the state is an older copy, and its positions mean other events from here on.
  */
-export async function openBook(
+export async function openSinkState(
   { memory, log }: Pick<ConnectorContext, "memory" | "log">,
   store: ObjectStore,
   signal: AbortSignal,
-): Promise<Book> {
+): Promise<SinkState> {
   const all = await memory.all<unknown>();
-  const landings = (all.get(LANDINGS) ?? []) as readonly Landing[];
-  const seals = [...all].filter(([key]) => key.startsWith(SEAL)).map(([, seal]) => seal as Seal);
+  const stagedCommits = (all.get(STAGED) ?? []) as readonly StagedCommit[];
+  const completeDays = [...all]
+    .filter(([key]) => key.startsWith(COMPLETE_DAY))
+    .map(([, day]) => day as CompleteDay);
   const rest = {
-    seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
+    completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
     // A version before this one had one at a time.
     compactions: [(all.get(COMPACTION) ?? []) as Compaction | readonly Compaction[]].flat(),
-    loose: new Map(
+    uncompacted: new Map(
       [...all]
-        .filter(([key]) => key.startsWith(LOOSE))
-        .map(([key, day]) => [key.slice(LOOSE.length), day as LooseDay]),
+        .filter(([key]) => key.startsWith(UNCOMPACTED))
+        .map(([key, day]) => [key.slice(UNCOMPACTED.length), day as UncompactedDay]),
     ),
     compactedAtMs: (all.get(COMPACTED) ?? null) as number | null,
   };
-  const known = all.get(LIFE) as Life | undefined;
+  const known = all.get(WRITER) as Writer | undefined;
   if (known !== undefined) {
-    const landed = await landedThrough(known.id, store, signal);
-    if (landed <= Math.max(known.through, landings.at(-1)?.through ?? 0)) {
-      return { life: known.id, landings, ...rest };
+    const committed = await committedThrough(known.id, store, signal);
+    if (committed <= Math.max(known.through, stagedCommits.at(-1)?.through ?? 0)) {
+      return { writerId: known.id, stagedCommits, ...rest };
     }
     log.warn(
-      { remembered: known.through, landed },
+      { remembered: known.through, landed: committed },
       "the lake has more than this state remembers, so the state is an older copy; what is told again lies there twice, with the same event_id",
     );
   }
-  const life: Life = { id: randomBytes(6).toString("hex"), through: 0 };
+  const writer: Writer = { id: randomBytes(6).toString("hex"), through: 0 };
   await memory.put(
     new Map<string, unknown>([
-      [LIFE, life],
-      [LANDINGS, null],
+      [WRITER, writer],
+      [STAGED, null],
     ]),
   );
-  return { life: life.id, landings: [], ...rest };
+  return { writerId: writer.id, stagedCommits: [], ...rest };
 }
 
-async function landedThrough(life: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
-  const bytes = await store.get(lifeOf(life), signal);
+async function committedThrough(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
+  const bytes = await store.get(writerFileOf(writerId), signal);
   if (bytes === null) return 0;
   const { through } = JSON.parse(Buffer.from(bytes).toString()) as { through?: unknown };
   return typeof through === "number" ? through : 0;
 }
 
 /** Says in the lake how far a life goes, before anything of it is put. */
-export async function tellLife(
-  { life, store }: { readonly life: string; readonly store: ObjectStore },
+export async function recordProgress(
+  { writerId, store }: { readonly writerId: string; readonly store: ObjectStore },
   through: number,
   signal: AbortSignal,
 ): Promise<void> {
-  await store.put(lifeOf(life), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
+  await store.put(writerFileOf(writerId), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
 }
 
 /** Landings that are begun. */
-export function begun(landings: readonly Landing[]): SinkStateChange {
-  return new Map([[LANDINGS, landings]]);
+export function rememberStaged(stagedCommits: readonly StagedCommit[]): SinkStateChange {
+  return new Map([[STAGED, stagedCommits]]);
 }
 
 /** All of them are in the lake, and the cursor passes them; days are to be sealed. */
-export function settled(life: string, through: number, seals: readonly Seal[]): SinkStateChange {
-  const known: Life = { id: life, through };
-  return new Map<string, unknown>([[LIFE, known], [LANDINGS, null], ...toSeal(seals)]);
+export function rememberSettled(
+  writerId: string,
+  through: number,
+  completeDays: readonly CompleteDay[],
+): SinkStateChange {
+  const known: Writer = { id: writerId, through };
+  return new Map<string, unknown>([[WRITER, known], [STAGED, null], ...rememberDays(completeDays)]);
 }
 
-export function toSeal(seals: readonly Seal[]): SinkStateChange {
-  return new Map(seals.map((seal) => [keyOf(seal), seal]));
+export function rememberDays(completeDays: readonly CompleteDay[]): SinkStateChange {
+  return new Map(completeDays.map((day) => [keyOf(day), day]));
 }
 
 /** Of two seals of a day the later one counts. */
-export function withSeals(seals: readonly Seal[], more: readonly Seal[]): readonly Seal[] {
-  return [...new Map([...seals, ...more].map((seal) => [keyOf(seal), seal])).values()];
+export function mergeDays(
+  completeDays: readonly CompleteDay[],
+  more: readonly CompleteDay[],
+): readonly CompleteDay[] {
+  return [...new Map([...completeDays, ...more].map((day) => [keyOf(day), day])).values()];
 }
 
-export function compacting(compactions: readonly Compaction[]): SinkStateChange {
+export function rememberCompactions(compactions: readonly Compaction[]): SinkStateChange {
   return new Map([[COMPACTION, compactions.length === 0 ? null : compactions]]);
 }
 
@@ -155,11 +164,11 @@ export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get
 }
 
 /** These days have files to be compacted; null where a day has none any more. */
-export function toCompact(days: ReadonlyMap<string, LooseDay | null>): SinkStateChange {
-  return new Map([...days].map(([key, day]) => [`${LOOSE}${key}`, day]));
+export function rememberUncompacted(days: ReadonlyMap<string, UncompactedDay | null>): SinkStateChange {
+  return new Map([...days].map(([key, day]) => [`${UNCOMPACTED}${key}`, day]));
 }
 
-export function compactedAt(wallMs: number): SinkStateChange {
+export function rememberCompactedAt(wallMs: number): SinkStateChange {
   return new Map([[COMPACTED, wallMs]]);
 }
 
@@ -167,16 +176,16 @@ export function dayKey(day: string, site: string | null): string {
   return `${day} ${site ?? ""}`;
 }
 
-export function sealed(seal: Seal): SinkStateChange {
-  return new Map([[keyOf(seal), null]]);
+export function forgetDay(day: CompleteDay): SinkStateChange {
+  return new Map([[keyOf(day), null]]);
 }
 
-function keyOf({ site, day }: Seal): string {
-  return `${SEAL}${dayKey(day, site)}`;
+function keyOf({ site, day }: CompleteDay): string {
+  return `${COMPLETE_DAY}${dayKey(day, site)}`;
 }
 
 /** A UTC day of a site of which the worker's ledger says that all is known. */
-export interface Seal {
+export interface CompleteDay {
   readonly site: string | null;
   /** Such as `2026-11-21`. */
   readonly day: string;
@@ -187,9 +196,9 @@ export interface Seal {
 }
 
 /** The seal that an event tells; null for any other event. */
-export function sealIn(event: Event): Seal | null {
-  const told = event as AnyEvent;
-  if (told.type !== "day-sealed") return null;
-  const { date, revision } = told.data;
-  return { site: told.siteid ?? null, day: date, revision, account: told.data };
+export function completeDayIn(event: Event): CompleteDay | null {
+  const known = event as AnyEvent;
+  if (known.type !== "day-sealed") return null;
+  const { date, revision } = known.data;
+  return { site: known.siteid ?? null, day: date, revision, account: known.data };
 }

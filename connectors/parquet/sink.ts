@@ -11,18 +11,26 @@ import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { pause } from "./columns.ts";
-import { createAlone, createGathering, type Gathering } from "./commits.ts";
+import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./commits.ts";
 import { endpointOf, type ParquetConfig } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
-import { listMergedDay, sealDay } from "./finalize-day.ts";
+import { finalizeDay, listUnaccountedDay } from "./finalize-day.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { createPlainFormat } from "./plain-format.ts";
-import { createHand, Untold } from "./row-buffer.ts";
+import { createRowBuffer, UnmappableEvent } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
 import { agreeOnSchemas } from "./schemas.ts";
-import { isCompacting, openBook, type Seal, sealed, sealIn, toSeal, withSeals } from "./sink-state.ts";
-import type { Arrived } from "./table-format.ts";
+import {
+  type CompleteDay,
+  completeDayIn,
+  forgetDay,
+  isCompacting,
+  mergeDays,
+  openSinkState,
+  rememberDays,
+} from "./sink-state.ts";
+import type { UploadedFiles } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
 /** Events of one write at most. */
@@ -40,82 +48,82 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     config.table_format === "delta"
       ? createDeltaFormat(store, context)
       : createPlainFormat({ store, memory, clock });
-  const alone = createAlone(format, store.where);
-  const arrived: Arrived = new Map();
-  let gathering: Gathering | null = null;
+  const inserts = createIdempotentInserts(format, store.where);
+  const uploaded: UploadedFiles = new Map();
+  let commits: StagedCommits | null = null;
   let upkeep: Upkeep | null = null;
   let isPrepared = false;
-  let seals: readonly Seal[] = [];
+  let completeDays: readonly CompleteDay[] = [];
 
   /** At the start, and after every failure: what is remembered counts, and what is offered from the cursor on. */
-  async function ready(signal: AbortSignal): Promise<Gathering> {
-    if (gathering !== null) return gathering;
-    alone.forget();
+  async function ready(signal: AbortSignal): Promise<StagedCommits> {
+    if (commits !== null) return commits;
+    inserts.forget();
     await agreeOnSchemas(store, format, signal);
     if (!isPrepared) await format.prepare(signal);
     isPrepared = true;
-    const book = await openBook(context, store, signal);
-    if (book.compactions.length > 0) await format.finishCompaction(book.compactions, signal);
-    seals = book.seals;
+    const state = await openSinkState(context, store, signal);
+    if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
+    completeDays = state.completeDays;
     upkeep ??= createUpkeep({
-      book,
+      state,
       format,
       clock,
-      onMerged: (day, until) => listMergedDay(day, { ...toolsFor(until), hasLedger }),
+      onMerged: (day, until) => listUnaccountedDay(day, { ...toolsFor(until), hasLedger }),
     });
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
-    gathering = createGathering({ book, store, format, memory, clock, arrived, maxRows, maxAgeMs });
-    return gathering;
+    commits = createStagedCommits({ state, store, format, memory, clock, uploaded, maxRows, maxAgeMs });
+    return commits;
   }
 
   const toolsFor = (signal: AbortSignal) => ({ store, format, clock, signal });
   const hasLedger = context.followsHistory === true;
 
-  async function orForget<T>(work: () => Promise<T>): Promise<T> {
+  async function orReset<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
-      gathering = null;
+      commits = null;
       throw error;
     }
   }
 
-  async function gather(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
-    if (gathering?.hasTaken(offer.positions[0] ?? 0) === true) gathering = null;
-    const here = await ready(signal);
-    const rejected = await taken(batch, (event, n) =>
-      here.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
+  async function stage(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
+    if (commits?.hasSeen(offer.positions[0] ?? 0) === true) commits = null;
+    const staged = await ready(signal);
+    const rejected = await collect(batch, (event, n) =>
+      staged.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
-    await here.land(signal);
-    const done = settled(here);
+    await staged.commit(signal);
+    const done = settled(staged);
     return done === null ? { rejected, gathered: true } : { rejected, remember: done };
   }
 
   /** What goes with a settlement; null where something is not in the lake yet. */
-  function settled(here: Gathering) {
-    const done = here.settle();
+  function settled(staged: StagedCommits) {
+    const done = staged.settle();
     if (done === null) return null;
-    alone.forget();
-    seals = withSeals(seals, done.seals);
-    return new Map([...done.remember, ...(upkeep?.landed(done.partitions) ?? [])]);
+    inserts.forget();
+    completeDays = mergeDays(completeDays, done.completeDays);
+    return new Map([...done.remember, ...(upkeep?.committed(done.partitions) ?? [])]);
   }
 
   /** Finalizes a day, or does a part of the hourly compaction; null where nothing is due. */
   async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
-    const [seal, ...rest] = seals;
-    if (seal === undefined) {
-      const done = await upkept(signal);
-      if (done !== null) alone.forget();
+    const [day, ...rest] = completeDays;
+    if (day === undefined) {
+      const done = await upkeepStep(signal);
+      if (done !== null) inserts.forget();
       return done;
     }
-    await sealDay(seal, toolsFor(signal));
-    alone.forget();
-    seals = rest;
-    return sealed(seal);
+    await finalizeDay(day, toolsFor(signal));
+    inserts.forget();
+    completeDays = rest;
+    return forgetDay(day);
   }
 
   /** A file that cannot be read keeps its day from being compacted, and nothing else. */
-  async function upkept(signal: AbortSignal): Promise<SinkStateChange | null> {
+  async function upkeepStep(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
       return (await upkeep?.step(signal)) ?? null;
     } catch (error) {
@@ -126,21 +134,21 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   }
 
   /** What comes again, or stands nowhere in the log. */
-  async function landAlone(
+  async function insertIdempotently(
     batch: readonly Event[],
     offer: Offered | undefined,
     signal: AbortSignal,
   ): Promise<Receipt> {
     await ready(signal);
-    const hand = createHand();
-    const rejected = await taken(batch, async (event, n) =>
-      hand.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
+    const buffer = createRowBuffer();
+    const rejected = await collect(batch, async (event, n) =>
+      buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
-    await alone.land(hand, signal);
-    const loose = upkeep?.landed(hand.portions().map(({ partition }) => partition)) ?? [];
-    const more = batch.map(sealIn).filter((seal) => seal !== null);
-    seals = withSeals(seals, more);
-    return { rejected, remember: new Map([...toSeal(more), ...loose]) };
+    await inserts.commit(buffer, signal);
+    const uncompacted = upkeep?.committed(buffer.batches().map(({ partition }) => partition)) ?? [];
+    const days = batch.map(completeDayIn).filter((day) => day !== null);
+    completeDays = mergeDays(completeDays, days);
+    return { rejected, remember: new Map([...rememberDays(days), ...uncompacted]) };
   }
 
   return {
@@ -151,26 +159,28 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
     async open(signal) {
       signal.throwIfAborted();
-      await orForget(() => ready(signal));
+      await orReset(() => ready(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
       const isAlone = offer === undefined || offer.again || offer.positions.includes(0);
-      return orForget(() => (isAlone ? landAlone(batch, offer, signal) : gather(batch, offer, signal)));
+      return orReset(() =>
+        isAlone ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal),
+      );
     },
 
     async tick(signal) {
       signal.throwIfAborted();
-      return orForget(async () => {
+      return orReset(async () => {
         const inMs = Math.min(LOOK_MS, config.max_age);
-        const here = await ready(signal);
+        const staged = await ready(signal);
         await format.tidy?.(signal);
-        await here.land(signal);
-        const remember = settled(here);
+        await staged.commit(signal);
+        const remember = settled(staged);
         if (remember !== null) return { remember, settled: true, inMs };
         // A file that may have to be made again must not be made a part of another one.
-        if (!here.isSettled) return { inMs };
+        if (!staged.isSettled) return { inMs };
         const done = new Map<string, unknown>();
         const untilMs = clock.monotonic() + COMPACTING_MS;
         do {
@@ -185,14 +195,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     probe: (signal) => lake.probe(signal),
 
     async close() {
-      gathering = null;
+      commits = null;
       await lake.close();
     },
   };
 }
 
 /** Takes event by event, and answers which make no rows. */
-async function taken(
+async function collect(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,
 ): Promise<readonly Rejection[]> {
@@ -202,7 +212,7 @@ async function taken(
       await pause();
       await take(event, index);
     } catch (error) {
-      if (!(error instanceof Untold)) throw error;
+      if (!(error instanceof UnmappableEvent)) throw error;
       rejected.push({ index, reason: error.message });
     }
   }

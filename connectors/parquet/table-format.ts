@@ -1,6 +1,6 @@
 import type { Table } from "../shared/lake/table.ts";
 import type { Partition } from "./paths.ts";
-import type { Change, Portion } from "./row-buffer.ts";
+import type { Change, PartitionBatch } from "./row-buffer.ts";
 import type { Compaction } from "./sink-state.ts";
 
 /**
@@ -12,11 +12,11 @@ export interface TableFormat {
   /** Makes the table, with all its columns, where there is none. Throws ConfigError where something else lies there. */
   make(table: Table, signal: AbortSignal): Promise<void>;
   /** How the files of a landing are called, by what it is, without the ending. */
-  nameOf(landing: string): string;
+  nameOf(work: string): string;
   /** Keys that a landing may put and that nobody would find after a crash; they are written down before. */
-  keysOf(rows: LandingRows, name: string): readonly string[];
+  keysOf(rows: CommitRows, name: string): readonly string[];
   /** The rows are in the lake when it resolves. Answers the keys of which the lake consists now. */
-  land(landing: LandingWork, signal: AbortSignal): Promise<readonly string[]>;
+  commit(work: CommitWork, signal: AbortSignal): Promise<readonly string[]>;
   /** Takes away what was put, or may have been, for a landing and is no part of the lake. */
   discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Files whose rows count, ascending by key. */
@@ -42,26 +42,26 @@ export interface StoredFile {
   readonly bytes: number;
 }
 
-export interface LandingRows {
-  readonly portions: readonly Portion[];
+export interface CommitRows {
+  readonly batches: readonly PartitionBatch[];
   readonly changes: readonly Change[];
 }
 
-export interface LandingWork extends LandingRows {
+export interface CommitWork extends CommitRows {
   /** Of its files, without the ending. */
   readonly name: string;
   /** Null for what comes again or stands nowhere in the log: such rows are looked for before they are landed. */
   readonly positions: {
-    readonly life: string;
+    readonly writerId: string;
     readonly through: number;
     /** It was begun before, so any part of it may be in the lake. */
     readonly isRepeated: boolean;
   } | null;
-  readonly arrived: Arrived;
+  readonly uploaded: UploadedFiles;
 }
 
 /**
  * What of an unfinished landing has arrived, by key: a landing of thousands of objects may need more time than one write
  * has, and goes on where it was. The digest is that of the content.
  */
-export type Arrived = Map<string, string>;
+export type UploadedFiles = Map<string, string>;

@@ -2,7 +2,13 @@ import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import { FIRST_DAY, isDivided, type Partition, partitionOf } from "./paths.ts";
-import { type Book, compactedAt, dayKey, type LooseDay, toCompact } from "./sink-state.ts";
+import {
+  dayKey,
+  rememberCompactedAt,
+  rememberUncompacted,
+  type SinkState,
+  type UncompactedDay,
+} from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**
@@ -17,7 +23,7 @@ import type { TableFormat } from "./table-format.ts";
  */
 export interface Upkeep {
   /** Rows have landed in these partitions: returns what is to be remembered with the settlement. */
-  landed(partitions: Iterable<Partition>): SinkStateChange;
+  committed(partitions: Iterable<Partition>): SinkStateChange;
   /** Does a part of what is due, one day or one table; null where nothing is due. What fails waits for the next pass. */
   step(signal: AbortSignal): Promise<SinkStateChange | null>;
 }
@@ -32,29 +38,29 @@ const JOINED_AT_ONCE = 50;
 type Work = { readonly join: readonly Partition[] } | { readonly merge: string };
 
 export function createUpkeep(options: {
-  readonly book: Pick<Book, "loose" | "compactedAtMs">;
+  readonly state: Pick<SinkState, "uncompacted" | "compactedAtMs">;
   readonly format: TableFormat;
   readonly clock: Clock;
   /** All tables of the day have been merged. */
-  readonly onMerged: (day: LooseDay, signal: AbortSignal) => Promise<void>;
+  readonly onMerged: (day: UncompactedDay, signal: AbortSignal) => Promise<void>;
 }): Upkeep {
-  const { book, clock, format, onMerged } = options;
-  const loose = new Map(book.loose);
+  const { state, clock, format, onMerged } = options;
+  const uncompacted = new Map(state.uncompacted);
   /** When rows last landed in a day, on the monotonic clock. Days of an earlier start are converted from wall time. */
-  const landedAt = new Map<string, number>();
+  const committedAt = new Map<string, number>();
   const startMs = clock.monotonic();
   const wallMs = clock.now();
-  for (const [key, day] of loose) landedAt.set(key, startMs - since(day.lastMs, wallMs));
+  for (const [key, day] of uncompacted) committedAt.set(key, startMs - since(day.lastMs, wallMs));
   /** When the last pass began, on the monotonic clock. */
-  let passMs = startMs - (book.compactedAtMs === null ? HOUR_MS : since(book.compactedAtMs, wallMs));
+  let passMs = startMs - (state.compactedAtMs === null ? HOUR_MS : since(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
   let work: Work[] | null = null;
-  let search = book.compactedAtMs === null ? allDays() : null;
+  let search = state.compactedAtMs === null ? allDays() : null;
   let searching: AbortSignal = AbortSignal.abort();
 
   async function* allDays(): AsyncGenerator<Partition> {
     for (const table of TABLES) {
-      if (table.keeping === "append" && isDivided(table)) yield* format.partitions(table, () => searching);
+      if (table.rowPolicy === "append" && isDivided(table)) yield* format.partitions(table, () => searching);
     }
   }
 
@@ -76,19 +82,19 @@ export function createUpkeep(options: {
     if (of === null || of.day === null) return null;
     const { day, site } = of;
     const key = dayKey(day, site);
-    const known = loose.get(key);
+    const known = uncompacted.get(key);
     const tables = known?.tables.includes(table.name) ? known.tables : [...(known?.tables ?? []), table.name];
     const latestMs = Math.max(lastMs, known?.lastMs ?? lastMs);
-    loose.set(key, { site, day, tables, sinceMs: known?.sinceMs ?? lastMs, lastMs: latestMs });
-    landedAt.set(key, Math.max(monotonicMs, landedAt.get(key) ?? monotonicMs));
+    uncompacted.set(key, { site, day, tables, sinceMs: known?.sinceMs ?? lastMs, lastMs: latestMs });
+    committedAt.set(key, Math.max(monotonicMs, committedAt.get(key) ?? monotonicMs));
     return key;
   }
 
-  function isToBeMerged(key: string, { day, sinceMs }: LooseDay): boolean {
+  function isToBeMerged(key: string, { day, sinceMs }: UncompactedDay): boolean {
     const nowMs = clock.now();
     const endMs = Date.parse(day) + DAY_MS;
     if (nowMs < endMs) return false;
-    const isQuiet = clock.monotonic() - (landedAt.get(key) ?? 0) >= HOUR_MS;
+    const isQuiet = clock.monotonic() - (committedAt.get(key) ?? 0) >= HOUR_MS;
     return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MOST_WAIT_MS;
   }
 
@@ -96,12 +102,12 @@ export function createUpkeep(options: {
   function plan(beforeMs: number): Work[] {
     const merges: Work[] = [];
     const joins = new Map<string, Partition[]>();
-    for (const [key, day] of [...loose].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    for (const [key, day] of [...uncompacted].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
       if (isToBeMerged(key, day)) {
         merges.push({ merge: key });
         continue;
       }
-      if ((landedAt.get(key) ?? 0) < beforeMs) continue;
+      if ((committedAt.get(key) ?? 0) < beforeMs) continue;
       for (const partition of partitionsOf(day)) {
         const { name } = partition.table;
         joins.set(name, [...(joins.get(name) ?? []), partition]);
@@ -112,24 +118,24 @@ export function createUpkeep(options: {
   }
 
   async function merge(key: string, signal: AbortSignal): Promise<SinkStateChange> {
-    const day = loose.get(key);
+    const day = uncompacted.get(key);
     // Rows may have landed since the pass began; then the day waits for the next one.
     if (day === undefined || !isToBeMerged(key, day)) return new Map();
     for (const partition of partitionsOf(day)) await format.compact(partition, signal);
     await onMerged(day, signal);
-    loose.delete(key);
-    landedAt.delete(key);
-    return toCompact(new Map([[key, null]]));
+    uncompacted.delete(key);
+    committedAt.delete(key);
+    return rememberUncompacted(new Map([[key, null]]));
   }
 
   return {
-    landed(partitions) {
+    committed(partitions) {
       const keys = new Set<string>();
       for (const partition of partitions) {
         const key = note(partition, clock.now(), clock.monotonic());
         if (key !== null) keys.add(key);
       }
-      return toCompact(new Map([...keys].map((key) => [key, loose.get(key) ?? null])));
+      return rememberUncompacted(new Map([...keys].map((key) => [key, uncompacted.get(key) ?? null])));
     },
 
     async step(signal) {
@@ -144,7 +150,7 @@ export function createUpkeep(options: {
       const next = work.shift();
       if (next === undefined) {
         work = null;
-        return compactedAt(passWallMs);
+        return rememberCompactedAt(passWallMs);
       }
       if ("merge" in next) return merge(next.merge, signal);
       const [partition] = next.join;
@@ -159,7 +165,7 @@ function since(thenMs: number, nowMs: number): number {
   return nowMs < thenMs ? HOUR_MS : nowMs - thenMs;
 }
 
-function partitionsOf({ day, site, tables }: LooseDay): readonly Partition[] {
+function partitionsOf({ day, site, tables }: UncompactedDay): readonly Partition[] {
   return TABLES.filter(({ name }) => tables.includes(name)).map((table) => partitionOf(table, day, site));
 }
 

@@ -50,7 +50,7 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   let last: Cell = null;
   let lastAt = 0;
 
-  function room(more: number): void {
+  function reserve(more: number): void {
     if (at + more <= bytes.length) return;
     const larger = Buffer.allocUnsafe(Math.max(wanted, 2 * bytes.length, at + more));
     bytes.copy(larger, 0, 0, at);
@@ -59,12 +59,12 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
 
   function append(cell: Cell): void {
     if (cell === null) {
-      room(4);
+      reserve(4);
       lastAt = at;
       at = bytes.writeInt32BE(-1, at);
       hasNull = true;
     } else {
-      room(4 + mostBytes(cell));
+      reserve(4 + mostBytes(cell));
       const end = write(cell, bytes, at + 4, name);
       bytes.writeInt32BE(end - at - 4, at);
       lastAt = at;
@@ -73,10 +73,10 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
     last = cell;
   }
 
-  function again(): void {
+  function repeatLast(): void {
     const from = lastAt;
     const length = at - from;
-    room(length);
+    reserve(length);
     bytes.copyWithin(at, from, at);
     lastAt = at;
     at += length;
@@ -86,9 +86,9 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
     push(cell) {
       if (rows === 0) append(cell);
       else if (cell === last) {
-        if (!isSame || isAlwaysList) again();
+        if (!isSame || isAlwaysList) repeatLast();
       } else {
-        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) again();
+        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) repeatLast();
         isSame = false;
         append(cell);
       }
@@ -126,8 +126,8 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
 type Write = (cell: Exclude<Cell, null>, into: Buffer, at: number, name: string) => number;
 
 const WRITERS: Readonly<Record<ColumnType, Write>> = {
-  text: (cell, into, at) => writeText(takenText(String(cell)), into, at),
-  json: (cell, into, at) => writeText(takenJson(String(cell)), into, at),
+  text: (cell, into, at) => writeText(storableText(String(cell)), into, at),
+  json: (cell, into, at) => writeText(storableJson(String(cell)), into, at),
   number: (cell, into, at) => into.writeDoubleBE(Number(cell), at),
   boolean: (cell, into, at) => into.writeUInt8(cell === true ? 1 : 0, at),
   integer: (cell, into, at, name) => writeInteger(Number(cell), into, at, name),
@@ -144,13 +144,13 @@ function writeText(text: string, into: Buffer, at: number): number {
 }
 
 /** PostgreSQL keeps no U+0000 in a text, and UTF-8 has no half of a pair of surrogates: both become U+FFFD. */
-export function takenText(text: string): string {
+export function storableText(text: string): string {
   const whole = text.isWellFormed() ? text : text.toWellFormed();
   return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;
 }
 
 /** The same in the escapes of JSON, where `\\u0000` is a backslash and five letters. */
-function takenJson(json: string): string {
+function storableJson(json: string): string {
   if (!json.includes("\\u")) return json;
   return json.replace(
     /\\(?:u(?:0000|d[89ab][0-9a-f]{2}(?:\\ud[c-f][0-9a-f]{2})?|d[c-f][0-9a-f]{2})|.)/gi,

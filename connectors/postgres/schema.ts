@@ -8,19 +8,19 @@ import {
   addColumn,
   createHypertable,
   createSchema,
-  createStamps,
   createTable,
+  createVersionTable,
   keyOf,
   listOf,
   nameOf,
-  type Place,
-  STAMPS,
   stampOf,
+  type Target,
+  VERSION_TABLE,
 } from "./sql.ts";
 
 export interface Wanted {
   readonly tables: readonly Table[];
-  readonly place: Place;
+  readonly target: Target;
   readonly create: boolean;
   readonly timeoutMs: number;
 }
@@ -30,29 +30,29 @@ export interface Wanted {
  * anything was.
  */
 export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
-  const { tables, place } = wanted;
-  const missing = missingIn(tables, await found(session, wanted), place);
+  const { tables, target } = wanted;
+  const missing = missingIn(tables, await readCatalog(session, wanted), target);
   if (!isMissing(missing)) return false;
-  if (!wanted.create) throw notCreated(missing, place);
-  const functions = place.timescale ? await schemaOfTimescale(session) : null;
+  if (!wanted.create) throw notCreated(missing, target);
+  const functions = target.timescale ? await schemaOfTimescale(session) : null;
   await transact(session, { statementMs: wanted.timeoutMs }, async () => {
     // Two workers that begin at once: the second finds what the first has made.
-    await lockTables(session, place);
-    const before = await found(session, wanted);
-    const { tables: newTables, columns } = missingIn(tables, before, place);
+    await lockTables(session, target);
+    const before = await readCatalog(session, wanted);
+    const { tables: newTables, columns } = missingIn(tables, before, target);
     if (!isMissing({ tables: newTables, columns })) return;
-    const hypertables = newTables.filter(({ keeping }) => keeping === "append");
+    const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
-        ...(before.hasSchema ? [] : [createSchema(place)]),
-        createStamps(place),
-        ...newTables.map((table) => createTable(table, place)),
-        ...(functions === null ? [] : hypertables.map((table) => createHypertable(table, place, functions))),
-        ...columns.map(({ table, column }) => addColumn(table, column, place)),
+        ...(before.hasSchema ? [] : [createSchema(target)]),
+        createVersionTable(target),
+        ...newTables.map((table) => createTable(table, target)),
+        ...(functions === null ? [] : hypertables.map((table) => createHypertable(table, target, functions))),
+        ...columns.map(({ table, column }) => addColumn(table, column, target)),
       ].join(";\n"),
     );
     await session.query(
-      `insert into ${nameOf(place, STAMPS)} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${nameOf(place, STAMPS)}`,
+      `insert into ${nameOf(target, VERSION_TABLE)} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${nameOf(target, VERSION_TABLE)}`,
       [
         [
           ...newTables.flatMap((table) => table.columns.map((column) => stampOf(table, column))),
@@ -62,7 +62,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
     );
     log.info(
       {
-        schema: place.schema,
+        schema: target.schema,
         tables: newTables.map(({ name }) => name),
         columns: columns.map(({ table, column }) => stampOf(table, column)),
       },
@@ -73,33 +73,33 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
 }
 
 /** Whether we may do what `prepareTables` and the writing will do; throws ConfigError where not. Changes nothing. */
-export async function mayWrite(session: Session, wanted: Wanted): Promise<void> {
-  const { tables, place } = wanted;
-  const there = await found(session, wanted);
-  const missing = missingIn(tables, there, place);
+export async function checkPrivileges(session: Session, wanted: Wanted): Promise<void> {
+  const { tables, target } = wanted;
+  const existing = await readCatalog(session, wanted);
+  const missing = missingIn(tables, existing, target);
   if (isMissing(missing)) {
-    if (!wanted.create) throw notCreated(missing, place);
-    if (place.timescale) await schemaOfTimescale(session);
-    const [right, of] = there.hasSchema
-      ? [`has_schema_privilege($1, 'create')`, `the schema ${place.schema}`]
+    if (!wanted.create) throw notCreated(missing, target);
+    if (target.timescale) await schemaOfTimescale(session);
+    const [right, of] = existing.hasSchema
+      ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
-    const { rows } = await session.query(`select ${right}`, there.hasSchema ? [place.schema] : undefined);
+    const { rows } = await session.query(`select ${right}`, existing.hasSchema ? [target.schema] : undefined);
     if (rows[0]?.[0] !== true) throw forbidden(`create tables in ${of}`, `grant create on ${of}`);
   }
-  for (const { name } of tables.filter((table) => there.tables.has(table.name))) {
+  for (const { name } of tables.filter((table) => existing.tables.has(table.name))) {
     const { rows } = await session.query(
       `select has_schema_privilege($1, 'usage') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'select')
  and has_table_privilege(format('%I.%I', $1::text, $2::text), 'insert') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'update')`,
-      [place.schema, name],
+      [target.schema, name],
     );
     if (rows[0]?.[0] === true) continue;
-    const all = `all tables in schema ${place.schema}`;
-    throw forbidden(`write into ${place.schema}.${name}`, `grant select, insert, update on ${all}`);
+    const all = `all tables in schema ${target.schema}`;
+    throw forbidden(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
   }
 }
 
 /** Until the end of the transaction nobody else of us changes tables, or rows that depend on those before them. */
-export async function lockTables(session: Session, { schema }: Place): Promise<void> {
+export async function lockTables(session: Session, { schema }: Target): Promise<void> {
   await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK), schema]);
 }
 
@@ -110,7 +110,7 @@ function isMissing({ tables, columns }: Missing): boolean {
   return tables.length + columns.length > 0;
 }
 
-function notCreated({ tables, columns }: Missing, { schema }: Place): ConfigError {
+function notCreated({ tables, columns }: Missing, { schema }: Target): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
@@ -144,8 +144,8 @@ async function schemaOfTimescale(session: Session): Promise<string> {
 }
 
 /** What the catalogue of the database says of our schema. */
-async function found(session: Session, { tables, place }: Wanted): Promise<Found> {
-  const names = [...tables.map(({ name }) => name), STAMPS.name];
+async function readCatalog(session: Session, { tables, target }: Wanted): Promise<Catalog> {
+  const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
     `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
   a.attnotnull, a.atthasdef or a.attidentity <> ''
@@ -153,13 +153,13 @@ from pg_catalog.pg_namespace n
 left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = any($2::text[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
 left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where n.nspname = $1`,
-    [place.schema, names],
+    [target.schema, names],
   );
-  const there = new Map<string, FoundTable & { columns: Map<string, FoundColumn> }>();
+  const existing = new Map<string, CatalogTable & { columns: Map<string, CatalogColumn> }>();
   for (const [, table, kind, column, type, isNotNull, hasDefault] of rows) {
     if (table === null) continue;
-    const known = there.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniques: [] };
-    there.set(String(table), known);
+    const known = existing.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniques: [] };
+    existing.set(String(table), known);
     if (column === null) continue;
     known.columns.set(String(column), {
       type: String(type),
@@ -167,20 +167,23 @@ where n.nspname = $1`,
       hasDefault: hasDefault === true,
     });
   }
-  for (const [table, unique] of await uniques(session, place)) {
-    const known = there.get(table);
-    if (known !== undefined) there.set(table, { ...known, uniques: [...known.uniques, unique] });
+  for (const [table, unique] of await uniques(session, target)) {
+    const known = existing.get(table);
+    if (known !== undefined) existing.set(table, { ...known, uniques: [...known.uniques, unique] });
   }
-  const hasStamps = there.delete(STAMPS.name);
+  const hasStamps = existing.delete(VERSION_TABLE.name);
   return {
     hasSchema: rows.length > 0,
-    tables: there,
-    stamps: hasStamps ? await stamps(session, place) : new Set(),
+    tables: existing,
+    stamps: hasStamps ? await stamps(session, target) : new Set(),
   };
 }
 
 /** Of each unique index that `on conflict` can use, the table and the columns. */
-async function uniques(session: Session, { schema }: Place): Promise<readonly (readonly [string, string])[]> {
+async function uniques(
+  session: Session,
+  { schema }: Target,
+): Promise<readonly (readonly [string, string])[]> {
   const { rows } = await session.query(
     `select c.relname::text, i.indexrelid::text, a.attname::text
 from pg_catalog.pg_index i
@@ -199,13 +202,13 @@ where n.nspname = $1 and i.indisunique and i.indisvalid and i.indimmediate and i
   return [...indexes.values()].map(({ table, columns }) => [table, uniqueOf(columns)] as const);
 }
 
-async function stamps(session: Session, place: Place): Promise<ReadonlySet<string>> {
-  const { rows } = await session.query(`select unnest(columns) from ${nameOf(place, STAMPS)}`);
+async function stamps(session: Session, target: Target): Promise<ReadonlySet<string>> {
+  const { rows } = await session.query(`select unnest(columns) from ${nameOf(target, VERSION_TABLE)}`);
   return new Set(rows.map(([stamp]) => String(stamp)));
 }
 
 /** A column as the catalogue of the database has it. */
-interface FoundColumn {
+interface CatalogColumn {
   /** As `format_type` writes it, such as `double precision`. */
   readonly type: string;
   readonly isNotNull: boolean;
@@ -213,10 +216,10 @@ interface FoundColumn {
   readonly hasDefault: boolean;
 }
 
-interface FoundTable {
+interface CatalogTable {
   /** `r` for a table, `p` for one in partitions; anything else is none. */
   readonly kind: string;
-  readonly columns: ReadonlyMap<string, FoundColumn>;
+  readonly columns: ReadonlyMap<string, CatalogColumn>;
   /** Columns of each unique index, in the order of their names. */
   readonly uniques: readonly string[];
 }
@@ -226,9 +229,9 @@ function uniqueOf(columns: readonly string[]): string {
   return columns.toSorted().join(" ");
 }
 
-interface Found {
+interface Catalog {
   readonly hasSchema: boolean;
-  readonly tables: ReadonlyMap<string, FoundTable>;
+  readonly tables: ReadonlyMap<string, CatalogTable>;
   /** Columns that we have made at any time, as `table.column`. */
   readonly stamps: ReadonlySet<string>;
 }
@@ -240,63 +243,63 @@ interface Missing {
 }
 
 /** Throws ConfigError where somebody has changed a table so that rows do not fit: nothing is written then. */
-function missingIn(tables: readonly Table[], found: Found, place: Place): Missing {
-  const absent = tables.filter(({ name }) => !found.tables.has(name));
+function missingIn(tables: readonly Table[], readCatalog: Catalog, target: Target): Missing {
+  const absent = tables.filter(({ name }) => !readCatalog.tables.has(name));
   const columns = tables.flatMap((table) => {
-    const there = found.tables.get(table.name);
-    if (there === undefined) return [];
-    refuseForeign(table, there, place);
+    const existing = readCatalog.tables.get(table.name);
+    if (existing === undefined) return [];
+    refuseMismatch(table, existing, target);
     return table.columns
-      .filter(({ name }) => !there.columns.has(name))
+      .filter(({ name }) => !existing.columns.has(name))
       .map((column) => {
-        if (!found.stamps.has(stampOf(table, column))) return { table, column };
-        throw changed(
-          `The table ${shown(place, table)} has lost its column ${column.name}.`,
-          `Run: alter table ${nameOf(place, table)} add column "${column.name}" ${TYPES[column.type].name}`,
+        if (!readCatalog.stamps.has(stampOf(table, column))) return { table, column };
+        throw mismatch(
+          `The table ${displayName(target, table)} has lost its column ${column.name}.`,
+          `Run: alter table ${nameOf(target, table)} add column "${column.name}" ${TYPES[column.type].name}`,
         );
       });
   });
   return { tables: absent, columns };
 }
 
-function refuseForeign(table: Table, there: FoundTable, place: Place): void {
-  const name = shown(place, table);
-  if (!["r", "p"].includes(there.kind)) {
-    throw changed(`${name} is no table.`, "Rename what has that name, or let schema name another.");
+function refuseMismatch(table: Table, existing: CatalogTable, target: Target): void {
+  const name = displayName(target, table);
+  if (!["r", "p"].includes(existing.kind)) {
+    throw mismatch(`${name} is no table.`, "Rename what has that name, or let schema name another.");
   }
-  for (const [columnName, { type, isNotNull, hasDefault }] of there.columns) {
+  for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
     const own = table.columns.find((column) => column.name === columnName);
-    const alter = `Run: alter table ${nameOf(place, table)} alter column "${columnName}"`;
+    const alter = `Run: alter table ${nameOf(target, table)} alter column "${columnName}"`;
     if (own === undefined) {
       if (!isNotNull || hasDefault) continue;
-      throw changed(
+      throw mismatch(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
         `${alter} drop not null; or give it a default.`,
       );
     }
     const wanted = TYPES[own.type].name;
     if (type !== wanted) {
-      throw changed(
+      throw mismatch(
         `The column ${columnName} of ${name} is ${type} and has to be ${wanted}.`,
         `${alter} type ${wanted}`,
       );
     }
     if (isNotNull && own.isNullable) {
-      throw changed(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
+      throw mismatch(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
     }
   }
-  const key = keyOf(table, place);
-  if (there.uniques.includes(uniqueOf(key)) || key.some((column) => !there.columns.has(column))) return;
-  throw changed(
+  const key = keyOf(table, target);
+  if (existing.uniques.includes(uniqueOf(key)) || key.some((column) => !existing.columns.has(column))) return;
+  throw mismatch(
     `The table ${name} has no unique index on ${key.join(", ")}.`,
-    `Run: create unique index on ${nameOf(place, table)} (${listOf(key)})`,
+    `Run: create unique index on ${nameOf(target, table)} (${listOf(key)})`,
   );
 }
 
-function changed(message: string, hint: string): ConfigError {
+function mismatch(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 
-function shown({ schema }: Place, { name }: Table): string {
+function displayName({ schema }: Target, { name }: Table): string {
   return `${schema}.${name}`;
 }

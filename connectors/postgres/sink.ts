@@ -8,14 +8,14 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { mayWrite, prepareTables, type Wanted } from "./schema.ts";
-import { land } from "./write.ts";
+import { checkPrivileges, prepareTables, type Wanted } from "./schema.ts";
+import { writeBatch } from "./write.ts";
 
 /** Accepted means: `commit` has returned for the transaction that holds the event's rows. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = addressOf(config);
-  const place = { schema: config.schema, timescale: config.timescale };
-  const wanted: Wanted = { tables: TABLES, place, create: config.create, timeoutMs: config.timeout };
+  const target = { schema: config.schema, timescale: config.timescale };
+  const wanted: Wanted = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const texts = new Map<string, string>();
   let session: Session | null = null;
@@ -34,7 +34,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   }
 
   /** Ends the connection when the signal aborts, and gives what goes wrong its meaning. */
-  async function within<T>(
+  async function cutOnAbort<T>(
     through: Session,
     signal: AbortSignal,
     work: (through: Session) => Promise<T>,
@@ -49,7 +49,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     }
   }
 
-  async function meant<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function explaining<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       return await work();
@@ -64,7 +64,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     await close();
     const fresh = await connect(signal);
     try {
-      await within(fresh, signal, async () => {
+      await cutOnAbort(fresh, signal, async () => {
         warnOfLoss(await refuseUnfit(fresh), context.log);
         await prepareTables(fresh, wanted, context.log);
       });
@@ -86,24 +86,24 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     maxBatch: 5_000,
     mayRepeat: true,
     farEnd: createHash("sha256")
-      .update(JSON.stringify([address, place.schema]))
+      .update(JSON.stringify([address, target.schema]))
       .digest("hex"),
 
     async open(signal) {
-      await meant(signal, () => ready(signal));
+      await explaining(signal, () => ready(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
-      const told = batch.map((event, n) => ({
+      const offered = batch.map((event, n) => ({
         event,
         position: offer?.positions[n] ?? 0,
         committedAt: offer?.committedAt[n] ?? "",
       }));
-      return meant(signal, async () =>
-        within(await ready(signal), signal, (through) =>
-          land(told, {
+      return explaining(signal, async () =>
+        cutOnAbort(await ready(signal), signal, (through) =>
+          writeBatch(offered, {
             session: through,
-            place,
+            target,
             timeoutMs: config.timeout,
             texts,
             check: () => prepareTables(through, wanted, context.log),
@@ -116,12 +116,12 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
     /** Over a connection of its own, which leaves nothing behind. */
     async probe(signal) {
-      await meant(signal, async () => {
+      await explaining(signal, async () => {
         const fresh = await connect(signal);
         try {
-          await within(fresh, signal, async () => {
+          await cutOnAbort(fresh, signal, async () => {
             warnOfLoss(await refuseUnfit(fresh), context.log);
-            await mayWrite(fresh, wanted);
+            await checkPrivileges(fresh, wanted);
           });
         } finally {
           await fresh.end();
@@ -132,7 +132,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     async look(before, signal) {
       if (session === null) return null;
       try {
-        return await within(session, signal, (through) => lifeOf(through, before));
+        return await cutOnAbort(session, signal, (through) => serverInstanceOf(through, before));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         context.log.debug({ err: error }, "the database server does not say which of its lives this is");
@@ -155,13 +155,13 @@ function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {
  * Another timeline is a replica that was promoted, and may not have got the last commits; where commits are not on the
  * disk, each start of the server may have lost some. A plain restart otherwise loses nothing.
  */
-async function lifeOf(session: Session, before: string | null): Promise<ServerInstance> {
+async function serverInstanceOf(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,
   current_setting('synchronous_commit') = 'off' or current_setting('fsync') = 'off'`,
   );
   const [timeline, startedAt, forgets] = rows[0] ?? [];
-  const life = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
-  return { life, isNew: before !== null && before !== life };
+  const instance = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
+  return { life: instance, isNew: before !== null && before !== instance };
 }

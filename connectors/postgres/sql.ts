@@ -5,12 +5,12 @@ import { TYPES } from "./columns.ts";
 /** The statements that put rows into a table; texts only. */
 
 /** Where the tables are, and what their primary keys look like. */
-export interface Place {
+export interface Target {
   readonly schema: string;
   readonly timescale: boolean;
 }
 
-export function nameOf({ schema }: Pick<Place, "schema">, table: Pick<Table, "name">): string {
+export function nameOf({ schema }: Pick<Target, "schema">, table: Pick<Table, "name">): string {
   return `${quoted(schema)}.${quoted(table.name)}`;
 }
 
@@ -23,9 +23,9 @@ export function listOf(names: readonly string[], of = ""): string {
  * What makes a row this row, in the order of the primary key: it begins as people search where that is possible, so that
  * one index is enough. A hypertable is cut by time, and wants it in every key.
  */
-export function keyOf(table: Table, { timescale }: Pick<Place, "timescale">): readonly string[] {
-  const wanted = timescale && table.keeping === "append" ? new Set([...table.key, table.time]) : table.key;
-  const key = [...wanted];
+export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): readonly string[] {
+  const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
+  const key = [...names];
   const first = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
   return [...first, ...key.filter((name) => !first.includes(name))];
 }
@@ -36,17 +36,17 @@ export function keyOf(table: Table, { timescale }: Pick<Place, "timescale">): re
  * - `newer`: the one of the later `observed_at`, or of the same moment that of the higher position.
  * - `last`: the one that is written, because whoever writes has looked at what is there.
  */
-type Winner = "first" | "newer" | "last";
+type ConflictRule = "first" | "newer" | "last";
 
-function winnerOf(table: Table): Winner {
-  if (table.keeping === "versions") return "last";
+function conflictRuleOf(table: Table): ConflictRule {
+  if (table.rowPolicy === "versions") return "last";
   return table.key.includes("event_id") ? "first" : "newer";
 }
 
 /** `arrays` says of each column whether its parameter is an array, or one value for all rows; one of them is an array. */
-export function insertText(table: Table, place: Place, arrays: readonly boolean[]): string {
-  const key = keyOf(table, place);
-  const winner = winnerOf(table);
+export function insertText(table: Table, target: Target, arrays: readonly boolean[]): string {
+  const key = keyOf(table, target);
+  const rule = conflictRuleOf(table);
   const names = table.columns.map(({ name }) => name);
   const lists = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
   const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${sentAs(column)}[]`).join(", ")})`;
@@ -54,25 +54,25 @@ export function insertText(table: Table, place: Place, arrays: readonly boolean[
     const cell = arrays[n] ? `told.${quoted(column.name)}` : `$${n + 1}::${sentAs(column)}`;
     return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoted(column.name)}`;
   });
-  const told = `select ${cells.join(", ")} from ${from} as told (${listOf(lists.map(({ column }) => column.name))})`;
+  const offered = `select ${cells.join(", ")} from ${from} as told (${listOf(lists.map(({ column }) => column.name))})`;
   return [
-    `insert into ${nameOf(place, table)} as held (${listOf(names)})`,
-    winner === "newer" ? newestOfEach(key, told) : told,
-    `on conflict (${listOf(key)}) ${conflict(winner, names, key)}`,
+    `insert into ${nameOf(target, table)} as held (${listOf(names)})`,
+    rule === "newer" ? newestOfEach(key, offered) : offered,
+    `on conflict (${listOf(key)}) ${conflict(rule, names, key)}`,
   ].join("\n");
 }
 
 /** A statement must not meet one key twice where it replaces rows. */
-function newestOfEach(key: readonly string[], told: string): string {
-  return `select distinct on (${listOf(key)}) * from (${told}) as every
+function newestOfEach(key: readonly string[], offered: string): string {
+  return `select distinct on (${listOf(key)}) * from (${offered}) as every
 order by ${listOf(key)}, "observed_at" desc, "position" desc`;
 }
 
-function conflict(winner: Winner, names: readonly string[], key: readonly string[]): string {
-  if (winner === "first") return "do nothing";
+function conflict(rule: ConflictRule, names: readonly string[], key: readonly string[]): string {
+  if (rule === "first") return "do nothing";
   const replaced = names.filter((name) => !key.includes(name));
   const set = `do update set ${replaced.map((name) => `${quoted(name)} = excluded.${quoted(name)}`).join(", ")}`;
-  if (winner === "last") return set;
+  if (rule === "last") return set;
   return `${set}
 where (excluded."observed_at", excluded."position") > (held."observed_at", held."position")`;
 }
@@ -85,14 +85,14 @@ function sentAs({ type }: Pick<Column, "type">): string {
 /** The statements that make schema and tables; texts only. */
 
 /** Which tables and columns were made, and when: so a column that comes later is told from one that somebody dropped. */
-export const STAMPS = { name: "schema_version" } as const;
+export const VERSION_TABLE = { name: "schema_version" } as const;
 
-export function createSchema({ schema }: Place): string {
+export function createSchema({ schema }: Target): string {
   return `create schema ${quoted(schema)}`;
 }
 
-export function createStamps(place: Place): string {
-  const name = nameOf(place, STAMPS);
+export function createVersionTable(target: Target): string {
+  const name = nameOf(target, VERSION_TABLE);
   return `create table if not exists ${name} (
   version integer not null primary key,
   applied_at timestamp with time zone not null default now(),
@@ -107,48 +107,48 @@ export function stampOf(table: Table, column: Column): string {
 }
 
 /** A table, its comments, and the indexes that the obvious queries need. */
-export function createTable(table: Table, place: Place): string {
-  const name = nameOf(place, table);
-  const key = keyOf(table, place);
+export function createTable(table: Table, target: Target): string {
+  const name = nameOf(target, table);
+  const key = keyOf(table, target);
   const columns = table.columns.map(
     (column) => `  ${quoted(column.name)} ${TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
   );
   return [
     `create table if not exists ${name} (\n${[...columns, `  primary key (${listOf(key)})`].join(",\n")}\n)`,
     `comment on table ${name} is ${literal(table.about)}`,
-    ...table.columns.map((column) => commentOn(table, column, place)),
-    ...indexes(table, place),
+    ...table.columns.map((column) => commentOn(table, column, target)),
+    ...indexes(table, target),
   ].join(";\n");
 }
 
-function indexes(table: Table, place: Place): readonly string[] {
-  const name = nameOf(place, table);
-  const begins = keyOf(table, place).slice(0, table.sortedBy.length);
-  const isFound = table.sortedBy.every((column, n) => begins[n] === column);
+function indexes(table: Table, target: Target): readonly string[] {
+  const name = nameOf(target, table);
+  const keyStart = keyOf(table, target).slice(0, table.sortedBy.length);
+  const isCovered = table.sortedBy.every((column, n) => keyStart[n] === column);
   return [
-    ...(isFound ? [] : [`create index on ${name} (${listOf(table.sortedBy)})`]),
+    ...(isCovered ? [] : [`create index on ${name} (${listOf(table.sortedBy)})`]),
     // Rows come nearly in the order of both, so an index of block ranges finds a day, and what is new, for next to nothing.
-    ...(table.keeping === "append"
+    ...(table.rowPolicy === "append"
       ? [`create index on ${name} using brin (${listOf([...new Set([table.time, "observed_at"])])})`]
       : []),
   ];
 }
 
 /** Null for what was there before, whatever the column says: nobody knows what it would have held. */
-export function addColumn(table: Table, column: Column, place: Place): string {
+export function addColumn(table: Table, column: Column, target: Target): string {
   return [
-    `alter table ${nameOf(place, table)} add column if not exists ${quoted(column.name)} ${TYPES[column.type].name}`,
-    commentOn(table, column, place),
+    `alter table ${nameOf(target, table)} add column if not exists ${quoted(column.name)} ${TYPES[column.type].name}`,
+    commentOn(table, column, target),
   ].join(";\n");
 }
 
-function commentOn(table: Table, column: Column, place: Place): string {
-  return `comment on column ${nameOf(place, table)}.${quoted(column.name)} is ${literal(column.about)}`;
+function commentOn(table: Table, column: Column, target: Target): string {
+  return `comment on column ${nameOf(target, table)}.${quoted(column.name)} is ${literal(column.about)}`;
 }
 
 /** `functions` is the schema that the extension was created in. The form that TimescaleDB has known since its version 1. */
-export function createHypertable(table: Table, place: Place, functions: string): string {
-  const [relation, time] = [literal(nameOf(place, table)), literal(table.time)];
+export function createHypertable(table: Table, target: Target, functions: string): string {
+  const [relation, time] = [literal(nameOf(target, table)), literal(table.time)];
   return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }
 

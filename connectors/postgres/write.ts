@@ -4,15 +4,15 @@ import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/ou
 import { quoted } from "../../src/core/postgres/quoted.ts";
 import type { Query, Session } from "../../src/core/postgres/session.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
-import { type Told, tellRows } from "../shared/lake/rows.ts";
-import { type Cell, placeOf, type Row, type Table, withNews } from "../shared/lake/table.ts";
-import { type ColumnWriter, createColumn, type Parameter, takenText } from "./columns.ts";
+import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
+import { applyUpdates, type Cell, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
+import { type ColumnWriter, createColumn, type Parameter, storableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
-import { insertText, listOf, nameOf, type Place } from "./sql.ts";
+import { insertText, listOf, nameOf, type Target } from "./sql.ts";
 
-export interface Landing {
+export interface WriteContext {
   readonly session: Session;
-  readonly place: Place;
+  readonly target: Target;
   readonly timeoutMs: number;
   /** Texts of statements that were made already. */
   readonly texts: Map<string, string>;
@@ -27,83 +27,83 @@ const MOST_PARTS = 200;
  * Writes a batch in one transaction. Where the server refuses it over a value, it is searched for, by halves, in
  * another transaction with savepoints; the events that are left alone and refused are rejected, all others stored.
  */
-export async function land(batch: readonly Told[], landing: Landing): Promise<Receipt> {
-  const { session, timeoutMs } = landing;
-  const { told, rejected, portion } = readable(batch);
-  if (portion.rows.length + portion.news.size === 0) return { rejected };
+export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
+  const { session, timeoutMs } = context;
+  const { offered, rejected, tableRows } = readable(batch);
+  if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
   try {
-    if (portion.news.size > 0)
-      await transact(session, { statementMs: timeoutMs }, () => store(portion, landing));
+    if (tableRows.updates.size > 0)
+      await transact(session, { statementMs: timeoutMs }, () => store(tableRows, context));
     else
       await transactAtOnce(
         session,
         { statementMs: timeoutMs },
-        portion.rows.map((rows) => insertOf(rows, landing)),
+        tableRows.rows.map((rows) => insertOf(rows, context)),
       );
     return { rejected };
   } catch (error) {
     const isData = isAboutData(error);
     if (!isData && !isAboutTables(error)) throw error;
-    if (await landing.check())
+    if (await context.check())
       throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const found = await transact(session, { statementMs: timeoutMs }, () => search(told, landing));
+  const found = await transact(session, { statementMs: timeoutMs }, () => search(offered, context));
   const end = found.kept?.from ?? batch.length;
   return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
 }
 
 interface Numbered {
   readonly index: number;
-  readonly told: Told;
+  readonly offered: OfferedEvent;
 }
 
 interface Readable {
-  readonly told: readonly Numbered[];
+  readonly offered: readonly Numbered[];
   readonly rejected: readonly Rejection[];
-  readonly portion: Portion;
+  readonly tableRows: TableRows;
 }
 
 /** Without those that no rows can be made of. */
-function readable(batch: readonly Told[]): Readable {
-  const numbered = batch.map((told, index) => ({ index, told }));
+function readable(batch: readonly OfferedEvent[]): Readable {
+  const numbered = batch.map((offered, index) => ({ index, offered }));
   try {
-    return { told: numbered, rejected: [], portion: portionOf(batch) };
+    return { offered: numbered, rejected: [], tableRows: tableRowsOf(batch) };
   } catch {
     const rejected: Rejection[] = [];
-    const told = numbered.filter(({ index, told: each }) => {
+    const offered = numbered.filter(({ index, offered: each }) => {
       try {
-        portionOf([each]);
+        tableRowsOf([each]);
         return true;
       } catch (error) {
         rejected.push({ index, reason: reasonOf(error) });
         return false;
       }
     });
-    return { told, rejected, portion: portionOf(told.map((each) => each.told)) };
+    return { offered, rejected, tableRows: tableRowsOf(offered.map((each) => each.offered)) };
   }
 }
 
-async function store({ rows, news }: Portion, landing: Landing): Promise<void> {
-  const { session, place } = landing;
-  await session.queries(rows.map((each) => insertOf(each, landing)));
-  if (news.size > 0) await lockTables(session, place);
-  for (const [table, told] of news) {
-    const changed = await changedBy(session, table, told, place);
-    if (changed !== null) await session.queries([insertOf(changed, landing)]);
+async function store({ rows, updates }: TableRows, context: WriteContext): Promise<void> {
+  const { session, target } = context;
+  await session.queries(rows.map((each) => insertOf(each, context)));
+  if (updates.size > 0) await lockTables(session, target);
+  for (const [table, offered] of updates) {
+    const changed = await changedRows(session, table, offered, target);
+    if (changed !== null) await session.queries([insertOf(changed, context)]);
   }
 }
 
-function insertOf({ table, columns }: Rows, { place, texts }: Landing): Query {
+function insertOf({ table, columns }: Rows, { target, texts }: WriteContext): Query {
   const arrays = columns.map(({ isArray }) => isArray);
   const key = `${table.name} ${arrays.map(Number).join("")}`;
-  const text = texts.get(key) ?? insertText(table, place, arrays);
+  const text = texts.get(key) ?? insertText(table, target, arrays);
   texts.set(key, text);
   return { text, values: columns.map(({ bytes }) => bytes) };
 }
 
-async function search(batch: readonly Numbered[], landing: Landing): Promise<Receipt> {
-  const { session } = landing;
+async function search(batch: readonly Numbered[], context: WriteContext): Promise<Receipt> {
+  const { session } = context;
   const rejected: Rejection[] = [];
   const middle = (part: readonly Numbered[]) => Math.ceil(part.length / 2);
   const todo = [batch];
@@ -118,7 +118,7 @@ async function search(batch: readonly Numbered[], landing: Landing): Promise<Rec
     parts++;
     await session.query("savepoint part");
     try {
-      await store(portionOf(part.map(({ told }) => told)), landing);
+      await store(tableRowsOf(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
       if (!isAboutData(error)) throw error;
@@ -137,10 +137,10 @@ export interface Rows {
 }
 
 /** What some events are in the tables. */
-interface Portion {
+interface TableRows {
   readonly rows: readonly Rows[];
   /** Of tables of versions, what is new, in the order in which it was told. */
-  readonly news: ReadonlyMap<Table, readonly Row[]>;
+  readonly updates: ReadonlyMap<Table, readonly Row[]>;
 }
 
 /**
@@ -150,16 +150,16 @@ interface Portion {
 const MOST_ROWS = 5_000;
 
 /** Throws what `tellRows` throws, and Rejected for a value that PostgreSQL does not have. */
-function portionOf(told: Iterable<Told>): Portion {
+function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   const rows: Rows[] = [];
-  const news = new Map<Table, Row[]>();
+  const updates = new Map<Table, Row[]>();
   const writers = new Map<Table, TableWriter>();
 
   function add(table: Table, row: Row): void {
-    if (table.keeping === "versions") {
-      const known = news.get(table);
-      const cells = row.map((cell) => (typeof cell === "string" ? takenText(cell) : cell));
-      if (known === undefined) news.set(table, [cells]);
+    if (table.rowPolicy === "versions") {
+      const known = updates.get(table);
+      const cells = row.map((cell) => (typeof cell === "string" ? storableText(cell) : cell));
+      if (known === undefined) updates.set(table, [cells]);
       else known.push(cells);
       return;
     }
@@ -172,9 +172,9 @@ function portionOf(told: Iterable<Told>): Portion {
     if (writer.length() === MOST_ROWS) rows.push(writer.take());
   }
 
-  for (const each of told) tellRows(each, add);
+  for (const each of offered) emitRows(each, add);
   for (const writer of writers.values()) if (writer.length() > 0) rows.push(writer.take());
-  return { rows, news };
+  return { rows, updates };
 }
 
 /** The same for rows that are there already. */
@@ -213,29 +213,29 @@ function createTableWriter(table: Table): TableWriter {
  * The rows of a table of versions that news change or add. What is held of the things is read first, so nobody else may
  * change them before the transaction ends.
  */
-async function changedBy(
+async function changedRows(
   session: Session,
   table: Table,
-  news: readonly Row[],
-  place: Place,
+  updates: readonly Row[],
+  target: Target,
 ): Promise<Rows | null> {
-  const held = await heldOf(session, table, news, place);
-  const known = new Set(held);
-  const changed = withNews(table, held, news).filter((row) => !known.has(row));
+  const stored = await storedVersionsOf(session, table, updates, target);
+  const known = new Set(stored);
+  const changed = applyUpdates(table, stored, updates).filter((row) => !known.has(row));
   return changed.length === 0 ? null : rowsFor(table, changed);
 }
 
 /** All states of the things that the news are about. */
-async function heldOf(
+async function storedVersionsOf(
   session: Session,
   table: Table,
-  news: readonly Row[],
-  place: Place,
+  updates: readonly Row[],
+  target: Target,
 ): Promise<readonly Row[]> {
   const thing = table.key.filter((name) => name !== table.time);
-  const values = thing.map((name) => news.map((row) => String(row[placeOf(table, name)])));
+  const values = thing.map((name) => updates.map((row) => String(row[columnIndexOf(table, name)])));
   const { rows } = await session.query(
-    `select ${table.columns.map(({ name, type }) => readAs(name, type)).join(", ")} from ${nameOf(place, table)}
+    `select ${table.columns.map(({ name, type }) => readAs(name, type)).join(", ")} from ${nameOf(target, table)}
 where (${listOf(thing)}) in (select ${thing.map((_, n) => `told.c${n}`).join(", ")} from unnest(${values.map((_, n) => `$${n + 1}::text[]`).join(", ")}) as told (${thing.map((_, n) => `c${n}`).join(", ")}))`,
     values,
   );

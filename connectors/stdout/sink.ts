@@ -31,7 +31,7 @@ export function createStdoutSink(stream: Writable): Sink {
             `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
         )
         .join("");
-      await written(stream, lines, signal);
+      await writeLines(stream, lines, signal);
       return ACCEPTED;
     },
 
@@ -45,14 +45,14 @@ export function createStdoutSink(stream: Writable): Sink {
 
 function reportedByWrite(): void {}
 
-function written(stream: Writable, lines: string, signal: AbortSignal): Promise<void> {
+function writeLines(stream: Writable, lines: string, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
     stream.write(lines, (error) => {
       signal.removeEventListener("abort", abort);
       if (error === undefined || error === null) resolve();
-      else reject(meaning(error));
+      else reject(writeFailure(error));
     });
   });
 }
@@ -60,7 +60,7 @@ function written(stream: Writable, lines: string, signal: AbortSignal): Promise<
 /** Codes of a stream whose other end is closed for good. */
 const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
-function meaning(error: Error): Error {
+function writeFailure(error: Error): Error {
   const { code } = error as NodeJS.ErrnoException;
   if (code !== undefined && GONE.has(code)) return readerGone(error);
   return new Retryable(`Standard output could not be written: ${error.message}`, { cause: error });

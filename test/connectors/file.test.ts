@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { meaning, openAppender } from "#connectors/file/durable-file.ts";
-import { createFileSink, nextFile, ownFile, parseOwnFile, tooMany } from "#connectors/file/sink.ts";
+import { fileFailure, openAppender } from "#connectors/file/durable-file.ts";
+import { createFileSink, filesToRemove, nextFile, ownFile, parseOwnFile } from "#connectors/file/sink.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -194,8 +194,8 @@ describe("file", () => {
     const appender = await openAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
-    expect(meaning(error, "/data")).toMatchObject({ kind: "retryable" });
-    expect(sentence(meaning(error, "/data"))).toBe(
+    expect(fileFailure(error, "/data")).toMatchObject({ kind: "retryable" });
+    expect(sentence(fileFailure(error, "/data"))).toBe(
       "The disk below /data is full (ENOSPC). Free some space, or lower max_total_mb; the events wait.",
     );
   });
@@ -243,7 +243,7 @@ describe("the names of the files", () => {
 
   test("the total stays below the bound with the open file at its full size", () => {
     const closed = [1, 2, 3].map((n) => ({ ...ownFile("events", "2026-11-21", n), bytes: 40 }));
-    const gone = tooMany(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
+    const gone = filesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
     expect(gone.map(({ number }) => number)).toEqual([1]);
   });
 });

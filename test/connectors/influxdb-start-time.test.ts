@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { lifeOfServer, startTimeIn } from "#connectors/influxdb/server.ts";
+import { serverInstanceOf, startTimeIn } from "#connectors/influxdb/server.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>
@@ -24,7 +24,7 @@ test("a start time is read as Prometheus' libraries write it", () => {
 
 test("a later start than any before is a restart; an earlier one is another server beside it", async () => {
   const look = (before: string | null, startedAt: number) =>
-    lifeOfServer(
+    serverInstanceOf(
       server(() => metrics(startedAt)),
       before,
       never(),
@@ -37,14 +37,14 @@ test("a later start than any before is a restart; an earlier one is another serv
 
 test("a server that refuses to say, or says something else, tells nothing; one that is away is away", async () => {
   const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
-  expect(await lifeOfServer(refusing, "100", never())).toBeNull();
+  expect(await serverInstanceOf(refusing, "100", never())).toBeNull();
   expect(
-    await lifeOfServer(
+    await serverInstanceOf(
       server(() => "ok"),
       "100",
       never(),
     ),
   ).toBeNull();
   const away = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
-  await expect(lifeOfServer(away, "100", never())).rejects.toThrow("ECONNREFUSED");
+  await expect(serverInstanceOf(away, "100", never())).rejects.toThrow("ECONNREFUSED");
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { tellRows } from "#connectors/shared/lake/rows.ts";
+import { emitRows } from "#connectors/shared/lake/rows.ts";
 import type { Cell } from "#connectors/shared/lake/table.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, valueEvent } from "../sample-events.ts";
@@ -7,7 +7,7 @@ import { ALARM, sampleEvent, valueEvent } from "../sample-events.ts";
 /** Cells by the names of columns, of every row of an event, with the name of its table. */
 function rowsOf(event: Event, committedAt = "2026-11-21T10:00:00.250Z"): readonly Record<string, Cell>[] {
   const rows: Record<string, Cell>[] = [];
-  tellRows({ event, position: 7, committedAt }, (table, row) => {
+  emitRows({ event, position: 7, committedAt }, (table, row) => {
     const cells = table.columns.map(({ name }, place) => [name, row[place] ?? null]);
     rows.push({ table: table.name, ...Object.fromEntries(cells) });
   });

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
-import { tellRows } from "#connectors/shared/lake/rows.ts";
-import { placeOf, type Row, withNews } from "#connectors/shared/lake/table.ts";
+import { emitRows } from "#connectors/shared/lake/rows.ts";
+import { applyUpdates, columnIndexOf, type Row } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openWorkshop } from "../delivery/workshop.ts";
@@ -18,7 +18,7 @@ async function logAndTables() {
     const rows: Row[] = [];
     const { events } = await store.outbox.next("lake", 100);
     for (const logged of events)
-      tellRows(logged, (of, row) => {
+      emitRows(logged, (of, row) => {
         if (of === table) rows.push([...row]);
       });
     return rows;
@@ -30,9 +30,9 @@ async function logAndTables() {
     async table(table: typeof TAG_TABLE): Promise<readonly Row[]> {
       const told = await rowsOf(table);
       let rows: readonly Row[] = [];
-      for (const row of told) rows = withNews(table, rows, [row]);
-      expect(withNews(table, rows, told)).toBe(rows);
-      expect(withNews(table, [], told)).toEqual(rows);
+      for (const row of told) rows = applyUpdates(table, rows, [row]);
+      expect(applyUpdates(table, rows, told)).toBe(rows);
+      expect(applyUpdates(table, [], told)).toEqual(rows);
       return rows;
     },
   };
@@ -46,7 +46,7 @@ test("an alarm that ended after the clock was set back is over in its table", as
   await clock.advance(60_000);
   await commit(alarm(1).resolved(10));
   const rows = await table(ALARM_EPISODE_TABLE);
-  expect(rows.map((row) => row[placeOf(ALARM_EPISODE_TABLE, "state")])).toEqual(["resolved"]);
+  expect(rows.map((row) => row[columnIndexOf(ALARM_EPISODE_TABLE, "state")])).toEqual(["resolved"]);
 });
 
 test("a tag that was renamed after the clock was set back has its new name", async () => {
@@ -64,7 +64,7 @@ test("a tag that was renamed after the clock was set back has its new name", asy
     data: { ...renamed.data, tag },
   } as Event);
   const rows = await table(TAG_TABLE);
-  const shown = rows.map((row) => ["name", "is_current"].map((name) => row[placeOf(TAG_TABLE, name)]));
+  const shown = rows.map((row) => ["name", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]));
   expect(shown.at(-1)).toEqual(["Renamed", true]);
   expect(shown.filter(([, isCurrent]) => isCurrent)).toHaveLength(1);
 });

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
-import { type AddRow, tellRows } from "#connectors/shared/lake/rows.ts";
+import { type AddRow, emitRows } from "#connectors/shared/lake/rows.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
-import { withNews } from "#connectors/shared/lake/table.ts";
+import { applyUpdates } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 
@@ -59,10 +59,10 @@ export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, reado
   const add: AddRow = (table, row) => {
     const held = rows.get(table) ?? [];
     const kept = [...row];
-    rows.set(table, table.keeping === "append" ? [...held, kept] : withNews(table, held, [kept]));
+    rows.set(table, table.rowPolicy === "append" ? [...held, kept] : applyUpdates(table, held, [kept]));
   };
   events.forEach((event, n) => {
-    tellRows({ event, position: n + 1, committedAt: event.time }, add);
+    emitRows({ event, position: n + 1, committedAt: event.time }, add);
   });
   return rows;
 }

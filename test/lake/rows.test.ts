@@ -1,7 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { ucumOf } from "#connectors/shared/lake/cells.ts";
-import { dayOf, tellRows } from "#connectors/shared/lake/rows.ts";
-import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { dayOf, emitRows } from "#connectors/shared/lake/rows.ts";
+import {
+  type Cell,
+  type ColumnType,
+  columnIndexOf,
+  type Row,
+  type Table,
+} from "#connectors/shared/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
@@ -14,7 +20,7 @@ const COMMITTED = "2026-11-21T10:00:00.250Z";
 
 function told(event: Event, position = 7): readonly { readonly table: Table; readonly row: Row }[] {
   const rows: { table: Table; row: Row }[] = [];
-  tellRows({ event, position, committedAt: COMMITTED }, (table, row) => rows.push({ table, row: [...row] }));
+  emitRows({ event, position, committedAt: COMMITTED }, (table, row) => rows.push({ table, row: [...row] }));
   return rows;
 }
 
@@ -46,13 +52,13 @@ describe("the tables", () => {
         expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]),
       );
       for (const name of [...table.key, table.time]) {
-        expect(table.columns[placeOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
+        expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
       }
-      expect(table.columns[placeOf(table, table.time)]?.type, table.name).toBe("time");
+      expect(table.columns[columnIndexOf(table, table.time)]?.type, table.name).toBe("time");
       expect(names).not.toContain("date");
       expect(names).not.toContain("site");
     }
-    expect(() => placeOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
+    expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
   });
 });
 
@@ -83,7 +89,7 @@ describe("an event of any kind", () => {
     for (const event of sampleOfEveryKind()) {
       const rows = told({ ...event, snapshot: true });
       expect(
-        rows.filter(({ table }) => table.keeping === "append"),
+        rows.filter(({ table }) => table.rowPolicy === "append"),
         event.type,
       ).toEqual([]);
     }

@@ -5,7 +5,7 @@ import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { type Message, messagesOf } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
-import { tellRows } from "../../connectors/shared/lake/rows.ts";
+import { emitRows } from "../../connectors/shared/lake/rows.ts";
 import { payloadOf } from "../../connectors/webhook/payload.ts";
 import { requestHeaders } from "../../connectors/webhook/request-headers.ts";
 import { keyOf } from "../../connectors/webhook/signature.ts";
@@ -88,7 +88,7 @@ function deliveries(event: Event): readonly string[] {
   const headers = requestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
   const lines = [...linesOf(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
   const rows = new Set<string>();
-  tellRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
+  emitRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
   const messages = messagesOf(event, topics, retained);
   const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
   const places = [

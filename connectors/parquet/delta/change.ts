@@ -3,7 +3,7 @@ import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { Action } from "./log-format.ts";
 import { decodedPath, pathOf } from "./log-format.ts";
-import { checkAppendOnly, fitted, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
+import { checkAppendOnly, fitSchema, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
 import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";
 
@@ -41,7 +41,7 @@ export interface Change {
 }
 
 /** A change of nothing: what one is made from. */
-export const NOTHING: Change = {
+export const EMPTY_CHANGE: Change = {
   add: [],
   remove: [],
   txn: null,
@@ -57,7 +57,7 @@ export type Committed =
   | { readonly outcome: "conflict"; readonly reason: string };
 
 /** What a table is, and where. */
-export interface Place {
+export interface TableLocation {
   readonly table: Table;
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
@@ -66,7 +66,7 @@ export interface Place {
 }
 
 /** How a change ends without being written; null where it can be written. */
-export function endOf(
+export function earlyOutcome(
   { add, remove, txn, basedOn }: Change,
   before: Snapshot,
   prefix: string,
@@ -94,7 +94,7 @@ export function endOf(
 export function actionsOf(
   change: Change,
   before: Snapshot,
-  { table, prefix, partitionColumns, where }: Place,
+  { table, prefix, partitionColumns, where }: TableLocation,
   id: string,
   nowMs: number,
 ): readonly Action[] {
@@ -117,15 +117,15 @@ export function actionsOf(
     actions.push({ protocol: PROTOCOL });
     actions.push({ metaData: newMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
-    const metaData = fitted(before.metaData, table, partitionColumns, where);
+    const metaData = fitSchema(before.metaData, table, partitionColumns, where);
     checkAppendOnly(metaData, dataChange && change.remove.length > 0, where);
     if (metaData !== before.metaData) actions.push({ metaData });
   }
   if (txn !== null) actions.push({ txn: { ...txn, lastUpdated: nowMs } });
   for (const key of change.remove) {
-    const held = before.files.get(decodedPath(pathOf(key, prefix)));
-    if (held === undefined) throw new Error(`The file ${key} is not in the table.`);
-    const { path, partitionValues, size } = held;
+    const stored = before.files.get(decodedPath(pathOf(key, prefix)));
+    if (stored === undefined) throw new Error(`The file ${key} is not in the table.`);
+    const { path, partitionValues, size } = stored;
     actions.push({
       remove: {
         path,

@@ -7,12 +7,12 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
  * not know are kept when we write it anew. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
  */
 
-const whole = z.number().int();
-const texts = z.record(z.string(), z.string().nullable());
+const integer = z.number().int();
+const stringMap = z.record(z.string(), z.string().nullable());
 
 export const Protocol = z.object({
-  minReaderVersion: whole,
-  minWriterVersion: whole,
+  minReaderVersion: integer,
+  minWriterVersion: integer,
   readerFeatures: z.array(z.string()).nullish(),
   writerFeatures: z.array(z.string()).nullish(),
 });
@@ -22,41 +22,41 @@ export const MetaData = z.looseObject({
   id: z.string(),
   name: z.string().nullish(),
   description: z.string().nullish(),
-  format: z.object({ provider: z.string(), options: texts.nullish() }),
+  format: z.object({ provider: z.string(), options: stringMap.nullish() }),
   schemaString: z.string(),
   partitionColumns: z.array(z.string()),
-  createdTime: whole.nullish(),
-  configuration: texts.nullish(),
+  createdTime: integer.nullish(),
+  configuration: stringMap.nullish(),
 });
 export type MetaData = z.infer<typeof MetaData>;
 
 export const Add = z.object({
   /** Relative to the table's folder, or absolute; percent-encoded (paths.ts). */
   path: z.string(),
-  partitionValues: texts,
+  partitionValues: stringMap,
   /** Bytes. */
-  size: whole,
+  size: integer,
   /** Milliseconds since 1970. */
-  modificationTime: whole,
+  modificationTime: integer,
   dataChange: z.boolean(),
   /** JSON (statistics.ts). */
   stats: z.string().nullish(),
-  tags: texts.nullish(),
+  tags: stringMap.nullish(),
 });
 export type Add = z.infer<typeof Add>;
 
 export const Remove = z.object({
   path: z.string(),
   /** Milliseconds since 1970. */
-  deletionTimestamp: whole.nullish(),
+  deletionTimestamp: integer.nullish(),
   dataChange: z.boolean(),
   extendedFileMetadata: z.boolean().nullish(),
-  partitionValues: texts.nullish(),
-  size: whole.nullish(),
+  partitionValues: stringMap.nullish(),
+  size: integer.nullish(),
 });
 export type Remove = z.infer<typeof Remove>;
 
-export const Txn = z.object({ appId: z.string(), version: whole, lastUpdated: whole.nullish() });
+export const Txn = z.object({ appId: z.string(), version: integer, lastUpdated: integer.nullish() });
 export type Txn = z.infer<typeof Txn>;
 
 const CommitInfo = z.looseObject({ txnId: z.string().nullish() });
@@ -79,7 +79,7 @@ export function commitBytes(actions: readonly Action[]): Uint8Array {
 
 /** The actions of a commit; `name` is its file, for a person. Throws ConfigError where it is none. */
 export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
-  return believed(name, () =>
+  return parseOrRefuse(name, () =>
     new TextDecoder()
       .decode(bytes)
       .split("\n")
@@ -89,7 +89,7 @@ export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
 }
 
 /** What `read` makes of a file of the log. Throws ConfigError where it cannot, for it was not written by the protocol. */
-export function believed<T>(name: string, read: () => T): T {
+export function parseOrRefuse<T>(name: string, read: () => T): T {
   try {
     return read();
   } catch (error) {
@@ -133,7 +133,7 @@ export interface Listing {
   /** Names of the files that make up a checkpoint, by its version; whole ones only. */
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
   /** There is a checkpoint in a form that we do not read. */
-  readonly hasForeign: boolean;
+  readonly hasUnsupported: boolean;
 }
 
 const COMMIT = /^(\d{20})\.json$/;
@@ -151,10 +151,10 @@ export function listingOf(names: readonly string[]): Listing {
     if (commit !== null) commits.add(Number(commit[1]));
     const [, version, , count] = PART.exec(name) ?? [];
     if (version !== undefined && count !== undefined) {
-      const together = parts.get(`${version}.${count}`) ?? [];
-      together.push(name);
-      parts.set(`${version}.${count}`, together);
-      if (together.length === Number(count)) checkpoints.set(Number(version), together);
+      const checkpointParts = parts.get(`${version}.${count}`) ?? [];
+      checkpointParts.push(name);
+      parts.set(`${version}.${count}`, checkpointParts);
+      if (checkpointParts.length === Number(count)) checkpoints.set(Number(version), checkpointParts);
     }
   }
   // Of two forms of the same checkpoint the classic one, which is one file.
@@ -162,11 +162,11 @@ export function listingOf(names: readonly string[]): Listing {
     const classic = CLASSIC.exec(name);
     if (classic !== null) checkpoints.set(Number(classic[1]), [name]);
   }
-  return { commits, checkpoints, hasForeign: names.some((name) => FOREIGN.test(name)) };
+  return { commits, checkpoints, hasUnsupported: names.some((name) => FOREIGN.test(name)) };
 }
 
 /** The highest of some versions; -1 where there are none. */
-export function highest(versions: Iterable<number>): number {
+export function maxVersion(versions: Iterable<number>): number {
   let most = -1;
   for (const version of versions) most = Math.max(most, version);
   return most;

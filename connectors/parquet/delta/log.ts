@@ -3,10 +3,10 @@ import type { ObjectStore } from "../object-store.ts";
 import {
   actionsIn,
   commitName,
-  highest,
   LAST_CHECKPOINT,
   type Listing,
   listingOf,
+  maxVersion,
   padded,
 } from "./log-format.ts";
 import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
@@ -47,7 +47,7 @@ export function createLog(store: ObjectStore, prefix: string) {
   }
 
   /** The version of the checkpoint that somebody wrote last, by the file that says so; null where it does not. */
-  async function hinted(signal: AbortSignal): Promise<number | null> {
+  async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT}`, signal);
     if (bytes === null) return null;
     try {
@@ -62,8 +62,8 @@ export function createLog(store: ObjectStore, prefix: string) {
   /** The snapshot by a listing that begins somewhere; null where something is missing in it. */
   async function replay(listing: Listing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
-    const checkpoint = highest(listing.checkpoints.keys());
-    const last = Math.max(checkpoint, highest(listing.commits));
+    const checkpoint = maxVersion(listing.checkpoints.keys());
+    const last = Math.max(checkpoint, maxVersion(listing.commits));
     for (let version = checkpoint + 1; version <= last; version += 1) {
       if (!listing.commits.has(version)) return null;
     }
@@ -83,7 +83,7 @@ export function createLog(store: ObjectStore, prefix: string) {
   }
 
   async function load(signal: AbortSignal, keepStats: boolean): Promise<Snapshot> {
-    const hint = await hinted(signal);
+    const hint = await lastCheckpoint(signal);
     if (hint !== null) {
       const listing = await list(signal, hint);
       const snapshot = listing.checkpoints.size > 0 ? await replay(listing, signal, keepStats) : null;
@@ -92,7 +92,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     const listing = await list(signal, null);
     const snapshot = await replay(listing, signal, keepStats);
     if (snapshot !== null) return snapshot;
-    const reason = listing.hasForeign
+    const reason = listing.hasUnsupported
       ? "begins with a checkpoint of the second form, which needs reader version 3; we read version 1"
       : "has a hole: a version is missing in it";
     throw new ConfigError(`The log ${store.where}/${folder} ${reason}.`, {
@@ -112,13 +112,13 @@ export function createLog(store: ObjectStore, prefix: string) {
       if (known.version < 0) return load(signal, false);
       const listing = await list(signal, known.version);
       const isThere = listing.commits.has(known.version) || listing.checkpoints.has(known.version);
-      const last = highest(listing.commits);
+      const last = maxVersion(listing.commits);
       for (let version = known.version + 1; version <= last; version += 1) {
         if (!listing.commits.has(version)) return load(signal, false);
       }
       if (!isThere) return load(signal, false);
       await readCommits(known, last, signal, false);
-      known.checkpoint = Math.max(known.checkpoint, highest(listing.checkpoints.keys()));
+      known.checkpoint = Math.max(known.checkpoint, maxVersion(listing.checkpoints.keys()));
       return known;
     },
   };

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, Table } from "../../shared/lake/table.ts";
-import { believed, type MetaData, type Protocol } from "./log-format.ts";
+import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
 
 /**
  * The schema of a table as Delta has it, and what to say where somebody else changed the table. Source: PROTOCOL.md,
@@ -91,49 +91,49 @@ export function checkProtocol(protocol: Protocol, where: string): void {
  * The `metaData` with which our rows fit into a table that exists: its own where they do already, otherwise with our new
  * columns added; what others added stays, and is null in our files. Throws ConfigError where they do not fit.
  */
-export function fitted(
-  held: MetaData,
+export function fitSchema(
+  current: MetaData,
   table: Table,
   partitionColumns: readonly PartitionColumn[],
   where: string,
 ): MetaData {
-  const schema = believed(`The schema of the Delta table ${where}`, () =>
-    Schema.parse(JSON.parse(held.schemaString)),
+  const schema = parseOrRefuse(`The schema of the Delta table ${where}`, () =>
+    Schema.parse(JSON.parse(current.schemaString)),
   );
-  if (held.format.provider !== "parquet") {
-    throw misfit(where, `keeps its files as ${held.format.provider}, not as parquet`);
+  if (current.format.provider !== "parquet") {
+    throw mismatch(where, `keeps its files as ${current.format.provider}, not as parquet`);
   }
-  if (!isSame(held.partitionColumns, partitionColumns)) {
-    throw misfit(
+  if (!isSame(current.partitionColumns, partitionColumns)) {
+    throw mismatch(
       where,
-      `is divided by ${listed(held.partitionColumns)}, and we write it divided by ${listed(partitionColumns)}`,
+      `is divided by ${listed(current.partitionColumns)}, and we write it divided by ${listed(partitionColumns)}`,
     );
   }
   const ours = fieldsOf(table, partitionColumns);
   for (const field of schema.fields) checkField(field, ours, where);
   const missing = ours.filter(({ name }) => !schema.fields.some((field) => field.name === name));
-  if (missing.length === 0) return held;
-  return { ...held, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missing] }) };
+  if (missing.length === 0) return current;
+  return { ...current, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missing] }) };
 }
 
 function checkField(field: Field, ours: readonly Field[], where: string): void {
   // Names that differ in nothing but the size of letters would be two columns of the same name.
   const own = ours.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (own !== undefined && own.name !== field.name) {
-    throw misfit(where, `has a column ${field.name}, and ours is written ${own.name}`);
+    throw mismatch(where, `has a column ${field.name}, and ours is written ${own.name}`);
   }
   if (own !== undefined && own.type !== field.type) {
     const type = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
-    throw misfit(where, `has ${type} in its column ${field.name}, where we write ${String(own.type)}`);
+    throw mismatch(where, `has ${type} in its column ${field.name}, where we write ${String(own.type)}`);
   }
   if (!field.nullable) {
-    throw misfit(
+    throw mismatch(
       where,
       `has a column ${field.name} that must not be null, and ours may be or do not have it`,
     );
   }
   if (field.metadata?.["delta.invariants"] !== undefined) {
-    throw misfit(
+    throw mismatch(
       where,
       `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
     );
@@ -151,7 +151,7 @@ export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: s
   );
 }
 
-function misfit(where: string, how: string): ConfigError {
+function mismatch(where: string, how: string): ConfigError {
   return new ConfigError(`The Delta table ${where} ${how}: somebody else changed or made it.`, {
     hint: "Change it back, or have us write into another folder; nothing was written, and the events wait.",
   });

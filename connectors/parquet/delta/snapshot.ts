@@ -91,11 +91,11 @@ export function lastChange(snapshot: Snapshot, partition: string): number {
 
 /** The same for the same values, whatever their order. */
 export function partitionKey(values: PartitionValues): string {
-  return JSON.stringify(Object.entries(meant(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  return JSON.stringify(Object.entries(normalized(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /** What partition values mean: an empty text is null in Delta ("Partition Value Serialization"). */
-export function meant(values: PartitionValues): PartitionValues {
+export function normalized(values: PartitionValues): PartitionValues {
   return Object.fromEntries(
     Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]),
   );
@@ -207,7 +207,10 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
   const file = new ParquetWriter({ writer, schema: [...SCHEMA], createdBy: "plenum" });
   for (let from = 0; from < actions.length; from += AT_ONCE) {
     const some = actions.slice(from, from + AT_ONCE);
-    const columnData = NAMES.map((name) => ({ name, data: some.map((action) => stored(name, action)) }));
+    const columnData = NAMES.map((name) => ({
+      name,
+      data: some.map((action) => parquetValue(name, action)),
+    }));
     await file.write({ columnData, rowGroupSize: AT_ONCE });
     await yieldToEventLoop();
   }
@@ -216,7 +219,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
 }
 
 /** An action as the Parquet writer takes it: whole numbers of 64 bits are `bigint`. */
-function stored(kind: Kind, action: Action): Record<string, unknown> | null {
+function parquetValue(kind: Kind, action: Action): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
   const longs = LONGS[kind] as readonly string[];
@@ -260,7 +263,7 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
         rowEnd,
         compressors: COMPRESSORS,
       });
-      for (const row of rows) actions.push(Action.parse(numbered(row)));
+      for (const row of rows) actions.push(Action.parse(withoutBigints(row)));
       await yieldToEventLoop();
     }
     return actions;
@@ -270,9 +273,9 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
 }
 
 /** With every `bigint` in it as a number: sizes, times and versions are far below 2^53. */
-function numbered(value: unknown): unknown {
+function withoutBigints(value: unknown): unknown {
   if (typeof value === "bigint") return Number(value);
-  if (Array.isArray(value)) return value.map(numbered);
+  if (Array.isArray(value)) return value.map(withoutBigints);
   if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, numbered(of)]));
+  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, withoutBigints(of)]));
 }

@@ -31,13 +31,13 @@ const LAST = "\u{10FFFF}";
 export async function statisticsOf(
   table: Table,
   rows: number,
-  cell: (place: number, row: number) => Cell,
+  cell: (index: number, row: number) => Cell,
 ): Promise<Statistics> {
   const minValues: Record<string, Bound> = {};
   const maxValues: Record<string, Bound> = {};
   const nullCount: Record<string, number> = {};
-  for (const [place, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
-    const { min, max, nulls } = await boundsOf(type, rows, (row) => cell(place, row));
+  for (const [index, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
+    const { min, max, nulls } = await boundsOf(type, rows, (row) => cell(index, row));
     nullCount[name] = nulls;
     if (min !== null) minValues[name] = min;
     if (max !== null) maxValues[name] = max;
@@ -53,12 +53,12 @@ export function statisticsFrom(
   const minValues: Record<string, Bound> = {};
   const maxValues: Record<string, Bound> = {};
   const nullCount: Record<string, number> = {};
-  for (const [place, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
-    const { max = null, min = null, nulls = 0 } = bounds[place] ?? {};
+  for (const [index, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
+    const { max = null, min = null, nulls = 0 } = bounds[index] ?? {};
     nullCount[name] = nulls;
     if (min === null || max === null || typeof min === "boolean" || typeof max === "boolean") continue;
-    minValues[name] = shown(type, min, cutBelow);
-    maxValues[name] = shown(type, max, cutAbove);
+    minValues[name] = boundValue(type, min, cutBelow);
+    maxValues[name] = boundValue(type, max, cutAbove);
   }
   return { minValues, maxValues, nullCount };
 }
@@ -83,10 +83,10 @@ async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => C
     }
   }
   if (!isOrdered || min === null || max === null) return { nulls, min: null, max: null };
-  return { nulls, min: shown(type, min, cutBelow), max: shown(type, max, cutAbove) };
+  return { nulls, min: boundValue(type, min, cutBelow), max: boundValue(type, max, cutAbove) };
 }
 
-function shown(type: ColumnType, bound: Bound, cut: (text: string) => string): Bound {
+function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => string): Bound {
   if (typeof bound === "string") return cut(bound);
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
@@ -104,12 +104,12 @@ function textComesBefore(a: string, b: string): boolean {
     const other = b.charCodeAt(at);
     if (one === other) continue;
     if (one < 0xd800 || other < 0xd800) return one < other;
-    return isHalf(one) === isHalf(other) ? one < other : isHalf(other);
+    return isSurrogate(one) === isSurrogate(other) ? one < other : isSurrogate(other);
   }
   return a.length < b.length;
 }
 
-function isHalf(unit: number): boolean {
+function isSurrogate(unit: number): boolean {
   return unit >= 0xd800 && unit <= 0xdfff;
 }
 

@@ -4,7 +4,7 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { actionsOf, type Change, type Committed, endOf, NOTHING } from "./change.ts";
+import { actionsOf, type Change, type Committed, EMPTY_CHANGE, earlyOutcome } from "./change.ts";
 import { createLog } from "./log.ts";
 import {
   type Action,
@@ -24,7 +24,7 @@ import {
   apply,
   checkpointOf,
   emptySnapshot,
-  meant,
+  normalized,
   type PartitionValues,
   rowsIn,
   type Snapshot,
@@ -61,7 +61,7 @@ export interface DeltaTable {
    * Those of some keys that the log does not name: no files of the table, nor such as were taken out of it. After a crash
    * between put and commit they are nobody's.
    */
-  unnamed(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]>;
+  unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]>;
   /**
    * Removes files from the storage that have been out of the table for longer than the retention, so many at most; how many
    * that were. To be called once a day, and again while it removes so many. Old files of the log stay: they are small, and how far back a table can be read is its owner's choice.
@@ -96,7 +96,7 @@ export interface DeltaTableOptions {
 const CHECKPOINT_EVERY = 100;
 const RETENTION_MS = 7 * 86_400_000;
 /** Whoever loses so often in a row has found something else than others who write. */
-const MOST_RACES = 100;
+const MAX_RACES = 100;
 const hasMetaData = (actions: readonly Action[]) => actions.some(({ metaData }) => metaData);
 
 /** Reads nothing yet: a table that cannot be written into says so at the first call. */
@@ -104,7 +104,7 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   const { store, table, prefix, partitionColumns, clock } = options;
   const checkpointEvery = options.checkpointEvery ?? CHECKPOINT_EVERY;
   const where = `${store.where}/${prefix}`;
-  const place = { table, prefix, partitionColumns, where };
+  const location = { table, prefix, partitionColumns, where };
   const log = createLog(store, prefix);
   let snapshot = emptySnapshot();
 
@@ -117,7 +117,7 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   const retention = (of: Snapshot) => retentionOf(of.metaData, options.retentionMs ?? RETENTION_MS);
 
   /** True when the commit at this version is ours, however the answer to the put read. */
-  async function putOurs(
+  async function putCommit(
     version: number,
     actions: readonly Action[],
     id: string,
@@ -125,20 +125,20 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   ): Promise<boolean> {
     const file = commitName(version);
     const key = `${log.folder}${file}`;
-    let trouble: { readonly error: unknown } | null = null;
+    let failure: { readonly error: unknown } | null = null;
     try {
       if (await store.putIfAbsent(key, commitBytes(actions), signal)) return true;
     } catch (error) {
-      trouble = { error };
+      failure = { error };
     }
     // Also "there is something already" may be said of our own, by a storage behind something that tries twice.
     const there = await store.get(key, signal).catch((error: unknown) => {
-      throw trouble === null ? error : trouble.error;
+      throw failure === null ? error : failure.error;
     });
     if (there === null) {
-      throw trouble === null
+      throw failure === null
         ? new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`)
-        : trouble.error;
+        : failure.error;
     }
     return actionsIn(there, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
@@ -147,15 +147,15 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
-      const whole = await log.whole(signal);
-      if (whole.protocol === null) return;
-      checkProtocol(whole.protocol, where);
+      const complete = await log.whole(signal);
+      if (complete.protocol === null) return;
+      checkProtocol(complete.protocol, where);
       // What a checkpoint leaves out nobody finds again, so files whose time is over go first.
-      await removeExpired(whole, options, clock.now(), retention(whole), signal);
-      const { bytes, size } = await checkpointOf(whole);
-      const { version } = whole;
+      await removeExpired(complete, options, clock.now(), retention(complete), signal);
+      const { bytes, size } = await checkpointOf(complete);
+      const { version } = complete;
       await store.put(`${log.folder}${checkpointName(version)}`, bytes, signal);
-      const hint = { version, size, sizeInBytes: bytes.length, numOfAddFiles: whole.files.size };
+      const hint = { version, size, sizeInBytes: bytes.length, numOfAddFiles: complete.files.size };
       await store.put(
         `${log.folder}${LAST_CHECKPOINT}`,
         new TextEncoder().encode(JSON.stringify(hint)),
@@ -171,20 +171,20 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   }
 
   /** Where `isWanted` says no to what would be written, nothing is. */
-  async function committed(
+  async function commitChange(
     change: Change,
     signal: AbortSignal,
     isWanted: (actions: readonly Action[]) => boolean,
   ): Promise<Committed> {
     const id = randomUUID();
-    for (let race = 0; race < MOST_RACES; race += 1) {
+    for (let race = 0; race < MAX_RACES; race += 1) {
       const before = await refresh(signal);
-      const ended = endOf(change, before, prefix);
-      if (ended !== null) return ended;
+      const early = earlyOutcome(change, before, prefix);
+      if (early !== null) return early;
       const version = before.version + 1;
-      const actions = actionsOf(change, before, place, id, clock.now());
+      const actions = actionsOf(change, before, location, id, clock.now());
       if (!isWanted(actions)) return { outcome: "done-before" };
-      if (await putOurs(version, actions, id, signal)) {
+      if (await putCommit(version, actions, id, signal)) {
         apply(snapshot, version, actions, false);
         await checkpointWhenDue(signal);
         return { outcome: "committed", version };
@@ -202,7 +202,7 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
           key: keyOf(add.path, prefix),
           bytes: add.size,
           rows: rowsIn(add),
-          partitionValues: meant(add.partitionValues),
+          partitionValues: normalized(add.partitionValues),
         })),
       };
     },
@@ -212,12 +212,12 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
     },
 
     async make(signal) {
-      await committed(NOTHING, signal, hasMetaData);
+      await commitChange(EMPTY_CHANGE, signal, hasMetaData);
     },
 
-    commit: (change, signal) => committed(change, signal, () => true),
+    commit: (change, signal) => commitChange(change, signal, () => true),
 
-    async unnamed(keys, signal) {
+    async unreferenced(keys, signal) {
       const { files, tombstones } = await refresh(signal);
       return keys.filter((key) => {
         const path = decodedPath(pathOf(key, prefix));

@@ -5,7 +5,7 @@ import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/e
 import { sourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { gatewayCells, hostCells, siteCells, systemCells, systemsCells, tagCells, ucumOf } from "./cells.ts";
-import { type Cell, type Cells, placeOf, type Row, type Table } from "./table.ts";
+import { type Cell, type Cells, columnIndexOf, type Row, type Table } from "./table.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,
@@ -25,7 +25,7 @@ import {
 } from "./tables.ts";
 
 /** An event, and where it stands in the worker's log: what `Offered` says of it. */
-export interface Told {
+export interface OfferedEvent {
   readonly event: Event;
   /** 0 for what was told from the state. */
   readonly position: number;
@@ -42,7 +42,7 @@ export type AddRow = (table: Table, row: Row) => void;
  * What was told from the state (`snapshot`) is no fact of its own: it makes rows where the last word counts, and none
  * where each row is something that happened.
  */
-export function tellRows({ event, position, committedAt }: Told, add: AddRow): void {
+export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = momentMs(event.time);
   if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
   const common: Cells = {
@@ -52,17 +52,17 @@ export function tellRows({ event, position, committedAt }: Told, add: AddRow): v
     position,
     observed_at: momentMs(committedAt) ?? seenMs,
   };
-  const told = event as AnyEvent;
-  if (told.type === "tag-history") {
-    if (event.snapshot !== true) addHistory(told, common, add);
+  const known = event as AnyEvent;
+  if (known.type === "tag-history") {
+    if (event.snapshot !== true) addHistory(known, common, add);
     return;
   }
-  if (told.type === "tag-value") {
-    if (event.snapshot !== true) addValue(told, seenMs, common, add);
+  if (known.type === "tag-value") {
+    if (event.snapshot !== true) addValue(known, seenMs, common, add);
     return;
   }
-  for (const [table, cells] of cellsOf(told, seenMs)) {
-    if (event.snapshot === true && table.keeping === "append") continue;
+  for (const [table, cells] of cellsOf(known, seenMs)) {
+    if (event.snapshot === true && table.rowPolicy === "append") continue;
     add(table, rowOf(table, { ...common, ...cells }));
   }
 }
@@ -143,10 +143,10 @@ type TableCells = readonly [table: Table, cells: Cells];
 
 /** Cells by the names of columns, in the order of the table. A column that nobody filled is a fault of the program. */
 function rowOf(table: Table, cells: Cells): Cell[] {
-  return table.columns.map(({ name }) => said(table, name, cells));
+  return table.columns.map(({ name }) => cellNamed(table, name, cells));
 }
 
-function said(table: Table, name: string, cells: Cells): Cell {
+function cellNamed(table: Table, name: string, cells: Cells): Cell {
   const cell = cells[name];
   if (cell === undefined) throw new Error(`Nothing was said of ${name} in ${table.name}.`);
   return cell;
@@ -198,17 +198,17 @@ function addValue(event: Event<"tag-value">, seenMs: number, common: Cells, add:
         case "behind_gateway":
           return behindGateway;
         default:
-          return said(VALUE_TABLE, name, common);
+          return cellNamed(VALUE_TABLE, name, common);
       }
     }),
   );
 }
 
-const HISTORY_PLACES = {
-  time: placeOf(HISTORY_TABLE, "time"),
-  number: placeOf(HISTORY_TABLE, "value_number"),
-  boolean: placeOf(HISTORY_TABLE, "value_boolean"),
-  quality: placeOf(HISTORY_TABLE, "quality"),
+const HISTORY_COLUMNS = {
+  time: columnIndexOf(HISTORY_TABLE, "time"),
+  number: columnIndexOf(HISTORY_TABLE, "value_number"),
+  boolean: columnIndexOf(HISTORY_TABLE, "value_boolean"),
+  quality: columnIndexOf(HISTORY_TABLE, "quality"),
 };
 
 /** A backfill has millions of points, and they differ in four cells alone: the same row is filled for each. */
@@ -233,10 +233,10 @@ function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): vo
     // The stamp of a bucket that is no moment has no place in a table by time; its event has it for ever.
     if (timeMs === null) continue;
     const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
-    row[HISTORY_PLACES.time] = timeMs;
-    row[HISTORY_PLACES.number] = typeof value === "number" ? value : null;
-    row[HISTORY_PLACES.boolean] = typeof value === "boolean" ? value : null;
-    row[HISTORY_PLACES.quality] = value === null ? "bad" : "good";
+    row[HISTORY_COLUMNS.time] = timeMs;
+    row[HISTORY_COLUMNS.number] = typeof value === "number" ? value : null;
+    row[HISTORY_COLUMNS.boolean] = typeof value === "boolean" ? value : null;
+    row[HISTORY_COLUMNS.quality] = value === null ? "bad" : "good";
     add(HISTORY_TABLE, row);
   }
 }

@@ -27,12 +27,12 @@ export interface Column {
  * - `latest`: one row for each key, replaced by a row that was observed later.
  * - `versions`: one row for each state that a thing was in, from `valid_from` to `valid_to` (versions.ts).
  */
-export type Keeping = "append" | "latest" | "versions";
+export type RowPolicy = "append" | "latest" | "versions";
 
 export interface Table {
   readonly name: string;
   readonly about: string;
-  readonly keeping: Keeping;
+  readonly rowPolicy: RowPolicy;
   readonly columns: readonly Column[];
   /** What makes a row this row: names of columns that are never null. */
   readonly key: readonly string[];
@@ -49,10 +49,10 @@ export type Cells = Readonly<Record<string, Cell>>;
 export type Row = readonly Cell[];
 
 /** Place of a column in a row. A name that the table does not have is a fault of the program. */
-export function placeOf(table: Table, column: string): number {
-  const place = table.columns.findIndex(({ name }) => name === column);
-  if (place < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
-  return place;
+export function columnIndexOf(table: Table, column: string): number {
+  const index = table.columns.findIndex(({ name }) => name === column);
+  if (index < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
+  return index;
 }
 
 /**
@@ -68,34 +68,34 @@ export function placeOf(table: Table, column: string): number {
  *
  * Answers `held` itself where nothing changes.
  */
-export function withNews(table: Table, held: readonly Row[], news: readonly Row[]): readonly Row[] {
-  if (table.keeping === "append") throw new Error(`Rows of ${table.name} do not change.`);
-  const isVersions = table.keeping === "versions";
-  const things = thingsOf(table);
+export function applyUpdates(table: Table, stored: readonly Row[], updates: readonly Row[]): readonly Row[] {
+  if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
+  const isVersions = table.rowPolicy === "versions";
+  const keyOf = objectKeyOf(table);
   const compare = comparing(table);
-  const rows = [...held];
+  const rows = [...stored];
   /** Of each thing: what it was told last, and where its current row stands. */
   const latest = new Map<string, { newest: Row; at: number | null }>();
-  const isCurrent = isVersions ? placeOf(table, "is_current") : -1;
-  held.forEach((row, at) => {
-    const thing = things(row);
-    const known = latest.get(thing);
+  const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
+  stored.forEach((row, at) => {
+    const key = keyOf(row);
+    const known = latest.get(key);
     const newest = known === undefined || compare(row, known.newest) > 0 ? row : known.newest;
     const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at ?? null);
-    latest.set(thing, { newest, at: isAt });
+    latest.set(key, { newest, at: isAt });
   });
 
   let isChanged = false;
-  for (const row of news.toSorted(compare)) {
-    const known = latest.get(things(row));
+  for (const row of updates.toSorted(compare)) {
+    const known = latest.get(keyOf(row));
     if (known !== undefined && compare(row, known.newest) <= 0) continue;
     const at = known?.at ?? null;
     const before = at === null ? undefined : rows[at];
     if (!isVersions) {
       if (at === null) rows.push(row);
       else rows[at] = row;
-      latest.set(things(row), { newest: row, at: at ?? rows.length - 1 });
-    } else if (before !== undefined && row[isCurrent] === true && saysTheSame(table, before, row)) {
+      latest.set(keyOf(row), { newest: row, at: at ?? rows.length - 1 });
+    } else if (before !== undefined && row[isCurrent] === true && hasSameState(table, before, row)) {
       continue;
     } else if (before === undefined && row[isCurrent] !== true) {
       continue;
@@ -104,23 +104,23 @@ export function withNews(table: Table, held: readonly Row[], news: readonly Row[
       if (at !== null && before !== undefined)
         rows[at] = ended(table, before, started, row[isCurrent] === true);
       if (row[isCurrent] === true) rows.push(started);
-      latest.set(things(row), { newest: row, at: row[isCurrent] === true ? rows.length - 1 : null });
+      latest.set(keyOf(row), { newest: row, at: row[isCurrent] === true ? rows.length - 1 : null });
     }
     isChanged = true;
   }
-  return isChanged ? rows : held;
+  return isChanged ? rows : stored;
 }
 
 /** The thing that a row is about, as one text. */
-function thingsOf(table: Table): (row: Row) => string {
-  const places = table.key.filter((name) => name !== "valid_from").map((name) => placeOf(table, name));
-  return (row) => JSON.stringify(places.map((place) => row[place]));
+function objectKeyOf(table: Table): (row: Row) => string {
+  const indexes = table.key.filter((name) => name !== "valid_from").map((name) => columnIndexOf(table, name));
+  return (row) => JSON.stringify(indexes.map((index) => row[index]));
 }
 
 /** Compares rows by the order in which their events were committed. */
 function comparing(table: Table): (a: Row, b: Row) => number {
-  const observed = placeOf(table, "observed_at");
-  const position = placeOf(table, "position");
+  const observed = columnIndexOf(table, "observed_at");
+  const position = columnIndexOf(table, "position");
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
@@ -134,13 +134,13 @@ const CIRCUMSTANCES: ReadonlySet<string> = new Set([
   "position",
 ]);
 
-function saysTheSame(table: Table, a: Row, b: Row): boolean {
-  return table.columns.every(({ name }, place) => CIRCUMSTANCES.has(name) || a[place] === b[place]);
+function hasSameState(table: Table, a: Row, b: Row): boolean {
+  return table.columns.every(({ name }, index) => CIRCUMSTANCES.has(name) || a[index] === b[index]);
 }
 
 /** A state begins after the one before it, by a millisecond where a clock was set back: no two have the same time. */
 function after(table: Table, before: Row, row: Row): Row {
-  const from = placeOf(table, "valid_from");
+  const from = columnIndexOf(table, "valid_from");
   return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
@@ -149,15 +149,15 @@ function after(table: Table, before: Row, row: Row): Row {
  * other row by which an older event that comes once more could be told from a new one.
  */
 function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
-  const to = withCell(row, placeOf(table, "valid_to"), by[placeOf(table, "valid_from")] ?? null);
-  const over = withCell(to, placeOf(table, "is_current"), false);
+  const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);
+  const over = withCell(to, columnIndexOf(table, "is_current"), false);
   if (isFollowed) return over;
   return ["observed_at", "event_id", "position"].reduce((traced, name) => {
-    const place = placeOf(table, name);
-    return withCell(traced, place, by[place] ?? null);
+    const index = columnIndexOf(table, name);
+    return withCell(traced, index, by[index] ?? null);
   }, over);
 }
 
-function withCell(row: Row, place: number, cell: Cell): Row {
-  return row.map((each, at) => (at === place ? cell : each));
+function withCell(row: Row, index: number, cell: Cell): Row {
+  return row.map((each, at) => (at === index ? cell : each));
 }

@@ -60,7 +60,7 @@ const stated = (name: string, about: string) => [
 export const VALUE_TABLE: Table = {
   name: "value",
   about: "Live values: one row for each value that was read and told.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -82,7 +82,7 @@ export const HISTORY_TABLE: Table = {
   name: "history",
   about:
     "Logged history: one row for each bucket, and one more for each time it was told with another value.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -108,7 +108,7 @@ export const HISTORY_TABLE: Table = {
 export const TOTAL_TABLE: Table = {
   name: "total",
   about: "Totals over a period: last value minus first, as the service gives it.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -152,7 +152,7 @@ const ALARM_TRIGGER = [
 export const ALARM_TABLE: Table = {
   name: "alarm",
   about: "What happened to alarms: one row for each event of an episode.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     ...ALARM_IDENTITY,
     text("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
@@ -176,7 +176,7 @@ export const ALARM_TABLE: Table = {
 export const ALARM_EPISODE_TABLE: Table = {
   name: "alarm_episode",
   about: "Alarms from beginning to end: one row for each episode, closed when it is over.",
-  keeping: "latest",
+  rowPolicy: "latest",
   columns: [
     ...ALARM_IDENTITY,
     text("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
@@ -198,7 +198,7 @@ const written = (name: string, about: string) => [
 export const COMMAND_TABLE: Table = {
   name: "command",
   about: "Commands to the building: one row for each that was accepted, and one for what became of it.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -224,7 +224,7 @@ export const COMMAND_TABLE: Table = {
 export const GATEWAY_STATE_TABLE: Table = {
   name: "gateway_state",
   about: "Gateways that went offline or came back: one row for each change.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -244,7 +244,7 @@ export const WORKER_EVENT_TABLE: Table = {
   name: "worker_event",
   about:
     "Everything else that was told, such as a service that could not be reached: one row for each event.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     SITE,
@@ -262,7 +262,7 @@ export const WORKER_EVENT_TABLE: Table = {
 export const DELIVERY_GAP_TABLE: Table = {
   name: "delivery_gap",
   about: "What had to be dropped before a sink had taken it: one row for each gap.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     SOURCE,
     text("sink", "Name of the sink that did not get it."),
@@ -289,7 +289,7 @@ function dimension(name: string, about: string, id: Column, columns: readonly Co
   return {
     name,
     about: `${about}: one row for each state that it was in.`,
-    keeping: "versions",
+    rowPolicy: "versions",
     columns: [SOURCE, ...(name === "site" ? [] : [SITE]), id, ...columns, ...VALIDITY, ...TRACE],
     key: ["source", id.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
     time: "valid_from",

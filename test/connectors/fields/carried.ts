@@ -1,7 +1,7 @@
 import { linesOf } from "#connectors/influxdb/points.ts";
 import { messagesOf } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
-import { tellRows } from "#connectors/shared/lake/rows.ts";
+import { emitRows } from "#connectors/shared/lake/rows.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { parseLines } from "../line-protocol.ts";
 
@@ -44,7 +44,7 @@ function influxNames(event: Event): ReadonlyMap<string, string> {
 
 function lakeColumns(event: Event): ReadonlyMap<string, string> {
   const cells: (readonly [string, unknown])[] = [];
-  tellRows({ event, position: 1, committedAt: event.time }, (table, row) => {
+  emitRows({ event, position: 1, committedAt: event.time }, (table, row) => {
     table.columns.forEach(({ name }, index) => void cells.push([`${table.name}.${name}`, row[index]]));
   });
   return collect(cells);

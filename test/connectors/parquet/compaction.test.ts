@@ -4,7 +4,7 @@ import { S3Config } from "#connectors/parquet/config.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
-import { openBook } from "#connectors/parquet/sink-state.ts";
+import { openSinkState } from "#connectors/parquet/sink-state.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../../real-servers.ts";
@@ -35,11 +35,11 @@ test("a large day becomes several files, and one that is cut off in the middle i
   // For a reader nothing is missing; the rows of the new file are there twice.
   expect((await seen()).map(({ rows, ids }) => [rows, ids])).toEqual([[36, 24]]);
 
-  const { compactions } = await openBook(context, store, never());
+  const { compactions } = await openSinkState(context, store, never());
   expect(compactions.map(({ sources }) => sources.length)).toEqual([2]);
   await format.finishCompaction(compactions, never());
   expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
-  expect((await openBook(context, store, never())).compactions).toEqual([]);
+  expect((await openSinkState(context, store, never())).compactions).toEqual([]);
   await format.compact(partition, never());
   expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
   expect(keysIn(folder)).toEqual([expect.stringContaining("/day-"), expect.stringContaining("/day-")]);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
 import { partitionOf, undivided } from "#connectors/parquet/paths.ts";
-import { createHand } from "#connectors/parquet/row-buffer.ts";
+import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import type { Compaction } from "#connectors/parquet/sink-state.ts";
 import { TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
@@ -31,10 +31,10 @@ function setUp() {
       before = action;
     },
     async land(n: number, event: Event = valueEvent(n)): Promise<void> {
-      const hand = createHand();
-      hand.add(event, n, committedAt(n));
-      const rows = { portions: hand.portions(), changes: hand.changes() };
-      await format.land({ ...rows, name: `n-${n}`, positions: null, arrived: new Map() }, never());
+      const buffer = createRowBuffer();
+      buffer.add(event, n, committedAt(n));
+      const rows = { batches: buffer.batches(), changes: buffer.changes() };
+      await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
     },
     files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
   };

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createDeltaFormat, createVacuumTime } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
-import { createHand } from "#connectors/parquet/row-buffer.ts";
+import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
@@ -26,9 +26,9 @@ describe("a lake of Delta tables", () => {
     rmSync(join(folder, "_schemas.json"));
     engine.kill();
     await engine.sink.open(never());
-    for (const { columns, keeping, name } of TABLES) {
+    for (const { columns, rowPolicy, name } of TABLES) {
       const verdict = judged(objectsIn(join(folder, name)));
-      const partitions = keeping === "versions" ? [] : ["date", "site"];
+      const partitions = rowPolicy === "versions" ? [] : ["date", "site"];
       expect(verdict, name).toMatchObject({ faults: [], version: 0, files: new Map() });
       expect(verdict.columns).toEqual([...columns.map((column) => column.name), ...partitions]);
     }
@@ -231,10 +231,10 @@ describe("vacuum", () => {
     const format = createDeltaFormat(store, contextFor("lake", clock));
     const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
     for (const n of [1, 2]) {
-      const hand = createHand();
-      hand.add(valueEvent(n), n, committedAt(n));
-      const rows = { portions: hand.portions(), changes: [] };
-      await format.land({ ...rows, name: `n-${n}`, positions: null, arrived: new Map() }, never());
+      const buffer = createRowBuffer();
+      buffer.add(valueEvent(n), n, committedAt(n));
+      const rows = { batches: buffer.batches(), changes: [] };
+      await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
     }
     await format.compact(partition, never());
     const lying = () => objectsIn(folder).size;

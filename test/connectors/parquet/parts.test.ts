@@ -7,11 +7,11 @@ import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
 import { endpointOf, ParquetConfig, prefixOf, S3Config } from "#connectors/parquet/config.ts";
 import { parquet } from "#connectors/parquet/definition.ts";
-import { sealDay } from "#connectors/parquet/finalize-day.ts";
+import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
 import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
 import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { failureOfAnswer } from "#connectors/parquet/s3-store.ts";
+import { failureOfResponse } from "#connectors/parquet/s3-store.ts";
 import { agreeOnSchemas } from "#connectors/parquet/schemas.ts";
 import type { Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
@@ -160,7 +160,7 @@ describe("a file", () => {
 describe("what a storage says", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
-    failureOfAnswer(
+    failureOfResponse(
       { status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) },
       config,
       0,
@@ -216,7 +216,7 @@ describe("what a storage says", () => {
   test("a listener that wants TLS is named, and other words with 400 are not taken for it", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
     const answered = (status: number) =>
-      failureOfAnswer({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
+      failureOfResponse({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
     expect(answered(400).hint).toContain("https://");
     expect(answered(404).message).toContain("does not take this");
   });
@@ -393,7 +393,7 @@ describe("a lake in memory", () => {
   test("a sealed day names each earlier revision once, the newest first, however often it is sealed", async () => {
     const { store, format, clock } = await lake();
     const seal = (revision: number) =>
-      sealDay(
+      finalizeDay(
         { site: "1", day: "2026-11-02", revision, account: {} },
         { store, format, clock, signal: never() },
       );

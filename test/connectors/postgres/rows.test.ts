@@ -78,7 +78,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     const table: Table = {
       name: "cells",
       about: "It's all types.",
-      keeping: "latest",
+      rowPolicy: "latest",
       columns: [
         column("n", "integer", false),
         ...types.map((type) => column(`a_${type}`, type)),

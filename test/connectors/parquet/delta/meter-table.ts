@@ -1,5 +1,5 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
-import { type AddedFile, type Change, NOTHING } from "#connectors/parquet/delta/change.ts";
+import { type AddedFile, type Change, EMPTY_CHANGE } from "#connectors/parquet/delta/change.ts";
 import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
@@ -17,7 +17,7 @@ const column = (name: string, type: ColumnType, isNullable = true): Column => ({
 export const METER: Table = {
   name: "meter",
   about: "Readings of meters.",
-  keeping: "append",
+  rowPolicy: "append",
   columns: [
     column("meter_id", "text", false),
     column("time", "time", false),
@@ -123,7 +123,7 @@ export function openMeter(
 }
 
 /** Files that come, and nothing else. */
-export const ADDED: Change = NOTHING;
+export const ADDED: Change = EMPTY_CHANGE;
 
 /** The same rows in other files. */
 export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange: false };

@@ -4,9 +4,9 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { tellRows } from "#connectors/shared/lake/rows.ts";
+import { emitRows } from "#connectors/shared/lake/rows.ts";
 import type { Cells, Row, Table } from "#connectors/shared/lake/table.ts";
-import { withNews } from "#connectors/shared/lake/table.ts";
+import { applyUpdates } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
@@ -108,12 +108,12 @@ function sameLake(
   const rows = new Map<Table, Row[]>(TABLES.map((table) => [table, []]));
   for (const [n, event] of log.entries()) {
     const position = n + 1;
-    tellRows({ event, position, committedAt: committedAt(position) }, (table, row) => {
+    emitRows({ event, position, committedAt: committedAt(position) }, (table, row) => {
       if (table.name !== "value" || position !== gone) rows.get(table)?.push([...row]);
     });
   }
   for (const [table, told] of rows) {
-    const wanted = table.keeping === "append" ? told : withNews(table, [], told);
+    const wanted = table.rowPolicy === "append" ? told : applyUpdates(table, [], told);
     const cells = (found[table.name] ?? []).map((row) => table.columns.map(({ name }) => row[name] ?? null));
     same(`${what}: ${table.name}, ${wanted.length}`, ordered(cells), ordered(wanted));
   }

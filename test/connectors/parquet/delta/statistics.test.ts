@@ -9,7 +9,7 @@ const TOP = "\u{10FFFF}";
 const tableOf = (...types: readonly ColumnType[]): Table => ({
   name: "t",
   about: "",
-  keeping: "append",
+  rowPolicy: "append",
   columns: types.map((type, n) => ({ name: `c${n}`, type, isNullable: true, about: "" })),
   key: [],
   time: "c0",

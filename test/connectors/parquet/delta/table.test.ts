@@ -50,7 +50,7 @@ describe("a table", () => {
     if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
     await table.commit({ ...ADDED, add: [a, b] }, signal);
     await table.commit({ ...ADDED, remove: [b.key] }, signal);
-    expect(await openMeter(store).unnamed([a.key, b.key, c.key], signal)).toEqual([c.key]);
+    expect(await openMeter(store).unreferenced([a.key, b.key, c.key], signal)).toEqual([c.key]);
   });
 });
 

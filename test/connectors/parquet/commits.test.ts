@@ -1,10 +1,10 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { createGathering } from "#connectors/parquet/commits.ts";
+import { createStagedCommits } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { createHand } from "#connectors/parquet/row-buffer.ts";
-import { type Landing, openBook } from "#connectors/parquet/sink-state.ts";
+import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
+import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -13,84 +13,84 @@ import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";
 import { committedAt, createEngine } from "./engine.ts";
 
-function gathering({ landings = [] as readonly Landing[], maxRows = 2, maxAgeMs = 60_000 } = {}) {
+function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 2, maxAgeMs = 60_000 } = {}) {
   const store = createMemoryStore();
   const clock = createVirtualClock(0);
   const { memory } = contextFor("lake");
-  const here = createGathering({
-    book: { life: "life", landings },
+  const staged = createStagedCommits({
+    state: { writerId: "writer", stagedCommits },
     format: createPlainFormat({ store, memory, clock }),
-    arrived: new Map(),
+    uploaded: new Map(),
     ...{ store, memory, clock, maxRows, maxAgeMs },
   });
   return {
-    ...{ here, clock, memory },
-    take: (n: number) => here.take(valueEvent(n), n, committedAt(n), never()),
-    land: () => here.land(never()),
+    ...{ staged, clock, memory },
+    add: (n: number) => staged.take(valueEvent(n), n, committedAt(n), never()),
+    commit: () => staged.commit(never()),
     files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
   };
 }
 
 test("is settled when all that was taken is in files and the cursor has passed it", async () => {
-  const { files, here, land, take } = gathering();
-  expect([here.isSettled, here.settle()]).toEqual([true, null]);
-  await take(1);
-  await land();
-  expect([here.isSettled, here.settle(), files()]).toEqual([true, null, []]);
-  await take(2);
-  await land();
-  expect([here.isSettled, files().length]).toEqual([false, 1]);
+  const { files, staged, commit, add } = createStage();
+  expect([staged.isSettled, staged.settle()]).toEqual([true, null]);
+  await add(1);
+  await commit();
+  expect([staged.isSettled, staged.settle(), files()]).toEqual([true, null, []]);
+  await add(2);
+  await commit();
+  expect([staged.isSettled, files().length]).toEqual([false, 1]);
   // What came after the file has to be offered again after a crash, and the file with it.
-  await take(3);
-  expect([here.isSettled, here.settle()]).toEqual([false, null]);
-  await take(4);
-  await land();
+  await add(3);
+  expect([staged.isSettled, staged.settle()]).toEqual([false, null]);
+  await add(4);
+  await commit();
   expect(files()).toHaveLength(2);
-  expect(here.settle()?.seals).toEqual([]);
-  expect([here.isSettled, here.settle()]).toEqual([true, null]);
+  expect(staged.settle()?.completeDays).toEqual([]);
+  expect([staged.isSettled, staged.settle()]).toEqual([true, null]);
 });
 
 test("makes the files of before a crash again from the same events, before anything else", async () => {
-  const landings = [{ from: 1, through: 3, keys: [] }];
-  const { files, here, land, memory, take } = gathering({ landings });
-  expect([here.isSettled, here.hasTaken(1)]).toEqual([false, false]);
-  for (const n of [1, 2]) await take(n);
-  await land();
+  const stagedCommits = [{ from: 1, through: 3, keys: [] }];
+  const { files, staged, commit, memory, add } = createStage({ stagedCommits });
+  expect([staged.isSettled, staged.hasSeen(1)]).toEqual([false, false]);
+  for (const n of [1, 2]) await add(n);
+  await commit();
   expect(files()).toEqual([]);
-  await take(3);
-  expect([here.hasTaken(3), here.hasTaken(4)]).toEqual([true, false]);
-  await land();
-  expect(files()).toEqual(["value/date=2026-11-02/site=1/life-000000000001-000000000003.parquet"]);
+  await add(3);
+  expect([staged.hasSeen(3), staged.hasSeen(4)]).toEqual([true, false]);
+  await commit();
+  expect(files()).toEqual(["value/date=2026-11-02/site=1/writer-000000000001-000000000003.parquet"]);
   expect((await memory.all()).get("landings")).toEqual([{ from: 1, through: 3, keys: files() }]);
-  expect([here.isSettled, here.settle() === null, here.isSettled]).toEqual([false, false, true]);
+  expect([staged.isSettled, staged.settle() === null, staged.isSettled]).toEqual([false, false, true]);
 });
 
 test("makes several files of before a crash again, also where all their events come in one batch", async () => {
-  const landings = [
+  const stagedCommits = [
     { from: 1, through: 2, keys: [] },
     { from: 3, through: 4, keys: [] },
   ];
-  const { files, here, land, take } = gathering({ landings });
-  for (const n of [1, 2, 3, 4, 5]) await take(n);
-  const name = (range: string) => `value/date=2026-11-02/site=1/life-${range}.parquet`;
+  const { files, staged, commit, add } = createStage({ stagedCommits });
+  for (const n of [1, 2, 3, 4, 5]) await add(n);
+  const name = (range: string) => `value/date=2026-11-02/site=1/writer-${range}.parquet`;
   expect(files()).toEqual([name("000000000001-000000000002"), name("000000000003-000000000004")]);
-  await land();
-  expect([files().length, here.settle()]).toEqual([2, null]);
+  await commit();
+  expect([files().length, staged.settle()]).toEqual([2, null]);
 });
 
 test("writes what has waited for max_age, to the millisecond", async () => {
-  const { clock, files, land, take } = gathering();
-  await take(1);
+  const { clock, files, commit, add } = createStage();
+  await add(1);
   await clock.advance(59_999);
-  await land();
+  await commit();
   expect(files()).toEqual([]);
   await clock.advance(1);
-  await land();
+  await commit();
   expect(files()).toHaveLength(1);
 });
 
 test("a hand counts the characters of all its tables, which bound its memory", () => {
-  const hand = createHand();
+  const hand = createRowBuffer();
   const { data, ...event } = valueEvent(1);
   hand.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
   const before = hand.characters;
@@ -110,12 +110,12 @@ test.each([
   const context = contextFor("lake");
   await context.memory.put(new Map([["life", { id: "abc", through: 7 }]]));
   store.write("_lives/abc.json", JSON.stringify(there));
-  const { life } = await openBook(context, store, never());
-  expect(life === "abc").toBe(goesOn);
+  const { writerId } = await openSinkState(context, store, never());
+  expect(writerId === "abc").toBe(goesOn);
   // Without anything landed it is the same.
   await context.memory.put(new Map([["life", { id: "def", through: 0 }]]));
   store.write("_lives/def.json", "{}");
-  expect((await openBook(context, store, never())).life).toBe("def");
+  expect((await openSinkState(context, store, never())).writerId).toBe("def");
 });
 
 test("a day is sealed only when no file of before a crash is still to be made again", async () => {
