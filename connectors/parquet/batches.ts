@@ -7,7 +7,7 @@ import { parquetOf, readParquet } from "./parquet-file.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import type { UploadedFiles } from "./table-format.ts";
 
-/** Objects on their way at a time: a storage far away takes 50 ms for each, however small. */
+/** Uploads at a time: a distant storage needs 50 ms for each object, however small. */
 const AT_ONCE = 8;
 
 export interface PutFile {
@@ -18,10 +18,10 @@ export interface PutFile {
   readonly batch: PartitionBatch;
 }
 
-/** Puts each portion as a file into its folder; all of them are durable when it resolves. */
+/** Puts each batch as a file into its partition's folder. All files are durable when it resolves. */
 export async function putBatches(options: {
   readonly batches: readonly PartitionBatch[];
-  /** The key for a portion's file of this content. */
+  /** Returns the key of a batch's file with this content. */
   readonly keyFor: (batch: PartitionBatch, digest: string) => string;
   readonly store: ObjectStore;
   readonly uploaded: UploadedFiles;
@@ -60,7 +60,7 @@ export function digestOf(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("base64");
 }
 
-/** Rows that are copied between two looks at the time: 1,000 rows of tags take 2 ms. */
+/** Rows copied between two checks of the time: 1,000 rows of tags take 2 ms. */
 const ROWS_AT_ONCE = 1_000;
 
 interface Replacement {
@@ -71,8 +71,8 @@ interface Replacement {
 }
 
 /**
- * The file that replaces those of a partition whose rows change; null where the news say nothing new. To be told the same
- * twice changes nothing, so a repetition after a crash needs no care.
+ * Returns the file that replaces those of a partition whose rows change; null where the updates change nothing.
+ * Applying the same updates twice changes nothing, so a repetition after a crash is safe.
  */
 export async function replacementOf(
   { updates, partition: { table } }: Change,
@@ -93,7 +93,7 @@ export async function replacementOf(
   return { bytes: await parquetOf(columns, rows), columns, rows };
 }
 
-/** All rows of some files of a table; of a file that is gone, none. */
+/** Returns all rows of some files of a table. Missing files are skipped. */
 export async function rowsOfFiles(
   table: Table,
   keys: readonly string[],

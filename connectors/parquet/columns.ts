@@ -2,15 +2,15 @@ import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
 import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 
 /**
- * Rows of one table as columns: a text is the number of a word, everything else a place in a typed array. A row of
- * history takes about 100 bytes so, and as an object more than 1,000.
+ * Rows of one table as columns: a text is an index into a dictionary, everything else a typed array element. A
+ * history row takes about 100 bytes this way, and more than 1,000 as an object.
  */
 export interface Columns {
   readonly table: Table;
   readonly length: number;
-  /** Characters of all its words. */
+  /** Characters of all dictionary texts. */
   readonly characters: number;
-  /** Copies the cells of a row, and answers its number. */
+  /** Copies the cells of a row and returns its row number. */
   add(row: Row): number;
   /**
    * Appends `rows` rows, column by column in the order of the table: `cellsOf` returns the cells of a column, or null
@@ -20,13 +20,13 @@ export interface Columns {
   cell(index: number, row: number): Cell;
   /** Returns the function that reads cells of one column. */
   reading(index: number): (row: number) => Cell;
-  /** Orders rows by columns, one after the other; null comes first. What is added later is not in the order. */
+  /** Compares rows by columns, one after the other; null comes first. Rows added later are not ranked. */
   comparing(names: readonly string[]): Comparing;
 }
 
 type Comparing = (a: number, b: number) => number;
 
-/** A column that grows. */
+/** Growing storage of one column. */
 interface Store {
   readonly characters: number;
   add(cell: Cell, row: number): void;
@@ -35,7 +35,7 @@ interface Store {
 }
 
 const FIRST_ROWS = 256;
-/** Words that are hardly ever the same: to look each up costs more than to keep one twice. */
+/** Column of unique texts: a dictionary look-up would cost more than a duplicate. */
 const IDENTITY = "event_id";
 
 export function createColumns(table: Table): Columns {
@@ -88,15 +88,17 @@ export function createColumns(table: Table): Columns {
   };
 }
 
-/** Sorts rows by their table's `sortedBy`; rows that are equal in it stay in ascending order. Pauses often. */
+/**
+ * Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. Yields often.
+ */
 export function sorting(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
   const compare = columns.comparing(columns.table.sortedBy);
   return (rows) => mergedRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
 /**
- * All rows in that order, and of rows with the same key only the one that was observed last. Merges the ascending runs
- * that are there already, for example one per file that was read, and pauses often.
+ * Sorts all rows and keeps, of rows with the same key, only the one observed last. Merges the ascending runs that
+ * already exist, for example one per file that was read, and yields often.
  */
 export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const { table } = columns;
@@ -117,7 +119,7 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   return once.subarray(0, count);
 }
 
-/** Rows that are compared before the time is looked at: 1,000 comparisons take less than 1 ms. */
+/** Rows compared before the time is checked: 1,000 comparisons take less than 1 ms. */
 const ROWS_AT_ONCE = 1_000;
 
 /** Sorts rows by merging ascending runs in pairs until one is left. */
@@ -160,7 +162,7 @@ function storeOf({ name, type }: Column): Store {
   return numbers();
 }
 
-/** NaN stands for null: no number that is told is NaN. */
+/** NaN represents null: no event has NaN as a value. */
 function numbers(): Store {
   let all = new Float64Array(FIRST_ROWS);
   return {
@@ -251,12 +253,12 @@ function byText(a: string | null | undefined, b: string | null | undefined): num
   return x < y ? -1 : Number(x > y);
 }
 
-/** Work that goes on for so long in one go, in milliseconds, lets the rest of the process run first. */
+/** Longest work without a yield to the event loop, in milliseconds. */
 const AT_ONCE_MS = 4;
 
 let lastMs = performance.now();
 
-/** Yields to the event loop where the last yield by this function is longer ago than `AT_ONCE_MS`. */
+/** Yields to the event loop if this function last yielded more than `AT_ONCE_MS` ago. */
 export async function pause(): Promise<void> {
   if (performance.now() - lastMs < AT_ONCE_MS) return;
   await yieldToEventLoop();

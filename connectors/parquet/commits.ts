@@ -18,20 +18,30 @@ import {
 } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** Characters of different words that are held at most, whatever the number of rows: 32 MB in the worst case. */
+/**
+ * Largest number of characters of distinct texts in the buffer, whatever the number of rows: at most 32 MB.
+ */
 const MAX_CHARACTERS = 16_000_000;
 
-/** Events on their way into the lake, from the cursor on. */
+/**
+ * Collects events from the cursor on and commits their rows in stages.
+ *
+ *   add ─► row buffer ─► staged commit written to the sink state ─► files in the lake ─► settled with the cursor
+ *
+ * A crash before the settlement leaves unfinished commits; the redelivered events fill the same commits again.
+ */
 export interface StagedCommits {
-  /** No file in the lake may have to be made again. */
+  /** True where no file in the lake may have to be written again. */
   readonly isSettled: boolean;
-  /** Whether an event of this position was taken already, so that the engine has begun anew. */
+  /** True where an event of this position was added already: the engine has started again from the cursor. */
   hasSeen(position: number): boolean;
-  /** Takes an event, after what was begun before a crash and is complete has landed. Throws `Untold`. */
+  /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
   take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void>;
-  /** Nothing more comes just now: what is complete or worth a file lands. */
+  /** Commits the buffer where a stage is complete or the buffer is full or old enough. */
   commit(signal: AbortSignal): Promise<void>;
-  /** Where all that was taken is in the lake: what goes with the settlement, what landed, and days to be sealed afterwards. */
+  /**
+   * Returns the state change, partitions and complete days to settle; null while some event is not in the lake.
+   */
   settle(): {
     readonly remember: SinkStateChange;
     readonly partitions: readonly Partition[];
@@ -51,11 +61,11 @@ export function createStagedCommits(options: {
 }): StagedCommits {
   const { uploaded, state, clock, format, memory, store } = options;
   const { writerId } = state;
-  /** Landings of before a crash, to be made again from the same events. */
+  /** Commits that a crash interrupted; the same events fill them again. */
   let unfinished = state.stagedCommits;
-  /** Landings that are in the lake and not settled. */
+  /** Commits that are in the lake and not settled. */
   let unsettled: readonly StagedCommit[] = [];
-  /** By folder; those that got rows by these landings. */
+  /** Partitions with new rows, by folder. */
   const partitions = new Map<string, Partition>();
   let buffer: RowBuffer = createRowBuffer();
   let sinceMs = 0;
@@ -71,7 +81,7 @@ export function createStagedCommits(options: {
     return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
   }
 
-  /** Lands what is in the hand, as the positions that `landing` names. */
+  /** Commits the buffer as the positions of `staged`. */
   async function commitAs(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
     const name = format.nameOf(stagedName(writerId, from, last));
@@ -127,16 +137,16 @@ export function createStagedCommits(options: {
   };
 }
 
-/** Keys of rows that are kept in memory between batches; beyond, files are read anew. */
+/** Largest number of row keys cached between batches; beyond it, files are read again. */
 const MAX_KEYS = 200_000;
 
 /**
- * Lands what was delivered before and is wanted once more, or stands nowhere in the log. It can not be gathered, and
- * nothing tells under which name it lies, so the rows that are there already are looked for and left out: a replay puts
- * back what the lake has lost, and nothing twice.
+ * Inserts redelivered events, and events without a log position, idempotently: it reads the keys that the
+ * partition's files already have and leaves those rows out. A replay restores what the lake has lost and
+ * duplicates nothing.
  */
 export function createIdempotentInserts(format: TableFormat, where: string) {
-  /** By folder; of the files that were read last. */
+  /** Keys of the rows in a partition, by folder. */
   const known = new Map<string, Set<string>>();
 
   async function keysIn({ partition }: PartitionBatch, signal: AbortSignal): Promise<Set<string>> {
@@ -157,7 +167,7 @@ export function createIdempotentInserts(format: TableFormat, where: string) {
   }
 
   return {
-    /** Something else has been written, or taken away. */
+    /** Clears the cache, because files were written or removed. */
     forget: () => known.clear(),
 
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {

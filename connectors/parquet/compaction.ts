@@ -4,33 +4,32 @@ import type { Partition } from "./paths.ts";
 import type { StoredFile } from "./table-format.ts";
 
 /**
- * A partition is compacted in two stages, so that no row is encoded more often than twice:
+ * Compacts a partition in two stages, so that no row is encoded more than twice:
  *
- *     each landing        5f0c…-101-130.parquet  5f0c…-131-170.parquet …    4 an hour
- *     once an hour        hour-….parquet     their row groups behind each other, as they are
- *     when the day is     day-….parquet      decoded, sorted, each row once, encoded
- *     over
+ *   each commit        5f0c…-101-130.parquet  5f0c…-131-170.parquet …    4 an hour
+ *   once an hour       hour-….parquet     their row groups, concatenated
+ *   after the day      day-….parquet      decoded, sorted, without duplicates, encoded
  */
 
-/** Rows that are in memory at a time, about 35 MB; a day with more of them keeps several files. */
+/** Rows in memory at a time, about 35 MB; a larger day keeps several files. */
 const MAX_ROWS = 300_000;
-/** Joined files of a partition; when there are so many, they are joined once more. */
+/** Number of joined files at which they are joined again. */
 const MOST_JOINED = 8;
-/** Bytes that are joined at a time, and of a file that is still worth joining. */
+/** Bytes joined at a time, and largest file that is worth joining. */
 const JOIN_BYTES = 32_000_000;
 const SMALL_BYTES = 8_000_000;
 const JOINED = /\/hour-[^/]*$/;
 const MERGED = /\/day-[^/]*$/;
 
-/** One file in place of several. */
+/** File that replaces several others. */
 export interface Compacted {
-  /** Keys of the files that it was made of; two or more. */
+  /** Keys of the replaced files; two or more. */
   readonly sources: readonly string[];
   readonly bytes: Uint8Array;
-  /** Rows in the file, and how many its sources had. */
+  /** Rows in the file and in its sources. */
   readonly rows: number;
   readonly sourceRows: number;
-  /** The rows by column and their order in the file; of a file whose rows were not decoded, the bounds of its columns. */
+  /** Rows and their order in the file; only column bounds where the rows were not decoded. */
   readonly content:
     | { readonly columns: Columns; readonly order: Uint32Array }
     | { readonly bounds: readonly Bounds[] };
@@ -38,14 +37,17 @@ export interface Compacted {
 
 export interface CompactionTools {
   readonly read: (key: string) => Promise<Uint8Array | null>;
-  /** For a person. */
+  /** Name of a file for messages. */
   readonly nameOf: (key: string) => string;
   readonly signal: AbortSignal;
-  /** Rows of a file at most. */
+  /** Largest number of rows in a file. */
   readonly maxRows?: number;
 }
 
-/** Merges files into one, sorted, each row once, and gives it to `replace`; of a large partition several. */
+/**
+ * Merges files into one, sorted and without duplicates, and passes it to `replace`; a large partition gets
+ * several.
+ */
 export async function merge(
   { table }: Partition,
   files: readonly StoredFile[],
@@ -54,7 +56,7 @@ export async function merge(
   const { maxRows = MAX_ROWS, nameOf, read, replace, signal } = tools;
   let columns = createColumns(table);
   let sources: string[] = [];
-  /** A file that is decoded when another one follows, because a file alone stays as it is. */
+  /** Decoded only when another file follows, because a single file stays as it is. */
   let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function add(key: string, bytes: Uint8Array): Promise<void> {
@@ -78,7 +80,7 @@ export async function merge(
     });
   }
 
-  // The smallest first: a full file stays as it is.
+  // Start with the smallest: a full file stays as it is.
   for (const { key } of files.toSorted((a, b) => a.bytes - b.bytes)) {
     signal.throwIfAborted();
     const bytes = await read(key);

@@ -13,7 +13,10 @@ export const parquet = {
   sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
 } satisfies ConnectorDefinition<ParquetConfig>;
 
-/** A Delta table bears several that write, but two that are offered the same events would add each row twice. */
+/**
+ * Two sinks with the same tables conflict. Several writers may share a Delta table, but two sinks that get the
+ * same events would add each row twice.
+ */
 function sameTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
   const place = placeOf(other);
   if (place === null || placeOf(one) !== place) return null;
@@ -26,14 +29,14 @@ function sameTables(one: ParquetConfig, other: ParquetConfig): SharedStore | nul
   };
 }
 
-/** Null where the configuration says none, or one that is no address, which it is told for by itself. */
+/** Returns null for a missing location or an invalid address, which the schema reports. */
 function placeOf({ folder, s3 }: ParquetConfig): string | null {
   if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
   const end = URL.parse(endpointOf(s3));
   return end && `${end.origin} ${s3.bucket} ${prefixOf(s3)}`;
 }
 
-/** In the words of DuckDB, which reads folders, S3 and Delta tables alike. */
+/** Returns a DuckDB query, which reads folders, S3 and Delta tables alike. */
 function questionFor({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;

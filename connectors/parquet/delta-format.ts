@@ -16,24 +16,24 @@ import type { Change, PartitionBatch } from "./row-buffer.ts";
 import { rememberCompactions } from "./sink-state.ts";
 import type { CommitWork, StoredFile, TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** A change of rows that somebody else changed meanwhile is made anew so often in one go. */
+/** Attempts to replace rows while other writers change the same partitions. */
 const CONFLICTS = 5;
 
-/** Files that are removed in one go: 5 s of a storage far away. */
+/** Files removed in one step: 5 s with a distant storage. */
 const MOST_REMOVED = 100;
 
 /**
- * A file counts by the Delta log of its table. Each table is committed for itself: a crash in the middle of a landing
- * leaves some tables with its rows and others without. The landing is then made again from the same positions, for they
- * are written down (book.ts), so a table has all of its rows or none, and its log says which:
+ * Table format in which the Delta log says which files belong to a table. Each table is committed separately: a
+ * crash during a commit leaves some tables with their rows and others without. The staged commit is then repeated
+ * from the same positions (sink-state.ts), and each table's log says whether it already has them:
  *
- *     landing 101–200   value: txn 200 in its log → left out      alarm: txn 100 → landed now
+ *   staged commit 101–200   value: txn 200 in its log → skipped      alarm: txn 100 → committed now
  */
 export function createDeltaFormat(
   store: ObjectStore,
   { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
 ): TableFormat {
-  /** Of this process: what one before it has put, and perhaps committed, is never overwritten. */
+  /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
   const own = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
   const vacuumTime = createVacuumTime(clock);
@@ -120,7 +120,9 @@ export function createDeltaFormat(
     throw new Retryable(`The Delta table ${where(folderOf(table))} is changed by others faster than we can.`);
   }
 
-  /** Throws ConfigError where somebody put a file of another place into the table. */
+  /**
+   * Returns the files of a partition. Throws ConfigError where the table refers to a file outside its folder.
+   */
   function keysIn(
     { table, of }: Partition,
     files: Awaited<ReturnType<DeltaTable["files"]>>["files"],
@@ -143,7 +145,9 @@ export function createDeltaFormat(
     signal,
   });
 
-  /** In one commit, so a reader meets each row once at every moment. False where somebody else was faster. */
+  /**
+   * Replaces files in one commit, so readers see each row once at every moment. Returns false after a conflict.
+   */
   async function replaceFiles(
     table: Table,
     all: readonly CompactedPartition[],
@@ -249,7 +253,7 @@ export function createDeltaFormat(
       });
     },
 
-    /** Somebody else who has changed one of the partitions meanwhile leaves all of them for the next time. */
+    /** Joins files; after a conflict all partitions wait for the next pass. */
     async join(table, partitions, signal) {
       const all: CompactedPartition[] = [];
       for (const partition of partitions) {
@@ -265,7 +269,7 @@ export function createDeltaFormat(
       await memory.put(rememberCompactions([]));
     },
 
-    /** Alarms whose time is not known: earlier versions put them under 1970-01-01. */
+    /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
     async prepare(signal) {
       const table = ALARM_EPISODE_TABLE;
       const { files } = await deltaTableOf(table).files(signal);
@@ -283,7 +287,7 @@ export function createDeltaFormat(
       if (changes.length > 0) await replace(table, changes, work, signal);
     },
 
-    /** Some files of a table at a time, so that nothing waits for long. */
+    /** Vacuums some files of one table at a time, so that no other work waits for long. */
     async tidy(signal) {
       if (vacuumTime.isDue()) toVacuum = TABLES;
       const [table] = toVacuum;
@@ -305,8 +309,8 @@ function keyIn({ folder }: Partition, name: string): string {
 }
 
 /**
- * A key under which nothing else was put: a file that is there may be in the log already, though the answer was lost, and
- * readers may hold on to it.
+ * Returns an unused key: the log may already refer to an uploaded file although the response was lost, and readers
+ * may still use it.
  */
 function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
   let free = key;
@@ -327,7 +331,7 @@ async function addedFile(
   return { key, bytes, rows: rows.length, partitionValues: valuesOf(of), stats };
 }
 
-/** As the log has them: no site is null there, and not a word. */
+/** Partition values of the log, in which a missing site is null. */
 function valuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
   if (of === null) return {};
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
@@ -343,13 +347,14 @@ function byTable<T extends { readonly partition: Partition }>(all: readonly T[])
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A change of wall against measured time that is a step, as everywhere (src/core/runtime/clock-check.ts). */
+/**
+ * Difference between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts).
+ */
 const STEP_MS = 2_000;
 
 /**
- * When files are removed that have been out of their table for a week: an hour after the start, and then once a day, all
- * of it measured. That they have been out for so long is a matter of wall time, so nothing is removed in the hour after
- * somebody has set the clock; a machine without a clock of its own has found out the time by then.
+ * Schedules the vacuum: an hour after the start, then once a day in monotonic time. Tombstones have wall times, so
+ * the vacuum pauses for an hour after somebody has set the clock.
  */
 export function createVacuumTime(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
@@ -366,7 +371,7 @@ export function createVacuumTime(clock: Clock) {
 
   return {
     isTrusted,
-    /** True once a day. To be asked every few seconds, so that no step of the clock goes unnoticed. */
+    /** True once a day. Call it every few seconds, so that it notices every clock step. */
     isDue(): boolean {
       if (!isTrusted() || clock.monotonic() < due) return false;
       due = clock.monotonic() + DAY_MS;

@@ -8,29 +8,29 @@ import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
 import type { CompleteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** The files of a day that is over. JSON in `_manifests/`. */
+/** Manifest of a day that is over. JSON in `_manifests/`. */
 interface Manifest {
   readonly site: string | null;
   readonly date: string;
-  /** True where the ledger has accounted for the day: `account` says what is there and what is missing. */
+  /** True where the ledger has accounted for the day: `account` lists what is present and missing. */
   readonly complete: boolean;
   /** 0 where no ledger has accounted for the day. */
   readonly revision: number;
-  /** When the day was sealed, UTC; null where it was not. */
+  /** When the day was finalized, UTC; null where it was not. */
   readonly sealed_at: string | null;
   /** When this list of files was written, UTC. */
   readonly written_at: string;
-  /** The ledger's account, as the event `day-sealed` has it; null without one. */
+  /** Account of the ledger, as in the event `day-sealed`; null without one. */
   readonly account: unknown;
   readonly tables: Tables;
-  /** The revisions before this one, the newest first. */
+  /** Earlier revisions, the newest first. */
   readonly before: readonly EarlierRevision[];
 }
 
 type Tables = Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
 
 interface ListedFile {
-  /** From the root of the lake. */
+  /** Key, relative to the root of the lake. */
   readonly name: string;
   readonly rows: number;
   readonly bytes: number;
@@ -53,8 +53,8 @@ interface Tools {
 }
 
 /**
- * Compacts the files of a site's day that the ledger has accounted for, and lists them in a manifest. Done again it
- * changes nothing but the time in the manifest, so a crash needs no care.
+ * Compacts the files of a site's day that the ledger has accounted for, and lists them in a manifest. A repetition
+ * changes only the time in the manifest, so it is safe after a crash.
  */
 export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void> {
   const { clock, format, signal } = tools;
@@ -69,8 +69,8 @@ export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void>
 }
 
 /**
- * Lists the files of a day that is over and was compacted. A day that the ledger has accounted for keeps its account.
- * Where the ledger has yet to account for the day, no manifest is written, because whoever needs a complete day waits for it.
+ * Lists the files of a compacted day. A day that the ledger has accounted for keeps its account. If the ledger has
+ * yet to account for it, no manifest is written, because readers of complete days wait for the manifest.
  */
 export async function listUnaccountedDay(
   day: Pick<CompleteDay, "site" | "day">,
@@ -138,7 +138,7 @@ function revisionsBefore(revision: number, last: Manifest): readonly EarlierRevi
   return known.filter((each) => each.revision > 0 && each.revision < revision);
 }
 
-/** Null where there is none, or it is none of ours: then this one is the first. */
+/** Returns null where no readable manifest exists; the new one then starts without earlier revisions. */
 async function manifestAt(
   { day, site }: Pick<CompleteDay, "site" | "day">,
   { signal, store }: Tools,

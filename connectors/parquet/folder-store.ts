@@ -8,9 +8,9 @@ import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
-/** What a crash leaves of a file that was being written; readers of `*.parquet` do not see it. */
+/** Names of unfinished files, which a crash can leave; readers of `*.parquet` ignore them. */
 const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
-/** One that is older than this is nobody's any more, in milliseconds: a file is written in seconds. */
+/** Age at which an unfinished file is abandoned, in milliseconds: a write takes seconds. */
 const ABANDONED_MS = 10 * 60_000;
 
 export interface FolderStore extends ObjectStore {
@@ -19,8 +19,8 @@ export interface FolderStore extends ObjectStore {
 }
 
 /**
- * Files in a folder. A file gets its name when it is on the disk, and the name is on the disk when `put` resolves, so a
- * power cut leaves the one before or this one, whole.
+ * Stores objects as files in a folder. A file gets its name once its content is on disk, and the name is on disk
+ * when `put` resolves, so a power cut leaves the old file or the new one, complete.
  */
 export function createFolderStore(
   folder: string,
@@ -30,7 +30,7 @@ export function createFolderStore(
   const root = resolve(folder);
   let steppedMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
-  /** Folders that were there and were tidied up. */
+  /** Folders that exist and are free of abandoned files. */
   const known = new Set<string>();
 
   const pathOf = (key: string) => {
@@ -42,7 +42,7 @@ export function createFolderStore(
   async function ready(path: string): Promise<void> {
     if (known.has(path)) return;
     const first = await mkdir(path, { recursive: true, mode: folderMode });
-    // The names of new folders have to survive a power cut as well.
+    // Make the names of new folders durable too.
     if (first !== undefined) {
       for (let made = path; made.length >= first.length; made = dirname(made))
         await syncFolder(dirname(made));
@@ -70,7 +70,7 @@ export function createFolderStore(
     return draft;
   }
 
-  /** `publish` gives the draft its name; what is left of it afterwards is taken away. */
+  /** Writes a draft, lets `named` give it its name, and removes the draft. */
   async function publish<T>(
     key: string,
     bytes: Uint8Array,
@@ -85,7 +85,7 @@ export function createFolderStore(
         await syncFolder(dirname(draft));
       }
     } catch (error) {
-      // Somebody may have taken the folder away.
+      // A folder may have been removed.
       known.clear();
       throw folderFailure(error, root, "Free some space");
     }
@@ -201,7 +201,7 @@ export async function probeFolder(folder: string): Promise<void> {
   }
 }
 
-/** Takes away what a crash has left behind. */
+/** Removes abandoned files. */
 async function tidy(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!UNFINISHED.test(name)) continue;

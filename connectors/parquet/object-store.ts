@@ -1,18 +1,20 @@
-/** Where files are kept: a folder, or a bucket of an S3-compatible storage. */
+/** Storage of files: a folder, or a bucket of an S3-compatible storage. */
 export interface ObjectStore {
-  /** For a person, without secrets, such as `/srv/lake` or `s3://bucket/prefix`. */
+  /** Location for messages, without secrets, such as `/srv/lake` or `s3://bucket/prefix`. */
   readonly where: string;
-  /** Durable when it resolves. Takes the place of what is there, whole or not at all: no reader sees half of it. */
+  /** Writes or replaces an object atomically. It is durable when the promise resolves. */
   put(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<void>;
-  /** The same, but false where there is something already; of two who try at once, one gets true. */
+  /** Writes the object unless the key exists; of two concurrent calls one gets true. */
   putIfAbsent(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<boolean>;
-  /** Null where there is nothing. */
+  /** Returns null where the key does not exist. */
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
-  /** All keys that begin so, ascending by UTF-8 bytes; those after `after`, where it is given. */
+  /** Lists all keys with this prefix, ascending by UTF-8 bytes; with `after`, only later keys. */
   list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredObject[]>;
-  /** Names of the folders directly below a prefix that ends with a slash, ascending; without their slash. */
+  /**
+   * Lists the names of the folders directly below a prefix that ends with a slash, ascending, without slashes.
+   */
   folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** Nothing happens where there is nothing. */
+  /** Removes the object; does nothing where the key does not exist. */
   remove(key: string, signal: AbortSignal): Promise<void>;
 }
 

@@ -12,7 +12,7 @@ import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
 import type { Columns } from "./columns.ts";
 import { pause } from "./columns.ts";
 
-/** What a column is in a file, whatever its rows hold: the same in every file of a table. */
+/** Parquet types of the columns, the same in every file of a table. */
 const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
   text: { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } },
   json: { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } },
@@ -27,12 +27,12 @@ const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
 };
 
 /**
- * Rows of a row group: what a reader skips or reads as one. A column of one is encoded in one go, which takes 2 to 5 ms.
- * Of 50,000 a value of history would have 1.7 bytes, of these it has 1.9.
+ * Rows of a row group, the unit that a reader skips or reads. Encoding one of its columns takes 2 to 5 ms without
+ * a yield. A history row takes 1.9 bytes, with 50,000 rows 1.7.
  */
 const GROUP_ROWS = 10_000;
 
-/** A whole file of these rows, in this order. Yields to the event loop between columns. */
+/** Encodes these rows, in this order, as a Parquet file. Yields to the event loop between columns. */
 export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
   const { file, writer } = newFile(table);
@@ -42,7 +42,7 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
     const parts: RowGroup[] = [];
     for (const [index, column] of table.columns.entries()) {
       await file.write({ columnData: [sourceOf(columns, column, index, group)], rowGroupSize: group.length });
-      // The writer takes what it wrote for a row group of its own; a group has all columns.
+      // The writer made a row group of this column alone; merge it into a group with all columns.
       parts.push(...file.row_groups.splice(-1));
       await pause();
     }
@@ -71,14 +71,15 @@ function newFile(table: Table) {
 }
 
 /**
- * The row groups of several files behind each other as one file, as they are: nothing is decoded, so it costs less than
- * 1 % of sorting and encoding the rows again. Null where a file is not written by `parquetOf` with the table's columns of today.
+ * Concatenates the row groups of several files into one file without decoding them, for less than 1 % of the cost
+ * of sorting and encoding again. Returns null where a file was not written by `parquetOf` with the table's current
+ * columns.
  */
 export async function joinedParquet(table: Table, files: readonly Named[]): Promise<Joined | null> {
   const { file, writer } = newFile(table);
   for (const { bytes, name } of files) {
     const buffer = bufferOf(bytes);
-    // Statistics stay as they are in the file.
+    // Keep the statistics in their encoded form.
     const parsers = {
       stringFromBytes: (text: Uint8Array) => text,
       timestampFromMicroseconds: (at: bigint) => at,
@@ -108,11 +109,11 @@ export async function joinedParquet(table: Table, files: readonly Named[]): Prom
 export interface Joined {
   readonly bytes: Uint8Array;
   readonly rows: number;
-  /** In the order of the table's columns. */
+  /** Bounds by column, in the table's order. */
   readonly bounds: readonly Bounds[];
 }
 
-/** The lowest and the highest cell of a column; both null where no cell has a value, or the file does not state them. */
+/** Lowest and highest cell of a column; both null where no cell has a value or the file states no bounds. */
 export interface Bounds {
   readonly min: Cell;
   readonly max: Cell;
@@ -138,7 +139,7 @@ function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
   return isStated ? bounds : { min: null, max: null, nulls: bounds.nulls };
 }
 
-/** The lower of two cells of one type by `sign` -1, the higher by 1; texts are compared by their UTF-8 bytes. */
+/** Returns the lower of two cells with `sign` -1, the higher with 1. Texts compare by UTF-8 bytes. */
 function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
   const isText = typeof a === "string" && typeof b === "string";
@@ -152,7 +153,7 @@ function boundOf(type: ColumnType, value: unknown): Cell {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-/** A file's content, and its name for a person. */
+/** Content of a file and its name for messages. */
 export interface Named {
   readonly bytes: Uint8Array;
   readonly name: string;
@@ -178,7 +179,7 @@ function isWrittenFor(table: Table, { created_by, row_groups, schema }: FileMeta
   );
 }
 
-/** Where the pages of a row group are in their file. */
+/** Byte range of a row group's pages in its file. */
 function rangeOf({ columns }: RowGroup): readonly [start: number, end: number] {
   const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
   const starts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
@@ -202,10 +203,10 @@ function movedBy(column: Chunk, by: bigint): Chunk {
   };
 }
 
-/** Below this size compression saves less than the 0.1 ms that Node.js takes to set up a compressor is worth. */
+/** Size below which compression saves less than the 0.1 ms that setting up a compressor costs. */
 const STORED_BYTES = 128;
 
-/** A zstd frame: a small one has the bytes as they are (RFC 8878, a frame of a single raw block). */
+/** Compresses with zstd; small inputs become a single raw block (RFC 8878). */
 function compressed(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > STORED_BYTES) return zstdCompressSync(bytes);
   const frame = new Uint8Array(9 + bytes.length);
@@ -215,7 +216,7 @@ function compressed(bytes: Uint8Array): Uint8Array {
   return frame;
 }
 
-/** Any may be null: a column that comes with a later version is null in what was written before. */
+/** Every column is optional: a column added later is null in older files. */
 function elementOf({ name, type }: Column): SchemaElement {
   return { name, repetition_type: "OPTIONAL", ...TYPES[type] };
 }
@@ -223,11 +224,11 @@ function elementOf({ name, type }: Column): SchemaElement {
 function sourceOf(columns: Columns, column: Column, index: number, rows: Uint32Array): ColumnSource {
   return {
     name: column.name,
-    // Unpacked when it is its turn, so that of all columns one at a time takes memory.
+    // Unpack lazily, so that only one column at a time takes memory.
     get data() {
       return cellsOf(columns, column, index, rows);
     },
-    // Times and positions of a tag rise by nearly the same each: a value's take half a byte, and a position as it is 1.2.
+    // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
     ...(column.type === "time" || column.name === "position" ? { encoding: "DELTA_BINARY_PACKED" } : {}),
   };
 }
@@ -246,13 +247,13 @@ function fileValue({ name, type }: Column, cell: Cell): unknown {
   return name === "position" && (cell | 0) === cell ? cell : BigInt(Math.round(cell));
 }
 
-/** Row groups above this size are read column by column, so that nothing else waits for long. */
+/** Row groups above this size are read column by column, so that other work can run in between. */
 const LARGE_GROUP_ROWS = 2_000;
 
 /**
- * Adds the rows of a file, in its order, to columns of its table. What the file does not have is null, what the table
- * does not have is left out. Yields to the event loop between row groups, and in a large one between columns. Throws
- * ConfigError where the file is none, or has a column of another type.
+ * Appends the rows of a file to columns of its table. Missing columns become null, unknown columns are skipped.
+ * Yields between row groups, and in a large one between columns. Throws ConfigError for an unreadable file or a
+ * column of another type.
  */
 export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
   const { table } = columns;
@@ -312,19 +313,19 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
 
 type Cells = ArrayLike<unknown>;
 
-/** Cells of a chunk of several pages, in the order of the rows. */
+/** Inserts the cells of one page into those of a column chunk. */
 function withPart(before: Cells, part: Cells, at: number): Cells {
   const all = Array.isArray(before) ? before : Array.from(before);
   for (let n = 0; n < part.length; n++) all[at + n] = part[n];
   return all;
 }
 
-/** How many rows a file says that it has. */
+/** Number of rows, from the file's footer. */
 export function rowsOf(bytes: Uint8Array, name: string): number {
   return Number(parseFile(name, () => parquetMetadata(bufferOf(bytes))).num_rows);
 }
 
-/** The bytes as a buffer of their own, copied only where they are a part of a larger one. */
+/** Returns the bytes as an ArrayBuffer; copies them only where they are part of a larger buffer. */
 function bufferOf(bytes: Uint8Array): ArrayBuffer {
   const { buffer, byteLength } = bytes;
   const isAll = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;

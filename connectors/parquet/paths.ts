@@ -1,15 +1,15 @@
 import type { Table } from "../shared/lake/table.ts";
 
 /**
- * Where files lie in the lake, in the way of Hive, so that a query engine skips the days and sites that it is not asked
- * for. What begins with `_` is for us, and readers leave it out.
+ * Keys of files in the lake, in Hive's layout, so that query engines skip days and sites that a query does not
+ * need. Names with `_` are internal, and readers ignore them.
  *
- *     value/date=2026-11-21/site=1/k3v9q2-000000000101-000000004711.parquet
- *     tag/tag.parquet
- *     _manifests/site=1/date=2026-11-21.json
+ *   value/date=2026-11-21/site=1/k3v9q2-000000000101-000000004711.parquet
+ *   tag/tag.parquet
+ *   _manifests/site=1/date=2026-11-21.json
  */
 
-/** Of facts about no single site. */
+/** Folder name for facts that belong to no single site. */
 const NO_SITE = "none";
 
 /** Hive's name for a partition without a value, which DuckDB and Spark read as null. */
@@ -18,10 +18,13 @@ const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
 /** The day under which earlier versions put rows without a time, and files without rows. */
 export const FIRST_DAY = "1970-01-01";
 
-/** Rows that lie together: those of a table's day and site, or of a whole table that changes too rarely to be divided. */
+/**
+ * Rows of one folder: those of a table's day and site, or of a complete table that changes too rarely to be
+ * divided.
+ */
 export interface Partition {
   readonly table: Table;
-  /** In the lake, with the slash. */
+  /** Key prefix in the lake, with a trailing slash. */
   readonly folder: string;
   /** UTC day and site; null where the table is not divided. The day is null where the row's time is not known. */
   readonly of: { readonly day: string | null; readonly site: string | null } | null;
@@ -32,7 +35,7 @@ export function partitionOf(table: Table, day: string | null, site: string | nul
   return { table, folder: `${folderOf(table)}date=${date}/site=${escaped(site)}/`, of: { day, site } };
 }
 
-/** The partition of two folder names, such as `date=2026-11-21` and `site=1`; null where they are not of a day. */
+/** Parses two folder names, such as `date=2026-11-21` and `site=1`; returns null for other names. */
 export function partitionIn(table: Table, date: string, site: string): Partition | null {
   const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
   const [, word] = /^site=(.+)$/.exec(site) ?? [];
@@ -49,7 +52,7 @@ function unescaped(word: string): string {
   }
 }
 
-/** Tables of versions hold things of all sites, each from one day to another. */
+/** False for tables of versions: their rows are valid for several days. */
 export function isDivided({ rowPolicy }: Table): boolean {
   return rowPolicy !== "versions";
 }
@@ -62,7 +65,7 @@ export function folderOf(table: Table): string {
   return `${table.name}/`;
 }
 
-/** The one object of a partition that is replaced whole. */
+/** Key of the only file of a partition that is always replaced completely. */
 export function singleFileOf({ table, folder }: Partition): string {
   return `${folder}${table.name}.parquet`;
 }
@@ -70,7 +73,7 @@ export function singleFileOf({ table, folder }: Partition): string {
 /** Name of a file that has all columns of its table and no rows. */
 export const EMPTY = "empty.parquet";
 
-/** What a landing puts there, without the ending: whose, and which positions. */
+/** File name of a staged commit, without the ending: writer and positions. */
 export function stagedName(writerId: string, from: number, through: number): string {
   return `${writerId}-${padded(from)}-${padded(through)}`;
 }
@@ -79,19 +82,19 @@ export function manifestOf(day: string, site: string | null): string {
   return `_manifests/site=${escaped(site)}/date=${day}.json`;
 }
 
-/** Through which position a life has begun to land. */
+/** Key of the file that records how far a writer has started to commit. */
 export function writerFileOf(writerId: string): string {
   return `_lives/${writerId}.json`;
 }
 
-/** The columns of all tables, as they were written last. */
+/** Key of the file with the columns of all tables. */
 export const SCHEMAS = "_schemas.json";
 
 function padded(position: number): string {
   return String(position).padStart(12, "0");
 }
 
-/** As Hive escapes it, and DuckDB and Spark read it: `a/b` is `a%2Fb`. */
+/** Escapes a site id as Hive does and DuckDB and Spark read it: `a/b` is `a%2Fb`. */
 function escaped(site: string | null): string {
   return site === null || site === "" ? NO_SITE : encodeURIComponent(site.toWellFormed());
 }

@@ -23,8 +23,8 @@ import { type Compaction, rememberCompactions } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**
- * A file counts by lying in its table's folder. What is repeated after a crash gets the same names and overwrites what was
- * there; what changes is one object, replaced whole.
+ * Table format in which all files of a table's folder belong to the table. A repeated commit writes the same names
+ * and so overwrites its earlier files; rows that change are one object, replaced completely.
  */
 export function createPlainFormat(options: {
   readonly store: ObjectStore;
@@ -37,9 +37,9 @@ export function createPlainFormat(options: {
   const where = (key: string) => `${store.where}/${key}`;
 
   /**
-   * Puts the new file before the old ones are removed, so a reader misses nothing; for the moment in between it meets
-   * rows twice, with the same key. Which files are to go is written down first. A name has a digest of the content, so a
-   * file is never replaced by another while somebody reads it.
+   * Puts the new file before it removes the old ones, so a reader misses nothing; for a moment it sees rows twice,
+   * with the same key. The sources are recorded first. The name contains a digest of the content, so a file never
+   * changes while it is read.
    */
   async function replace(
     kind: "day" | "hour",
@@ -78,8 +78,8 @@ export function createPlainFormat(options: {
     name: "plain",
 
     /**
-     * A file without rows, in the newest partition, or in one of today where there is none: a view over a table of which nothing was told yet, or that names a column which came later,
-     * fails where no file has it.
+     * Writes a file without rows into the newest partition, or today's: a view fails where no file has a table or
+     * one of its columns.
      */
     async make(table, signal) {
       const empty = await parquetOf(createColumns(table), new Uint32Array());
@@ -96,8 +96,8 @@ export function createPlainFormat(options: {
     },
 
     /**
-     * Gives a table that has no file a file without rows, and moves what earlier versions put under 1970-01-01: files
-     * without rows, and alarms whose time is not known.
+     * Writes an empty file for each table without files, and moves what earlier versions put under 1970-01-01:
+     * empty files, and alarms without a time.
      */
     async prepare(signal) {
       for (const table of TABLES) {
@@ -161,7 +161,7 @@ export function createPlainFormat(options: {
       }
     },
 
-    /** Where the new file is there, the files that it was made of go. */
+    /** Removes the sources of a compaction whose result exists. */
     async finishCompaction(compactions, signal) {
       for (const compaction of compactions) {
         const { result } = compaction;

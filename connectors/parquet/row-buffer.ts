@@ -4,24 +4,26 @@ import { columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
 
-/** An event cannot be told as rows, and never will be. */
+/** Thrown for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEvent extends Error {}
 
-/** Rows that were taken and are not in the lake yet. */
+/**
+ * Rows waiting to be written. Not durable: after a crash the events are redelivered from the sink's cursor.
+ */
 export interface RowBuffer {
-  /** Positions of the first and the last event in it; 0 while there is none, or where they stand nowhere in the log. */
+  /** Positions of the first and last event; 0 while empty, or for events without a log position. */
   readonly from: number;
   readonly through: number;
   readonly events: number;
   /** Rows of all tables. */
   readonly rows: number;
-  /** Characters of their texts, each word once. */
+  /** Characters of their distinct texts. */
   readonly characters: number;
-  /** Throws `Untold` where the event makes no rows; it counts as taken all the same. */
+  /** Adds the rows of an event. Throws `UnmappableEvent` where it makes none; the event counts as added. */
   add(event: Event, position: number, committedAt: string): void;
-  /** Rows that are appended, by table, day and site. */
+  /** Rows to append, by table, day and site. */
   batches(): readonly PartitionBatch[];
-  /** News of rows that change. */
+  /** Updates of rows that change. */
   changes(): readonly Change[];
 }
 
@@ -36,12 +38,12 @@ export interface PartitionBatch {
 export interface Change {
   readonly partition: Partition;
   readonly updates: readonly Row[];
-  /** Another partition whose files go with this change, because `news` has their rows. */
+  /** Partition whose files are removed with this change, because `updates` contains their rows. */
   readonly from?: Partition;
 }
 
 const DAY_MS = 86_400_000;
-/** Where a row has no site, the place of no column. */
+/** Index of the site column; -1 where the table has none. */
 const siteColumn = (table: Table) => table.columns.findIndex(({ name }) => name === "site_id");
 
 export function createRowBuffer(): RowBuffer {
@@ -103,7 +105,7 @@ export function createRowBuffer(): RowBuffer {
   };
 }
 
-/** Rows of one table, and which of them lie in which partition. */
+/** Rows of one table and their partitions. */
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
   const time = columnIndexOf(table, table.time);
@@ -111,7 +113,7 @@ function createTableBuffer(table: Table) {
   const folders = new Map<string, { readonly partition: Partition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
-  /** Rows of one event are of one site, and nearly always of the day of the row before. */
+  /** Caches the last partition: an event has one site, and most rows have the day of the row before. */
   function rowsFor(row: Row): number[] {
     const day = Math.floor(Number(row[time]) / DAY_MS);
     if (last !== null && last.day === day && last.site === row[site]) return last.rows;
@@ -141,7 +143,7 @@ function createTableBuffer(table: Table) {
 function partitionIn(table: Table, row: Row): Partition {
   const site = row[siteColumn(table)];
   const timeMs = Number(row[columnIndexOf(table, table.time)]);
-  // rows.ts writes 0 where the time of an alarm is not known.
+  // rows.ts writes 0 for an alarm without a time.
   const day = timeMs === 0 ? null : dayOf(timeMs);
   return partitionOf(table, day, typeof site === "string" ? site : null);
 }

@@ -16,24 +16,26 @@ import type { ObjectStore, StoredObject } from "./object-store.ts";
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 10_000;
-/** Connections to the storage at most: a landing puts so many objects at a time. */
+/** Largest number of connections: a commit uploads this many objects at a time. */
 const CONNECTIONS = 8;
-/** A conditional put that met another one is tried so often; by then that one is over, and the answer is yes or no. */
+/** Attempts of a conditional put that meets a concurrent one (409); afterwards the other one has finished. */
 const CONFLICTS = 3;
-/** What is read of a refusal, or of the answer to a put, in bytes: a code and a sentence, such as `SlowDown`. */
+/** Bytes read of an error or of a put's response: a code and a message, such as `SlowDown`. */
 const MAX_WORDS_BYTES = 64 * 1024;
-/** A page of a list, in bytes: 1,000 keys of 1,024 bytes, each of them perhaps `%C3`, and what is said of them, are 4 MB. */
+/**
+ * Largest page of a list, in bytes: 1,000 keys of 1,024 bytes, percent-encoded, with their metadata take 4 MB.
+ */
 const MAX_PAGE_BYTES = 8 * 1024 ** 2;
 /**
- * An object, in bytes: a sealed day of 300,000 rows has 10 MB, a landing of a million rows 50, a checkpoint with the
- * statistics of 100,000 files as much.
+ * Largest object, in bytes: a finalized day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB, a
+ * checkpoint with the statistics of 100,000 files as much.
  */
 const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
 
 export interface S3Store extends ObjectStore {
-  /** Asks for one key: shows address, credentials, bucket and the right to list, and writes nothing. */
+  /** Lists one key: checks address, credentials, bucket and the right to list, and writes nothing. */
   probe(signal: AbortSignal): Promise<void>;
-  /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
+  /** When the last request began, on the monotonic clock; minus infinity before the first one. */
   lastStepMs(): number;
   close(): Promise<void>;
 }
@@ -45,15 +47,15 @@ interface S3Request {
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
-  /** Bytes of a success that are read at most; one that has more is none. Without it, as of a refusal, only its beginning. */
+  /** Largest body of a successful response; a larger one is an error. Without it, only the start is read. */
   readonly maxBytes?: number;
-  /** Statuses beside 2xx that the caller understands. */
+  /** Statuses other than 2xx that the caller handles. */
   readonly allow?: readonly number[];
 }
 
 /**
- * Objects of a bucket. One request, one answer: nothing is repeated here, and an object is there whole or not at all by
- * the storage's own promise. Requests are signed with AWS Signature Version 4, their content included.
+ * Stores objects in a bucket. It repeats no request, and the storage itself guarantees that an object is complete.
+ * Requests are signed with AWS Signature Version 4, their content included.
  */
 export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const endpoint = new URL(endpointOf(config));
@@ -83,7 +85,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     if (proxy === null) return connect;
     return (target, done) => {
       proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_MS)).then(
-        // Without TLS the tunnel is the connection; undici takes one only to put TLS on it.
+        // Without TLS the tunnel is the connection; undici accepts a socket only to add TLS to it.
         (socket) =>
           target.protocol === "https:"
             ? connect({ ...target, httpSocket: socket }, done)
@@ -93,7 +95,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     };
   }
 
-  /** Secrets are read again for every request, so an exchanged key needs no restart. */
+  /** Signs a request. Reads the secrets again each time, so a replaced key needs no restart. */
   async function signed({ method, key, query = {}, headers = {}, body }: S3Request) {
     const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
@@ -112,7 +114,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
     });
     const { headers: all } = await signer.sign();
-    // As it was signed: the library encodes what URLSearchParams leaves alone, such as `*`.
+    // Use the signed form: the library encodes characters that URLSearchParams does not, such as `*`.
     const search = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
     return { origin: url.origin, path: `${url.pathname}${search}`, headers: Object.fromEntries(all) };
   }
@@ -151,7 +153,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     throw failureOfResponse(response, config, clock.now());
   }
 
-  /** A storage that has stored something says nothing; a page to sign in on, or an error, is somebody's who has not. */
+  /** Throws for a login page or another HTML page in place of the storage's empty response. */
   function throwIfNotStored({ status, bytes }: S3Response): void {
     if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(
@@ -199,7 +201,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   ) {
     const query = {
       "list-type": "2",
-      // Otherwise a key with a control character makes an answer that is no XML.
+      // A key with a control character would otherwise make invalid XML.
       "encoding-type": "url",
       "max-keys": String(most),
       prefix: prefix + start,
@@ -280,11 +282,11 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
 interface ResponseStart {
   readonly bytes: Uint8Array;
-  /** There is more. */
+  /** True where the body was longer. */
   readonly isCut: boolean;
 }
 
-/** An answer, as far as it is wanted; the rest costs the connection. Of one that says beforehand that it is longer, little. */
+/** Reads the start of a response body; stops at once where Content-Length exceeds the limit. */
 async function readStart(
   { body, headers }: Pick<Dispatcher.ResponseData, "body" | "headers">,
   maxBytes: number,
@@ -300,14 +302,14 @@ async function readStart(
   return { bytes: Buffer.concat(parts).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
 }
 
-/** As the signature wants it: every character but letters, digits, `-._~` and the slashes between. */
+/** Encodes a key for the signature: every character except letters, digits, `-._~` and slashes. */
 function escaped(key: string): string {
   const one = (text: string) =>
     encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
   return key.split("/").map(one).join("/");
 }
 
-/** What a page of a list says; the keys without the prefix. `next` is null on the last page. */
+/** Parses a page of a list; keys without the prefix. `next` is null on the last page. */
 function parsedList(xml: string, prefixLength: number) {
   const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const objects = xml
@@ -343,18 +345,18 @@ interface S3Response {
 }
 
 /**
- * What an answer that is no success means. By the storage's own code, because the status alone says little:
+ * Maps an error response to a failure, by the storage's own code, because the status alone is ambiguous:
  *
- * | code                                          | means                                    |
- * | --------------------------------------------- | ---------------------------------------- |
- * | RequestTimeTooSkewed                          | a person sets a clock                    |
- * | NoSuchBucket, InvalidBucketName               | a person corrects `s3.bucket`            |
- * | InvalidAccessKeyId, SignatureDoesNotMatch …   | a person corrects the keys               |
- * | AccessDenied                                  | a person gives the keys more rights      |
- * | PermanentRedirect, AuthorizationHeader…       | a person corrects region or endpoint     |
- * | SlowDown, 429, 503                            | wait                                     |
- * | QuotaExceeded, XMinioStorageFull, 507         | it is full: it may pass                  |
- * | other 5xx, RequestTimeout                     | it may pass                              |
+ * | code                                         | meaning                                    |
+ * | --------------------------------------------- | ------------------------------------------ |
+ * | RequestTimeTooSkewed                          | a person must set a clock                  |
+ * | NoSuchBucket, InvalidBucketName               | a person must correct `s3.bucket`          |
+ * | InvalidAccessKeyId, SignatureDoesNotMatch …   | a person must correct the keys             |
+ * | AccessDenied                                  | a person must grant more rights            |
+ * | PermanentRedirect, AuthorizationHeader…       | a person must correct region or endpoint   |
+ * | SlowDown, 429, 503                            | wait                                       |
+ * | QuotaExceeded, XMinioStorageFull, 507         | storage full: may pass                     |
+ * | other 5xx, RequestTimeout                     | may pass                                   |
  */
 export function failureOfResponse(response: S3Response, config: S3Config, nowMs: number): Failure {
   const { status } = response;

@@ -4,17 +4,17 @@ import type { ObjectStore } from "./object-store.ts";
 import { SCHEMAS } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** Types of columns, by table and column. */
+/** Column types, by table and column. */
 type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
-/** Beside the tables: in which format the lake is. */
+/** Key of the entry that names the table format of the lake. */
 const FORMAT = "_format";
 const OPTION = "table_format";
 
 /**
- * Compares the tables with those that were written into this lake before, writes down what is new, and
- * makes each table. A column that is new, or gone, is null in the other files, and readers unite files by the names of columns; one of another type would
- * make all of them unreadable together, so it is never written.
+ * Compares the tables with those stored in the lake, records new columns, and creates each table. A new or dropped
+ * column is null in the other files, because readers unite files by column name. A column with another type would
+ * make all of them unreadable together, so that is a ConfigError.
  */
 export async function agreeOnSchemas(
   store: ObjectStore,
@@ -25,7 +25,7 @@ export async function agreeOnSchemas(
   const before = bytes === null ? {} : parsed(bytes, store);
   if (bytes !== null) checkFormat(before[FORMAT]?.[OPTION] ?? "plain", store, format);
   const now: Schemas = {
-    // Plain files came first, and say nothing.
+    // Lakes of plain files have no such entry.
     ...(format.name === "plain" ? {} : { [FORMAT]: { [OPTION]: format.name } }),
     ...Object.fromEntries(
       TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
@@ -51,7 +51,7 @@ export async function agreeOnSchemas(
   await store.put(SCHEMAS, Buffer.from(text), signal);
 }
 
-/** The files of one format mean something else in the other: rows would be there twice, or not at all. */
+/** Refuses a lake of the other format: rows would be there twice, or not at all. */
 function checkFormat(there: string, { where }: ObjectStore, { name }: TableFormat): void {
   if (there === name) return;
   throw new ConfigError(`The lake in ${where} has table_format ${there}; the sink is to write ${name}.`, {

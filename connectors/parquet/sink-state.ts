@@ -5,37 +5,37 @@ import type { ObjectStore } from "./object-store.ts";
 import { writerFileOf } from "./paths.ts";
 
 /**
- * What the sink remembers, so that what is repeated after a crash overwrites what was there and nothing else.
+ * State of the sink, which lets a repetition after a crash overwrite its own files and nothing else.
  *
- * A landing is written down before its first object is put: which positions it holds, and under which keys. It counts
- * as settled when the cursor has passed it, which is the same transaction. After a crash in between, events are offered
- * from the cursor on, and gathered into the very same landings:
+ * A commit is recorded, with its positions and keys, before its first object is put. It is settled in the
+ * transaction that moves the cursor past it. After a crash in between, the events are redelivered from the cursor
+ * and fill the same commits:
  *
- *     cursor 100    landings 101–200, 201–350    offered 101 102 … → land at 200, land at 350, go on as usual
+ *   cursor 100    staged 101–200, 201–350    redelivered 101 102 … → commit at 200, commit at 350, continue
  */
 export interface SinkState {
-  /** Random, and part of every name: what one state has landed, no other overwrites. */
+  /** Random id in every file name: two states never overwrite each other's files. */
   readonly writerId: string;
-  /** Landings that were begun and are not settled, by position. */
+  /** Commits that were started and are not settled, by position. */
   readonly stagedCommits: readonly StagedCommit[];
-  /** Days to be sealed, oldest first. */
+  /** Days to be finalized, oldest first. */
   readonly completeDays: readonly CompleteDay[];
-  /** Compactions that were begun. */
+  /** Compactions that were started and not completed. */
   readonly compactions: readonly Compaction[];
-  /** Days whose files are to be compacted, by `dayKey`. */
+  /** Days with files to compact, by `dayKey`. */
   readonly uncompacted: ReadonlyMap<string, UncompactedDay>;
-  /** When files were compacted last, wall time in milliseconds; null where that never happened. */
+  /** When the last compaction pass began, wall time in milliseconds; null where there was none. */
   readonly compactedAtMs: number | null;
 }
 
-/** A day of a site that has files which no compaction has seen. */
+/** Day of a site with files that no compaction has merged. */
 export interface UncompactedDay {
   /** Null for facts about no single site. */
   readonly site: string | null;
   readonly day: string;
   /** Names of the tables. */
   readonly tables: readonly string[];
-  /** When the first and the last of these files landed, wall time in milliseconds. */
+  /** When the first and last of these files were committed, wall time in milliseconds. */
   readonly sinceMs: number;
   readonly lastMs: number;
 }
@@ -43,7 +43,7 @@ export interface UncompactedDay {
 export interface StagedCommit {
   readonly from: number;
   readonly through: number;
-  /** What was, or shall be, put. */
+  /** Keys of the commit's files. */
   readonly keys: readonly string[];
 }
 
@@ -61,13 +61,13 @@ const COMPACTED = "compacted";
 
 interface Writer {
   readonly id: string;
-  /** Last position that is settled. */
+  /** Last settled position. */
   readonly through: number;
 }
 
 /**
- * What is remembered. A new life begins where there is none, and where the lake shows that this one has landed more than
- * is remembered here: the state is an older copy, and its positions mean other events from here on.
+ * Loads the state. Starts with a new writer id where there is none, and where the lake has more commits of this
+ * writer than the state records: the state is then an older copy, and its positions will mean other events.
  */
 export async function openSinkState(
   { memory, log }: Pick<ConnectorContext, "memory" | "log">,
@@ -81,7 +81,7 @@ export async function openSinkState(
     .map(([, day]) => day as CompleteDay);
   const rest = {
     completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
-    // A version before this one had one at a time.
+    // Earlier versions stored a single compaction.
     compactions: [(all.get(COMPACTION) ?? []) as Compaction | readonly Compaction[]].flat(),
     uncompacted: new Map(
       [...all]
@@ -118,7 +118,7 @@ async function committedThrough(writerId: string, store: ObjectStore, signal: Ab
   return typeof through === "number" ? through : 0;
 }
 
-/** Says in the lake how far a life goes, before anything of it is put. */
+/** Records in the lake how far a writer goes, before it puts the first file. */
 export async function recordProgress(
   { writerId, store }: { readonly writerId: string; readonly store: ObjectStore },
   through: number,
@@ -127,12 +127,11 @@ export async function recordProgress(
   await store.put(writerFileOf(writerId), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
 }
 
-/** Landings that are begun. */
 export function rememberStaged(stagedCommits: readonly StagedCommit[]): SinkStateChange {
   return new Map([[STAGED, stagedCommits]]);
 }
 
-/** All of them are in the lake, and the cursor passes them; days are to be sealed. */
+/** State change of a settlement: all commits are in the lake, and the cursor passes them. */
 export function rememberSettled(
   writerId: string,
   through: number,
@@ -146,7 +145,7 @@ export function rememberDays(completeDays: readonly CompleteDay[]): SinkStateCha
   return new Map(completeDays.map((day) => [keyOf(day), day]));
 }
 
-/** Of two seals of a day the later one counts. */
+/** Adds days; a later revision replaces an earlier one. */
 export function mergeDays(
   completeDays: readonly CompleteDay[],
   more: readonly CompleteDay[],
@@ -158,12 +157,12 @@ export function rememberCompactions(compactions: readonly Compaction[]): SinkSta
   return new Map([[COMPACTION, compactions.length === 0 ? null : compactions]]);
 }
 
-/** A compaction was begun, and has to be completed or undone before the next. */
+/** True while a compaction must be completed or undone. */
 export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get">): Promise<boolean> {
   return ((await memory.get(COMPACTION)) ?? null) !== null;
 }
 
-/** These days have files to be compacted; null where a day has none any more. */
+/** State change for days with files to compact; null removes a day. */
 export function rememberUncompacted(days: ReadonlyMap<string, UncompactedDay | null>): SinkStateChange {
   return new Map([...days].map(([key, day]) => [`${UNCOMPACTED}${key}`, day]));
 }
@@ -184,18 +183,18 @@ function keyOf({ site, day }: CompleteDay): string {
   return `${COMPLETE_DAY}${dayKey(day, site)}`;
 }
 
-/** A UTC day of a site of which the worker's ledger says that all is known. */
+/** UTC day of a site that the worker's ledger has accounted for, and that is to be finalized. */
 export interface CompleteDay {
   readonly site: string | null;
   /** Such as `2026-11-21`. */
   readonly day: string;
-  /** 1, and one more each time when something of the day has changed afterwards. */
+  /** Starts at 1 and rises with each later change of the day. */
   readonly revision: number;
-  /** What the ledger says of the day, as the event has it. */
+  /** Account of the ledger, as in the event. */
   readonly account: unknown;
 }
 
-/** The seal that an event tells; null for any other event. */
+/** Returns the complete day of a `day-sealed` event; null for any other event. */
 export function completeDayIn(event: Event): CompleteDay | null {
   const known = event as AnyEvent;
   if (known.type !== "day-sealed") return null;

@@ -33,14 +33,16 @@ import {
 import type { UploadedFiles } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
-/** Events of one write at most. */
+/** Largest number of events in a write. */
 const MAX_BATCH = 5_000;
-/** A year of backfill is many days to compact: new ones are begun for so long before what is offered has its turn, milliseconds. */
+/**
+ * Time for compaction in one tick, in milliseconds: a year of backfill has many days, and offered events wait.
+ */
 const COMPACTING_MS = 500;
-/** How often it is looked, at least, whether something is old enough or a day is to be compacted; in milliseconds. */
+/** Longest time between checks for old rows and due compactions, in milliseconds. */
 const LOOK_MS = 5_000;
 
-/** Accepted means: the rows are in the lake, in files that are whole. Until then events are only gathered. */
+/** Accepted means: the rows are in the lake, in complete files. Until then events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
   const { clock, log, memory } = context;
   const { store, ...lake } = createLakeStore(config, clock);
@@ -55,7 +57,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   let isPrepared = false;
   let completeDays: readonly CompleteDay[] = [];
 
-  /** At the start, and after every failure: what is remembered counts, and what is offered from the cursor on. */
+  /** Loads the state at the start and after every failure; events are then redelivered from the cursor. */
   async function ready(signal: AbortSignal): Promise<StagedCommits> {
     if (commits !== null) return commits;
     inserts.forget();
@@ -99,7 +101,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return done === null ? { rejected, gathered: true } : { rejected, remember: done };
   }
 
-  /** What goes with a settlement; null where something is not in the lake yet. */
+  /** Returns the state change of a settlement; null while some row is not in the lake. */
   function settled(staged: StagedCommits) {
     const done = staged.settle();
     if (done === null) return null;
@@ -122,7 +124,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return forgetDay(day);
   }
 
-  /** A file that cannot be read keeps its day from being compacted, and nothing else. */
+  /** Does a step of the hourly compaction. An unreadable file keeps only its own day from being compacted. */
   async function upkeepStep(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
       return (await upkeep?.step(signal)) ?? null;
@@ -133,7 +135,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  /** What comes again, or stands nowhere in the log. */
+  /** Inserts redelivered events and events without a log position. */
   async function insertIdempotently(
     batch: readonly Event[],
     offer: Offered | undefined,
@@ -179,7 +181,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
         await staged.commit(signal);
         const remember = settled(staged);
         if (remember !== null) return { remember, settled: true, inMs };
-        // A file that may have to be made again must not be made a part of another one.
+        // Do not compact while a file may have to be written again.
         if (!staged.isSettled) return { inMs };
         const done = new Map<string, unknown>();
         const untilMs = clock.monotonic() + COMPACTING_MS;
@@ -201,7 +203,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-/** Takes event by event, and answers which make no rows. */
+/** Adds the events one by one and returns those that make no rows. */
 async function collect(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,
@@ -219,14 +221,12 @@ async function collect(
   return rejected;
 }
 
-/** Where the lake is, by the configuration. */
+/** Storage of the lake, by configuration. */
 interface LakeStore {
   readonly store: ObjectStore;
-  /** As in `Sink`. */
   readonly farEnd: string;
   /** As in `Sink`. */
   lastStepMs(): number;
-  /** Writes nothing. */
   probe(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }

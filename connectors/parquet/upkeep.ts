@@ -12,27 +12,27 @@ import {
 import type { TableFormat } from "./table-format.ts";
 
 /**
- * Compacts the files of each day and site, whether or not a ledger of history exists.
+ * Compacts the files of each day and site, with or without a ledger of history.
  *
- *     a landing settles ─► its days are loose ─► once an hour: join their small files
- *                                           └─► the day is over, and nothing has landed in it for an hour:
- *                                               merge each table into one file, write the manifest, forget the day
+ *   a commit settles ─► its days are uncompacted ─► once an hour: join their small files
+ *                                               └─► the day is over and had no commit for an hour:
+ *                                                   merge each table into one file, write the manifest, forget the day
  *
- * Which days are loose is remembered in the transaction that settles a landing, so a crash forgets none, and a worker that
- * was off for a week goes on with those of then. A state that remembers no pass looks through the whole lake once.
+ * The transaction that settles a commit also stores its uncompacted days, so they survive crashes and long stops.
+ * A state without a compaction pass searches the complete lake once.
  */
 export interface Upkeep {
-  /** Rows have landed in these partitions: returns what is to be remembered with the settlement. */
+  /** Notes new rows in these partitions; returns the state change for the settlement. */
   committed(partitions: Iterable<Partition>): SinkStateChange;
-  /** Does a part of what is due, one day or one table; null where nothing is due. What fails waits for the next pass. */
+  /** Does one step, a day or a table; null where nothing is due. A failed step waits for the next pass. */
   step(signal: AbortSignal): Promise<SinkStateChange | null>;
 }
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A day that goes on to get rows is merged at the latest so long after it was over, and then once in that time. */
+/** Longest time that a day with late rows waits for its merge, and between its merges. */
 const MOST_WAIT_MS = DAY_MS;
-/** Partitions of one table that are joined in one step: one commit of a Delta table. */
+/** Partitions of one table joined in one step: one commit of a Delta table. */
 const JOINED_AT_ONCE = 50;
 
 type Work = { readonly join: readonly Partition[] } | { readonly merge: string };
@@ -41,12 +41,14 @@ export function createUpkeep(options: {
   readonly state: Pick<SinkState, "uncompacted" | "compactedAtMs">;
   readonly format: TableFormat;
   readonly clock: Clock;
-  /** All tables of the day have been merged. */
+  /** Called when all tables of the day are merged. */
   readonly onMerged: (day: UncompactedDay, signal: AbortSignal) => Promise<void>;
 }): Upkeep {
   const { state, clock, format, onMerged } = options;
   const uncompacted = new Map(state.uncompacted);
-  /** When rows last landed in a day, on the monotonic clock. Days of an earlier start are converted from wall time. */
+  /**
+   * Time of a day's last commit on the monotonic clock; converted from wall time for days of an earlier start.
+   */
   const committedAt = new Map<string, number>();
   const startMs = clock.monotonic();
   const wallMs = clock.now();
@@ -64,7 +66,7 @@ export function createUpkeep(options: {
     }
   }
 
-  /** Notes one partition of the lake that another state, or an earlier version, has left; false when all are noted. */
+  /** Notes one partition that another state or an earlier version left; returns false when all are noted. */
   async function searchOn(signal: AbortSignal): Promise<boolean> {
     if (search === null) return false;
     searching = signal;
@@ -139,7 +141,8 @@ export function createUpkeep(options: {
     },
 
     async step(signal) {
-      // A pass that takes longer than an hour begins again: the open day comes first, and what is left is still loose.
+      // A pass that takes longer than an hour starts again: the open day comes first, and other days stay
+      // uncompacted.
       if (clock.monotonic() - passMs >= HOUR_MS) {
         if (await searchOn(signal)) return new Map();
         const beforeMs = passMs;
@@ -160,7 +163,7 @@ export function createUpkeep(options: {
   };
 }
 
-/** Milliseconds from one wall time to another; by a clock that was set back, as long as a pass waits. */
+/** Milliseconds between two wall times; the length of a pass where the clock was set back. */
 function since(thenMs: number, nowMs: number): number {
   return nowMs < thenMs ? HOUR_MS : nowMs - thenMs;
 }

@@ -2,12 +2,12 @@ import { Rejected } from "../../src/core/errors/errors.ts";
 import type { Cell, ColumnType } from "../shared/lake/table.ts";
 
 /**
- * The cells of one column, as PostgreSQL takes them in binary: a parameter of a statement each. Where all rows have the
- * same cell, as all points of an event have their tag, it is one value, otherwise an array:
+ * Encodes the cells of one column as a binary statement parameter. Where all rows have the same cell, as all
+ * points of an event have their tag, the parameter is a single value, otherwise an array:
  *
  *   dimensions 1 · has null · type · length · lower bound 1 · (bytes · value)*       (-1 bytes is null)
  *
- * Integers are big-endian; a time is microseconds since 2000. Texts are UTF-8, which needs no escaping.
+ * Integers are big-endian; a time is microseconds since 2000. Texts are UTF-8 without escaping.
  * https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES, array_recv in arrayfuncs.c
  */
 export interface Parameter {
@@ -16,13 +16,13 @@ export interface Parameter {
 }
 
 export interface ColumnWriter {
-  /** Throws Rejected where PostgreSQL has no such value. */
+  /** Adds a cell. Throws Rejected for a value that PostgreSQL cannot store. */
   push(cell: Cell): void;
-  /** All that was pushed since the last time. */
+  /** Returns the cells pushed since the last call. */
   take(): Parameter;
 }
 
-/** The type of a column in PostgreSQL, and the number by which an array names it. */
+/** PostgreSQL types of the columns, with their object ids for arrays. */
 export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
   text: { name: "text", oid: 25 },
   time: { name: "timestamp with time zone", oid: 1184 },
@@ -33,11 +33,11 @@ export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonl
 };
 
 const HEAD_BYTES = 20;
-/** Twenty times or numbers; whatever is longer takes as much as the last time at once. */
+/** Initial buffer: twenty times or numbers. Later batches start with the size of the one before. */
 const FIRST_BYTES = 256;
 const NO_BYTES = Buffer.alloc(0);
 
-/** `name` is for sentences; of one that is always a list not even equal cells are one value. */
+/** Creates a writer. `name` is for messages; with `isAlwaysList` even equal cells become an array. */
 export function createColumn(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
   const write = WRITERS[type];
   let bytes = NO_BYTES;
@@ -46,7 +46,7 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   let rows = 0;
   let hasNull = false;
   let isSame = true;
-  /** The cell before, and where its bytes are. */
+  /** Last cell and the position of its bytes. */
   let last: Cell = null;
   let lastAt = 0;
 
@@ -122,7 +122,7 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   }
 }
 
-/** Writes a cell that is not null, and returns what follows it. */
+/** Writes a cell that is not null and returns the next position. */
 type Write = (cell: Exclude<Cell, null>, into: Buffer, at: number, name: string) => number;
 
 const WRITERS: Readonly<Record<ColumnType, Write>> = {
@@ -134,7 +134,7 @@ const WRITERS: Readonly<Record<ColumnType, Write>> = {
   time: (cell, into, at, name) => writeTime(Number(cell), into, at, name),
 };
 
-/** A character of UTF-16 takes at most three bytes. */
+/** Largest encoded size: a UTF-16 unit takes at most three bytes. */
 function mostBytes(cell: Exclude<Cell, null>): number {
   return typeof cell === "string" ? 3 * cell.length : 8;
 }
@@ -143,18 +143,20 @@ function writeText(text: string, into: Buffer, at: number): number {
   return at + into.write(text, at, "utf8");
 }
 
-/** PostgreSQL keeps no U+0000 in a text, and UTF-8 has no half of a pair of surrogates: both become U+FFFD. */
+/**
+ * Replaces U+0000, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode, by U+FFFD.
+ */
 export function storableText(text: string): string {
   const whole = text.isWellFormed() ? text : text.toWellFormed();
   return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;
 }
 
-/** The same in the escapes of JSON, where `\\u0000` is a backslash and five letters. */
+/** Does the same in JSON escapes, where `\\u0000` is a backslash and five letters. */
 function storableJson(json: string): string {
   if (!json.includes("\\u")) return json;
   return json.replace(
     /\\(?:u(?:0000|d[89ab][0-9a-f]{2}(?:\\ud[c-f][0-9a-f]{2})?|d[c-f][0-9a-f]{2})|.)/gi,
-    // Six characters are U+0000 or half of a pair; a whole pair has twelve, any other escape two.
+    // An escape of six characters is U+0000 or a lone surrogate; a pair has twelve, other escapes have two.
     (sequence) => (sequence.length === 6 ? "\\ufffd" : sequence),
   );
 }
@@ -169,7 +171,7 @@ function writeInteger(number: number, into: Buffer, at: number, name: string): n
   return writeWhole(number, into, at);
 }
 
-/** The hour zero of PostgreSQL, in microseconds since 1970, and its first moment (4714-11-24 BC) in milliseconds. */
+/** Epoch of PostgreSQL in microseconds since 1970, and its earliest time (4714-11-24 BC) in milliseconds. */
 const YEAR_2000 = 946_684_800_000_000;
 const FIRST_MS = -210_866_803_200_000;
 

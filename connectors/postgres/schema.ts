@@ -26,8 +26,8 @@ export interface Wanted {
 }
 
 /**
- * Leaves the tables as they have to be, or throws ConfigError; makes what is missing where it may, and answers whether
- * anything was.
+ * Creates missing tables and columns where allowed; returns whether it created any. Throws ConfigError where it
+ * may not, or where existing tables do not fit.
  */
 export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
   const { tables, target } = wanted;
@@ -36,7 +36,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   if (!wanted.create) throw notCreated(missing, target);
   const functions = target.timescale ? await schemaOfTimescale(session) : null;
   await transact(session, { statementMs: wanted.timeoutMs }, async () => {
-    // Two workers that begin at once: the second finds what the first has made.
+    // Of two workers that start together, the second finds the tables of the first.
     await lockTables(session, target);
     const before = await readCatalog(session, wanted);
     const { tables: newTables, columns } = missingIn(tables, before, target);
@@ -72,7 +72,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   return true;
 }
 
-/** Whether we may do what `prepareTables` and the writing will do; throws ConfigError where not. Changes nothing. */
+/** Throws ConfigError where the role may not create or write the tables. Changes nothing. */
 export async function checkPrivileges(session: Session, wanted: Wanted): Promise<void> {
   const { tables, target } = wanted;
   const existing = await readCatalog(session, wanted);
@@ -98,12 +98,12 @@ export async function checkPrivileges(session: Session, wanted: Wanted): Promise
   }
 }
 
-/** Until the end of the transaction nobody else of us changes tables, or rows that depend on those before them. */
+/** Locks out other Plenum workers that change tables or dependent rows, until the transaction ends. */
 export async function lockTables(session: Session, { schema }: Target): Promise<void> {
   await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK), schema]);
 }
 
-/** Any number that nobody else uses: "plen" in ASCII. */
+/** Arbitrary lock number: "plen" in ASCII. */
 const LOCK = 0x706c656e;
 
 function isMissing({ tables, columns }: Missing): boolean {
@@ -143,7 +143,7 @@ async function schemaOfTimescale(session: Session): Promise<string> {
   });
 }
 
-/** What the catalogue of the database says of our schema. */
+/** Reads our schema from the database's catalogue. */
 async function readCatalog(session: Session, { tables, target }: Wanted): Promise<Catalog> {
   const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
@@ -179,7 +179,7 @@ where n.nspname = $1`,
   };
 }
 
-/** Of each unique index that `on conflict` can use, the table and the columns. */
+/** Returns table and columns of each unique index that `on conflict` can use. */
 async function uniques(
   session: Session,
   { schema }: Target,
@@ -207,24 +207,24 @@ async function stamps(session: Session, target: Target): Promise<ReadonlySet<str
   return new Set(rows.map(([stamp]) => String(stamp)));
 }
 
-/** A column as the catalogue of the database has it. */
+/** Column in the database's catalogue. */
 interface CatalogColumn {
   /** As `format_type` writes it, such as `double precision`. */
   readonly type: string;
   readonly isNotNull: boolean;
-  /** The database fills it where nobody does. */
+  /** True where the database fills a missing value. */
   readonly hasDefault: boolean;
 }
 
 interface CatalogTable {
-  /** `r` for a table, `p` for one in partitions; anything else is none. */
+  /** `r` for a table, `p` for a partitioned one; other kinds are refused. */
   readonly kind: string;
   readonly columns: ReadonlyMap<string, CatalogColumn>;
-  /** Columns of each unique index, in the order of their names. */
+  /** Columns of each unique index, sorted by name. */
   readonly uniques: readonly string[];
 }
 
-/** How `uniques` spells an index. */
+/** Spelling of an index in `uniques`. */
 function uniqueOf(columns: readonly string[]): string {
   return columns.toSorted().join(" ");
 }
@@ -232,17 +232,20 @@ function uniqueOf(columns: readonly string[]): string {
 interface Catalog {
   readonly hasSchema: boolean;
   readonly tables: ReadonlyMap<string, CatalogTable>;
-  /** Columns that we have made at any time, as `table.column`. */
+  /** Columns that Plenum has ever created, as `table.column`. */
   readonly stamps: ReadonlySet<string>;
 }
 
-/** What is missing by our doing: never there, or of a later version than what made the table. */
+/** Tables and columns that Plenum never created, such as those of a later version. */
 interface Missing {
   readonly tables: readonly Table[];
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
-/** Throws ConfigError where somebody has changed a table so that rows do not fit: nothing is written then. */
+/**
+ * Returns what is missing. Throws ConfigError where a changed table does not fit our rows; nothing is then
+ * written.
+ */
 function missingIn(tables: readonly Table[], readCatalog: Catalog, target: Target): Missing {
   const absent = tables.filter(({ name }) => !readCatalog.tables.has(name));
   const columns = tables.flatMap((table) => {

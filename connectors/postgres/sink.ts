@@ -11,7 +11,7 @@ import type { PostgresConfig } from "./config.ts";
 import { checkPrivileges, prepareTables, type Wanted } from "./schema.ts";
 import { writeBatch } from "./write.ts";
 
-/** Accepted means: `commit` has returned for the transaction that holds the event's rows. */
+/** Accepted means: the transaction with the event's rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = addressOf(config);
   const target = { schema: config.schema, timescale: config.timescale };
@@ -20,7 +20,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const texts = new Map<string, string>();
   let session: Session | null = null;
 
-  /** Password and authority are read anew for each connection, so that exchanged ones need no restart. */
+  /** Opens a connection. Reads password and authority each time, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<Session> {
     return openSession(
       {
@@ -33,7 +33,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     );
   }
 
-  /** Ends the connection when the signal aborts, and gives what goes wrong its meaning. */
+  /** Runs `work` and cuts the connection when the signal aborts. */
   async function cutOnAbort<T>(
     through: Session,
     signal: AbortSignal,
@@ -58,7 +58,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     }
   }
 
-  /** The connection that is there, or a new one behind which the tables are as they have to be. */
+  /** Returns the open connection, or a new one after preparing the tables. */
   async function ready(signal: AbortSignal): Promise<Session> {
     if (session !== null && session.lost() === null) return session;
     await close();
@@ -114,7 +114,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
     close,
 
-    /** Over a connection of its own, which leaves nothing behind. */
+    /** Probes over a separate connection, without side effects. */
     async probe(signal) {
       await explaining(signal, async () => {
         const fresh = await connect(signal);
@@ -142,7 +142,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   };
 }
 
-/** A commit that is not on the disk may be lost with the server, and then events that were accepted. */
+/** Warns where commits are not synced: a server crash may then lose accepted events. */
 function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
@@ -152,8 +152,8 @@ function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {
 }
 
 /**
- * Another timeline is a replica that was promoted, and may not have got the last commits; where commits are not on the
- * disk, each start of the server may have lost some. A plain restart otherwise loses nothing.
+ * Identifies the server instance. A new timeline is a promoted replica, which may lack the last commits; without
+ * synced commits, each start may have lost some. Otherwise a restart loses nothing.
  */
 async function serverInstanceOf(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(

@@ -2,9 +2,9 @@ import { quoted } from "../../src/core/postgres/quoted.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 
-/** The statements that put rows into a table; texts only. */
+/** Texts of the statements that insert rows. */
 
-/** Where the tables are, and what their primary keys look like. */
+/** Schema of the tables, and whether they are hypertables. */
 export interface Target {
   readonly schema: string;
   readonly timescale: boolean;
@@ -14,14 +14,14 @@ export function nameOf({ schema }: Pick<Target, "schema">, table: Pick<Table, "n
   return `${quoted(schema)}.${quoted(table.name)}`;
 }
 
-/** Columns as a list of a statement. */
+/** Column list of a statement. */
 export function listOf(names: readonly string[], of = ""): string {
   return names.map((name) => `${of}${quoted(name)}`).join(", ");
 }
 
 /**
- * What makes a row this row, in the order of the primary key: it begins as people search where that is possible, so that
- * one index is enough. A hypertable is cut by time, and wants it in every key.
+ * Primary key of a table: starts with the columns that people search by where possible, so that one index
+ * suffices. Hypertables need their time column in every key.
  */
 export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
@@ -31,10 +31,10 @@ export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): r
 }
 
 /**
- * Of two rows of one key:
- * - `first`: they say the same, because the key holds the event's id; the one that is there stays.
- * - `newer`: the one of the later `observed_at`, or of the same moment that of the higher position.
- * - `last`: the one that is written, because whoever writes has looked at what is there.
+ * Row that stays where two have the same key:
+ * - `first`: the stored row; both say the same, because the key contains the event's id.
+ * - `newer`: the row with the later `observed_at`, or with the higher position at the same time.
+ * - `last`: the new row; the writer has compared it with the stored one.
  */
 type ConflictRule = "first" | "newer" | "last";
 
@@ -43,7 +43,10 @@ function conflictRuleOf(table: Table): ConflictRule {
   return table.key.includes("event_id") ? "first" : "newer";
 }
 
-/** `arrays` says of each column whether its parameter is an array, or one value for all rows; one of them is an array. */
+/**
+ * Builds an insert. `arrays` tells for each column whether its parameter is an array or one value for all rows; at
+ * least one is an array.
+ */
 export function insertText(table: Table, target: Target, arrays: readonly boolean[]): string {
   const key = keyOf(table, target);
   const rule = conflictRuleOf(table);
@@ -62,7 +65,7 @@ export function insertText(table: Table, target: Target, arrays: readonly boolea
   ].join("\n");
 }
 
-/** A statement must not meet one key twice where it replaces rows. */
+/** Removes duplicate keys, which an upsert does not allow within a statement. */
 function newestOfEach(key: readonly string[], offered: string): string {
   return `select distinct on (${listOf(key)}) * from (${offered}) as every
 order by ${listOf(key)}, "observed_at" desc, "position" desc`;
@@ -77,14 +80,14 @@ function conflict(rule: ConflictRule, names: readonly string[], key: readonly st
 where (excluded."observed_at", excluded."position") > (held."observed_at", held."position")`;
 }
 
-/** JSON goes as text: what jsonb takes in binary is a text too, with a byte in front. */
+/** Sends JSON as text: binary jsonb is text with a leading byte. */
 function sentAs({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : TYPES[type].name;
 }
 
-/** The statements that make schema and tables; texts only. */
+/** Texts of the statements that create schema and tables. */
 
-/** Which tables and columns were made, and when: so a column that comes later is told from one that somebody dropped. */
+/** Table of the columns that Plenum created and when; it tells a new column from a dropped one. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
 export function createSchema({ schema }: Target): string {
@@ -101,12 +104,12 @@ export function createVersionTable(target: Target): string {
 comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-/** How the stamp of a column reads. */
+/** Name of a column in that table. */
 export function stampOf(table: Table, column: Column): string {
   return `${table.name}.${column.name}`;
 }
 
-/** A table, its comments, and the indexes that the obvious queries need. */
+/** Creates a table, its comments, and the indexes of the usual queries. */
 export function createTable(table: Table, target: Target): string {
   const name = nameOf(target, table);
   const key = keyOf(table, target);
@@ -127,14 +130,14 @@ function indexes(table: Table, target: Target): readonly string[] {
   const isCovered = table.sortedBy.every((column, n) => keyStart[n] === column);
   return [
     ...(isCovered ? [] : [`create index on ${name} (${listOf(table.sortedBy)})`]),
-    // Rows come nearly in the order of both, so an index of block ranges finds a day, and what is new, for next to nothing.
+    // Rows arrive nearly in time order, so a small BRIN index finds a day or the newest rows.
     ...(table.rowPolicy === "append"
       ? [`create index on ${name} using brin (${listOf([...new Set([table.time, "observed_at"])])})`]
       : []),
   ];
 }
 
-/** Null for what was there before, whatever the column says: nobody knows what it would have held. */
+/** Adds a column. It is null in existing rows, whose value is unknown. */
 export function addColumn(table: Table, column: Column, target: Target): string {
   return [
     `alter table ${nameOf(target, table)} add column if not exists ${quoted(column.name)} ${TYPES[column.type].name}`,
@@ -146,7 +149,10 @@ function commentOn(table: Table, column: Column, target: Target): string {
   return `comment on column ${nameOf(target, table)}.${quoted(column.name)} is ${literal(column.about)}`;
 }
 
-/** `functions` is the schema that the extension was created in. The form that TimescaleDB has known since its version 1. */
+/**
+ * Makes a hypertable with the call that TimescaleDB has had since version 1. `functions` is the extension's
+ * schema.
+ */
 export function createHypertable(table: Table, target: Target, functions: string): string {
   const [relation, time] = [literal(nameOf(target, table)), literal(table.time)];
   return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;

@@ -14,18 +14,21 @@ export interface WriteContext {
   readonly session: Session;
   readonly target: Target;
   readonly timeoutMs: number;
-  /** Texts of statements that were made already. */
+  /** Cache of statement texts. */
   readonly texts: Map<string, string>;
-  /** Called where the server refuses a batch; throws where the tables are to blame. True when it has made what was gone. */
+  /**
+   * Called when the server refuses a batch: throws where the tables are the cause, returns true where it created
+   * missing tables.
+   */
   check(): Promise<boolean>;
 }
 
-/** A search for events that are refused is put off after so many parts; 14 find one among 5,000. */
+/** Largest number of parts in one search for refused events; 14 find one among 5,000. */
 const MOST_PARTS = 200;
 
 /**
- * Writes a batch in one transaction. Where the server refuses it over a value, it is searched for, by halves, in
- * another transaction with savepoints; the events that are left alone and refused are rejected, all others stored.
+ * Writes a batch in one transaction. Where the server refuses a value, a second transaction with savepoints
+ * searches for it by halves; refused events are rejected, all others stored.
  */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
@@ -64,7 +67,7 @@ interface Readable {
   readonly tableRows: TableRows;
 }
 
-/** Without those that no rows can be made of. */
+/** Splits off events that cannot be mapped to rows. */
 function readable(batch: readonly OfferedEvent[]): Readable {
   const numbered = batch.map((offered, index) => ({ index, offered }));
   try {
@@ -130,26 +133,29 @@ async function search(batch: readonly Numbered[], context: WriteContext): Promis
   return { rejected };
 }
 
-/** Rows for one table: a statement. */
+/** Rows of one table for one statement. */
 export interface Rows {
   readonly table: Table;
   readonly columns: readonly Parameter[];
 }
 
-/** What some events are in the tables. */
+/** Rows of some events. */
 interface TableRows {
   readonly rows: readonly Rows[];
-  /** Of tables of versions, what is new, in the order in which it was told. */
+  /** Updates for tables of versions, in event order. */
   readonly updates: ReadonlyMap<Table, readonly Row[]>;
 }
 
 /**
- * Rows of one statement at most: beyond, a statement only takes longer. An event of history with 8,000 points makes two;
- * they are of one transaction all the same.
+ * Largest number of rows in a statement; more would not be faster. A history event with 8,000 points makes two
+ * statements of one transaction.
  */
 const MOST_ROWS = 5_000;
 
-/** Throws what `tellRows` throws, and Rejected for a value that PostgreSQL does not have. */
+/**
+ * Maps events to rows. Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot
+ * store.
+ */
 function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   const rows: Rows[] = [];
   const updates = new Map<Table, Row[]>();
@@ -177,7 +183,7 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   return { rows, updates };
 }
 
-/** The same for rows that are there already. */
+/** Encodes complete rows of one table. */
 export function rowsFor(table: Table, rows: readonly Row[]): Rows {
   const writer = createTableWriter(table);
   for (const row of rows) writer.add(row);
@@ -191,7 +197,7 @@ interface TableWriter {
 }
 
 function createTableWriter(table: Table): TableWriter {
-  // One column has to be a list, so that the statement knows how many rows there are.
+  // One column is always a list, which tells the number of rows.
   const columns: readonly ColumnWriter[] = table.columns.map(({ name, type }) =>
     createColumn(`${table.name}.${name}`, type, name === table.time),
   );
@@ -210,8 +216,8 @@ function createTableWriter(table: Table): TableWriter {
 }
 
 /**
- * The rows of a table of versions that news change or add. What is held of the things is read first, so nobody else may
- * change them before the transaction ends.
+ * Returns the rows of a table of versions that the updates change or add. It reads the stored states first, so the
+ * caller must hold the table lock.
  */
 async function changedRows(
   session: Session,
@@ -225,7 +231,7 @@ async function changedRows(
   return changed.length === 0 ? null : rowsFor(table, changed);
 }
 
-/** All states of the things that the news are about. */
+/** Reads all states of the objects in the updates. */
 async function storedVersionsOf(
   session: Session,
   table: Table,
@@ -242,7 +248,7 @@ where (${listOf(thing)}) in (select ${thing.map((_, n) => `told.c${n}`).join(", 
   return rows.map((row) => row.map((cell): Cell => cell));
 }
 
-/** Milliseconds for a time, and a double for a whole number, of which the library would make a text. */
+/** Reads a time as milliseconds and an integer as a double, which the library would return as text. */
 function readAs(name: string, type: Table["columns"][number]["type"]): string {
   if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
   if (type === "integer") return `${quoted(name)}::double precision`;

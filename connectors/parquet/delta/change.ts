@@ -7,10 +7,10 @@ import { checkAppendOnly, fitSchema, newMetaData, type PartitionColumn, PROTOCOL
 import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";
 
-/** A change of a table: what it is, whether it can be made on top of what others did, and what is written for it. */
+/** Changes of a table: their content, their conflicts with other writers, and their actions in the log. */
 
 export interface AddedFile {
-  /** In the storage. Never that of a file which has been in the table: readers may hold on to it. */
+  /** Storage key. Never that of an earlier file of the table, which readers may still use. */
   readonly key: string;
   /** Size of the file. */
   readonly bytes: number;
@@ -21,26 +21,26 @@ export interface AddedFile {
 
 export interface Change {
   readonly add: readonly AddedFile[];
-  /** Keys of files that no longer count. */
+  /** Keys of files to take out of the table. */
   readonly remove: readonly string[];
   /**
-   * How far the application has come with this change: done before, where the log has this version or a higher one. An
-   * application that counts anew needs another id, or nothing of it would ever land. Null where doing it twice is
-   * impossible anyway, as the files that it removes are gone by then.
+   * Progress of the application: the change is done where the log has this version or a higher one. An application
+   * that restarts its count needs another id. Null where a repetition is impossible because the removed files are
+   * gone.
    */
   readonly txn: { readonly appId: string; readonly version: number } | null;
-  /** What the history of the table calls it: rows added, rows replaced, or the same rows in fewer files. */
+  /** Operation in the table's history: rows added, rows replaced, or the same rows in fewer files. */
   readonly operation: "WRITE" | "MERGE" | "OPTIMIZE";
-  /** False where the rows are the same as before, as in compaction: who follows the table passes over it. */
+  /** False where the rows stay the same, as in compaction: readers that follow the table skip the change. */
   readonly dataChange: boolean;
   /**
-   * The version (of `files`) whose rows were read to make this change: a conflict, where somebody changed rows in the
-   * same partitions since. Null where no rows were read, or only those of the files that are removed.
+   * Version (of `files`) whose rows the change was made from; a later change of the same partitions is a conflict.
+   * Null where no rows were read except those of the removed files.
    */
   readonly basedOn: number | null;
 }
 
-/** A change of nothing: what one is made from. */
+/** Base of a change: no files, no conflicts. */
 export const EMPTY_CHANGE: Change = {
   add: [],
   remove: [],
@@ -50,13 +50,13 @@ export const EMPTY_CHANGE: Change = {
   basedOn: null,
 };
 
-/** `conflict`: nothing was changed; what the change was made from is not so any more, and has to be read anew. */
+/** `conflict`: nothing was changed; the change must be made again from the current rows. */
 export type Committed =
   | { readonly outcome: "committed"; readonly version: number }
   | { readonly outcome: "done-before" }
   | { readonly outcome: "conflict"; readonly reason: string };
 
-/** What a table is, and where. */
+/** Table and its location. */
 export interface TableLocation {
   readonly table: Table;
   readonly prefix: string;
@@ -65,7 +65,9 @@ export interface TableLocation {
   readonly where: string;
 }
 
-/** How a change ends without being written; null where it can be written. */
+/**
+ * Returns the outcome of a change that is not written: done before, or a conflict. Null where it can be written.
+ */
 export function earlyOutcome(
   { add, remove, txn, basedOn }: Change,
   before: Snapshot,
@@ -90,7 +92,7 @@ export function earlyOutcome(
   return null;
 }
 
-/** All actions of a commit, which carries `id`. Throws ConfigError where the table does not take them. */
+/** Returns the actions of a commit with this id. Throws ConfigError where the table does not accept them. */
 export function actionsOf(
   change: Change,
   before: Snapshot,

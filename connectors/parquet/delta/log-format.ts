@@ -2,9 +2,9 @@ import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
 
 /**
- * The actions of a Delta log that we know, as a commit (JSON lines) and a checkpoint hold them. What a log has besides,
- * be it actions or fields, is passed over as the protocol asks ("Protocol Evolution"); fields of `metaData` that we do
- * not know are kept when we write it anew. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
+ * Actions of a Delta log that Plenum reads, as commits (JSON lines) and checkpoints contain them. Unknown actions
+ * and fields are ignored, as the protocol demands ("Protocol Evolution"); unknown fields of `metaData` are kept
+ * when it is rewritten. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
  */
 
 const integer = z.number().int();
@@ -31,7 +31,7 @@ export const MetaData = z.looseObject({
 export type MetaData = z.infer<typeof MetaData>;
 
 export const Add = z.object({
-  /** Relative to the table's folder, or absolute; percent-encoded (paths.ts). */
+  /** Relative to the table's folder, or absolute; percent-encoded (see `pathOf`). */
   path: z.string(),
   partitionValues: stringMap,
   /** Bytes. */
@@ -61,7 +61,7 @@ export type Txn = z.infer<typeof Txn>;
 
 const CommitInfo = z.looseObject({ txnId: z.string().nullish() });
 
-/** One of them, the others absent or null. */
+/** One action is set; the others are absent or null. */
 export const Action = z.object({
   commitInfo: CommitInfo.nullish(),
   protocol: Protocol.nullish(),
@@ -72,12 +72,12 @@ export const Action = z.object({
 });
 export type Action = z.infer<typeof Action>;
 
-/** The bytes of a commit: one action a line. */
+/** Encodes a commit: one action a line. */
 export function commitBytes(actions: readonly Action[]): Uint8Array {
   return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 }
 
-/** The actions of a commit; `name` is its file, for a person. Throws ConfigError where it is none. */
+/** Parses a commit; `name` is its file for messages. Throws ConfigError for another file. */
 export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
   return parseOrRefuse(name, () =>
     new TextDecoder()
@@ -88,7 +88,7 @@ export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
   );
 }
 
-/** What `read` makes of a file of the log. Throws ConfigError where it cannot, for it was not written by the protocol. */
+/** Parses a log file with `read`. Throws ConfigError where the file does not follow the protocol. */
 export function parseOrRefuse<T>(name: string, read: () => T): T {
   try {
     return read();
@@ -105,13 +105,13 @@ export function unreadable(name: string, cause: unknown): ConfigError {
 }
 
 /**
- * Names of the files in `_delta_log/`, by which a log is found. Source: PROTOCOL.md, "Delta Log Entries", "Checkpoints".
+ * Names of the files in `_delta_log/`. Source: PROTOCOL.md, "Delta Log Entries", "Checkpoints".
  *
- *   00000000000000000012.json                                     what version 12 changed
- *   00000000000000000010.checkpoint.parquet                       all that counts at version 10
- *   00000000000000000010.checkpoint.0000000001.0000000003.parquet the same in three parts, which nobody should write
- *   00000000000000000010.checkpoint.80a083e8-….parquet            the same in the second form, which needs reader version 3
- *   _last_checkpoint                                              where to begin to read
+ *   00000000000000000012.json                                     changes of version 12
+ *   00000000000000000010.checkpoint.parquet                       complete state at version 10
+ *   00000000000000000010.checkpoint.0000000001.0000000003.parquet the same in three parts (deprecated)
+ *   00000000000000000010.checkpoint.80a083e8-….parquet            the same in the V2 form, which needs reader version 3
+ *   _last_checkpoint                                              version of the newest checkpoint
  */
 
 export const LAST_CHECKPOINT = "_last_checkpoint";
@@ -130,9 +130,9 @@ export function checkpointName(version: number): string {
 
 export interface Listing {
   readonly commits: ReadonlySet<number>;
-  /** Names of the files that make up a checkpoint, by its version; whole ones only. */
+  /** File names of each complete checkpoint, by version. */
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
-  /** There is a checkpoint in a form that we do not read. */
+  /** True where there is a checkpoint in the unsupported V2 form. */
   readonly hasUnsupported: boolean;
 }
 
@@ -141,7 +141,7 @@ const CLASSIC = /^(\d{20})\.checkpoint\.parquet$/;
 const PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
 const FOREIGN = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
 
-/** What a listing of the folder says; names that mean nothing to us are passed over. */
+/** Parses the file names of the folder; ignores unknown names. */
 export function listingOf(names: readonly string[]): Listing {
   const commits = new Set<number>();
   const checkpoints = new Map<number, readonly string[]>();
@@ -157,7 +157,7 @@ export function listingOf(names: readonly string[]): Listing {
       if (checkpointParts.length === Number(count)) checkpoints.set(Number(version), checkpointParts);
     }
   }
-  // Of two forms of the same checkpoint the classic one, which is one file.
+  // Prefer the single-file form of a checkpoint.
   for (const name of names) {
     const classic = CLASSIC.exec(name);
     if (classic !== null) checkpoints.set(Number(classic[1]), [name]);
@@ -165,7 +165,7 @@ export function listingOf(names: readonly string[]): Listing {
   return { commits, checkpoints, hasUnsupported: names.some((name) => FOREIGN.test(name)) };
 }
 
-/** The highest of some versions; -1 where there are none. */
+/** Highest version; -1 where there are none. */
 export function maxVersion(versions: Iterable<number>): number {
   let most = -1;
   for (const version of versions) most = Math.max(most, version);
@@ -173,18 +173,18 @@ export function maxVersion(versions: Iterable<number>): number {
 }
 
 /**
- * Paths of data files. The log has them as URIs, relative to the table's folder: whatever is not allowed there is
- * percent-encoded, so a folder `site=a%2Fb` of the storage stands as `site=a%252Fb` in the log. Source: PROTOCOL.md,
- * "Add File and Remove File" ("a URI as specified by RFC 2396, which needs to be decoded to get the data file path").
+ * Paths of data files. The log stores them as URIs relative to the table's folder, percent-encoded: the key
+ * `site=a%2Fb` becomes `site=a%252Fb`. Source: PROTOCOL.md, "Add File and Remove File" ("a URI as specified by RFC
+ * 2396, which needs to be decoded to get the data file path").
  */
 
-/** A key of the storage as the log has it. `prefix` is the table's folder, such as `value/`. */
+/** Encodes a storage key for the log. `prefix` is the table's folder, such as `value/`. */
 export function pathOf(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
   return key.slice(prefix.length).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 }
 
-/** One name for one file, however its path was encoded. */
+/** Decodes a path, so that each file has one name. */
 export function decodedPath(path: string): string {
   try {
     return decodeURIComponent(path);
@@ -193,7 +193,10 @@ export function decodedPath(path: string): string {
   }
 }
 
-/** Null where the file lies outside of the table's folder: somebody else put it into the table by an absolute path. */
+/**
+ * Returns the storage key; null for a file outside the table's folder, which another writer added by an absolute
+ * path.
+ */
 export function keyOf(path: string, prefix: string): string | null {
   const decoded = decodedPath(path);
   const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decoded.split("/").includes("..");

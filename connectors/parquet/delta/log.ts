@@ -12,17 +12,17 @@ import {
 import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
- * Reads the log of one table: from the newest checkpoint on, or what came since it was read last.
+ * Reads the log of one table: from the newest checkpoint, or from the version read last.
  *
- * Whoever writes lists the log first, every time: a folder that somebody emptied, or of which somebody cleaned away what
- * we knew, would otherwise get a commit that stands alone and that no reader can make sense of.
+ * Lists the log before each write: if somebody has emptied the folder or removed known versions, a further commit
+ * would be unreadable.
  */
 export function createLog(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
   const nameOf = (file: string) => `${store.where}/${folder}${file}`;
 
   async function list(signal: AbortSignal, fromVersion: number | null): Promise<Listing> {
-    // A name without its ending stands before all that begin with it.
+    // A name without its ending sorts before all names that start with it.
     const after = fromVersion === null ? undefined : `${folder}${padded(fromVersion)}`;
     const objects = await store.list(folder, signal, after);
     return listingOf(objects.map(({ key }) => key.slice(folder.length)));
@@ -46,7 +46,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     }
   }
 
-  /** The version of the checkpoint that somebody wrote last, by the file that says so; null where it does not. */
+  /** Version in `_last_checkpoint`; null without a valid one. */
   async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT}`, signal);
     if (bytes === null) return null;
@@ -54,12 +54,12 @@ export function createLog(store: ObjectStore, prefix: string) {
       const { version } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly version?: unknown };
       return Number.isSafeInteger(version) ? Number(version) : null;
     } catch {
-      // It is only where to begin; without it the whole listing says the same.
+      // The hint is optional: the complete listing has the same information.
       return null;
     }
   }
 
-  /** The snapshot by a listing that begins somewhere; null where something is missing in it. */
+  /** Builds the snapshot from a listing; returns null where a version is missing in it. */
   async function replay(listing: Listing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
@@ -104,10 +104,10 @@ export function createLog(store: ObjectStore, prefix: string) {
     folder,
     nameOf,
 
-    /** All that is true of the table now, with the columns' statistics of its files. */
+    /** Reads the complete snapshot, with column statistics. */
     whole: (signal: AbortSignal) => load(signal, true),
 
-    /** The same without statistics, from what was known before: it is brought up to date, or replaced by another. */
+    /** Updates a snapshot without statistics, or loads it again where versions are missing. */
     async current(known: Snapshot, signal: AbortSignal): Promise<Snapshot> {
       if (known.version < 0) return load(signal, false);
       const listing = await list(signal, known.version);

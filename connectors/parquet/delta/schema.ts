@@ -4,17 +4,17 @@ import type { ColumnType, Table } from "../../shared/lake/table.ts";
 import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
 
 /**
- * The schema of a table as Delta has it, and what to say where somebody else changed the table. Source: PROTOCOL.md,
- * "Schema Serialization Format", "Column Invariants", "Append-only Tables".
+ * Schema of a table in Delta, and errors where another writer changed it. Source: PROTOCOL.md, "Schema
+ * Serialization Format", "Column Invariants", "Append-only Tables".
  */
 
-/** The columns that a table may be divided by; their values stand in the log, not in the files. */
+/** Partition columns; their values are in the log, not in the files. */
 const PARTITION_TYPES = { date: "date", site: "string" } as const;
 export type PartitionColumn = keyof typeof PARTITION_TYPES;
 
 /**
- * The lowest versions: every reader and writer knows them, and what they ask of a writer is respected below. Others raise
- * them with a feature that a writer has to know, such as constraints or generated columns.
+ * Lowest versions: every reader and writer supports them, and the code below meets their demands. Features such as
+ * constraints or generated columns raise them.
  */
 export const PROTOCOL: Protocol = { minReaderVersion: 1, minWriterVersion: 2 };
 
@@ -37,8 +37,8 @@ type Field = z.infer<typeof Field>;
 const Schema = z.looseObject({ type: z.literal("struct"), fields: z.array(Field) });
 
 /**
- * Every column may be null for Delta, also one that never is: a column that comes later is null in the files of before,
- * and a `nullable: false` is then surely the wish of somebody else.
+ * All columns are nullable in Delta: a column added later is null in older files. A `nullable: false` therefore
+ * comes from another writer.
  */
 function fieldsOf(table: Table, partitionColumns: readonly PartitionColumn[]): readonly Field[] {
   const columns = table.columns.map(({ name, type, about }) => [name, TYPES[type], about] as const);
@@ -56,7 +56,7 @@ const PARTITIONS: Readonly<Record<PartitionColumn, string>> = {
   site: "The site's id, by which the files are divided.",
 };
 
-/** The `metaData` of a table that does not exist yet. `id` is a UUID. */
+/** Returns the `metaData` of a new table. `id` is a UUID. */
 export function newMetaData(
   table: Table,
   partitionColumns: readonly PartitionColumn[],
@@ -75,7 +75,7 @@ export function newMetaData(
   };
 }
 
-/** Throws ConfigError where the table wants a writer, or a reader, that knows more than we do. */
+/** Throws ConfigError where the table needs a newer reader or writer. */
 export function checkProtocol(protocol: Protocol, where: string): void {
   const { minReaderVersion: reader, minWriterVersion: writer } = protocol;
   if (reader <= PROTOCOL.minReaderVersion && writer <= PROTOCOL.minWriterVersion) return;
@@ -88,8 +88,8 @@ export function checkProtocol(protocol: Protocol, where: string): void {
 }
 
 /**
- * The `metaData` with which our rows fit into a table that exists: its own where they do already, otherwise with our new
- * columns added; what others added stays, and is null in our files. Throws ConfigError where they do not fit.
+ * Returns the `metaData` that fits our rows: the table's own, with our missing columns added. Columns of other
+ * writers stay, and are null in our files. Throws ConfigError where the rows do not fit.
  */
 export function fitSchema(
   current: MetaData,
@@ -117,7 +117,7 @@ export function fitSchema(
 }
 
 function checkField(field: Field, ours: readonly Field[], where: string): void {
-  // Names that differ in nothing but the size of letters would be two columns of the same name.
+  // Names that differ only in case would be two columns of the same name.
   const own = ours.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
   if (own !== undefined && own.name !== field.name) {
     throw mismatch(where, `has a column ${field.name}, and ours is written ${own.name}`);
@@ -140,7 +140,7 @@ function checkField(field: Field, ours: readonly Field[], where: string): void {
   }
 }
 
-/** Throws ConfigError where rows would be taken away from a table that only grows. */
+/** Throws ConfigError where rows would be removed from an append-only table. */
 export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: string): void {
   if (!takesAway || metaData.configuration?.["delta.appendOnly"] !== "true") return;
   throw new ConfigError(

@@ -13,27 +13,27 @@ import {
   unreadable,
 } from "./log-format.ts";
 
-/** By partition column; null where the rows have none, such as facts about no single site. */
+/** Values by partition column; null for facts that belong to no single site. */
 export type PartitionValues = Readonly<Record<string, string | null>>;
 
 /**
- * What is true of a table at a version: the newest word about each thing, as the protocol reconciles actions ("Action
- * Reconciliation"). Files are kept by their decoded path.
+ * State of a table at a version: the newest action about each object, as the protocol reconciles actions ("Action
+ * Reconciliation"). Files have their decoded paths as keys.
  */
 export interface Snapshot {
   /** -1 while there is no table. */
   version: number;
-  /** Version of the newest checkpoint that was seen; -1 where there is none. */
+  /** Version of the newest known checkpoint; -1 without one. */
   checkpoint: number;
   protocol: Protocol | null;
   metaData: MetaData | null;
   readonly files: Map<string, Add>;
-  /** Files that were taken away, and may still lie there for readers who began before. */
+  /** Files taken out of the table that may still exist for earlier readers. */
   readonly tombstones: Map<string, Remove>;
   readonly txns: Map<string, Txn>;
-  /** By partition (`partitionKey`): the version that last changed what stands in it. */
+  /** Version of the last change, by partition (`partitionKey`). */
   readonly changed: Map<string, number>;
-  /** Of versions up to this one it is not known what they changed: a checkpoint does not say. */
+  /** Last version whose changes are unknown, because a checkpoint does not list them. */
   changedUntil: number;
 }
 
@@ -52,9 +52,9 @@ export function emptySnapshot(): Snapshot {
 }
 
 /**
- * Puts the actions of a version into the snapshot before it. The order of actions in a commit means nothing, so files go
- * before they come. The columns' statistics of a file are as long as all else of it together, and nobody but the
- * checkpoint needs them: without `keepStats` only the number of rows is kept of them.
+ * Applies the actions of a version. Their order within a commit has no meaning, so removals come first. Column
+ * statistics take as much memory as the rest of a file's entry, and only checkpoints need them: without
+ * `keepStats` only the number of rows stays.
  */
 export function apply(
   snapshot: Snapshot,
@@ -84,24 +84,24 @@ export function apply(
   snapshot.version = version;
 }
 
-/** The version that last changed a partition, or may have. */
+/** Version that last changed a partition, or may have. */
 export function lastChange(snapshot: Snapshot, partition: string): number {
   return snapshot.changed.get(partition) ?? snapshot.changedUntil;
 }
 
-/** The same for the same values, whatever their order. */
+/** Key of a partition, independent of the order of its values. */
 export function partitionKey(values: PartitionValues): string {
   return JSON.stringify(Object.entries(normalized(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** What partition values mean: an empty text is null in Delta ("Partition Value Serialization"). */
+/** Normalizes partition values: an empty text is null in Delta ("Partition Value Serialization"). */
 export function normalized(values: PartitionValues): PartitionValues {
   return Object.fromEntries(
     Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]),
   );
 }
 
-/** How many rows a file has by its statistics; null where they do not say. */
+/** Number of rows by a file's statistics; null without them. */
 export function rowsIn({ stats }: Add): number | null {
   if (!stats) return null;
   try {
@@ -118,8 +118,9 @@ function countOnly(add: Add): string | null {
 }
 
 /**
- * Checkpoints: all that counts at a version, in one Parquet file, so that nobody has to read the log from its beginning.
- * A row is one action; each kind of action is a group of columns. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec".
+ * Checkpoints: the complete state at a version in one Parquet file, so that readers need not read the log from its
+ * beginning. A row is one action; each kind of action is a group of columns. Source: PROTOCOL.md, "Checkpoint
+ * Schema", "V1 Spec".
  */
 
 type Node = readonly SchemaElement[];
@@ -186,12 +187,12 @@ const NAMES = Object.keys(KINDS) as readonly Kind[];
 const SCHEMA: Node = [{ name: "root", num_children: NAMES.length }, ...Object.values(KINDS).flat()];
 
 /**
- * So many actions are written or read in one go, in which all else of this process waits: 10 to 15 ms of work. With the
- * statistics of 20,000 files a checkpoint takes half a second altogether.
+ * Actions written or read without a yield: 10 to 15 ms of work. A checkpoint with the statistics of 20,000 files
+ * takes half a second.
  */
 const AT_ONCE = 500;
 
-/** A checkpoint, and how many actions it holds. */
+/** Encodes a checkpoint and counts its actions. */
 export async function checkpointOf({ protocol, metaData, txns, files, tombstones }: Snapshot): Promise<{
   readonly bytes: Uint8Array;
   readonly size: number;
@@ -218,7 +219,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
   return { bytes: writer.getBytes(), size: actions.length };
 }
 
-/** An action as the Parquet writer takes it: whole numbers of 64 bits are `bigint`. */
+/** Converts an action for the Parquet writer: 64-bit integers become `bigint`. */
 function parquetValue(kind: Kind, action: Action): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
@@ -239,13 +240,13 @@ const LONGS = {
   protocol: [],
 } as const satisfies Record<Kind, readonly string[]>;
 
-/** How others may have compressed theirs; what is not listed here the reader knows by itself. */
+/** Compressions of other writers' checkpoints that the reader does not include. */
 const COMPRESSORS = {
   ZSTD: (bytes: Uint8Array) => zstdDecompressSync(bytes),
   GZIP: (bytes: Uint8Array) => gunzipSync(bytes),
 };
 
-/** The actions of a checkpoint, ours or somebody else's; `name` is its file, for a person. Throws ConfigError. */
+/** Decodes a checkpoint of any writer; `name` is its file for messages. Throws ConfigError. */
 export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Promise<readonly Action[]> {
   try {
     const file = new Uint8Array(bytes).buffer;
@@ -272,7 +273,7 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
   }
 }
 
-/** With every `bigint` in it as a number: sizes, times and versions are far below 2^53. */
+/** Converts every `bigint` to a number: sizes, times and versions are far below 2^53. */
 function withoutBigints(value: unknown): unknown {
   if (typeof value === "bigint") return Number(value);
   if (Array.isArray(value)) return value.map(withoutBigints);

@@ -5,9 +5,8 @@ import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
 type Bound = string | number;
 
 /**
- * Statistics of a data file, by which a reader leaves out files that cannot have what it looks for. Source: PROTOCOL.md,
- * "Per-file Statistics": "String columns are cut off at a fixed prefix length. Timestamp columns are truncated down to
- * milliseconds."
+ * Statistics of a data file, by which readers skip files. Source: PROTOCOL.md, "Per-file Statistics": "String
+ * columns are cut off at a fixed prefix length. Timestamp columns are truncated down to milliseconds."
  */
 export interface Statistics {
   readonly minValues: Readonly<Record<string, Bound>>;
@@ -15,18 +14,18 @@ export interface Statistics {
   readonly nullCount: Readonly<Record<string, number>>;
 }
 
-/** Of so many columns, the first ones, as Spark has it by default (`delta.dataSkippingNumIndexedCols`). */
+/** Number of leading columns with statistics, Spark's default (`delta.dataSkippingNumIndexedCols`). */
 const COLUMNS = 32;
-/** Characters of a text that are kept, as Spark has it. */
+/** Longest text bound, in characters, as in Spark. */
 const PREFIX = 32;
-/** So many cells are looked at in one go, in which all else of this process waits: 5 ms of work. */
+/** Cells examined without a yield: 5 ms of work. */
 const AT_ONCE = 20_000;
-/** The highest character: a text that is cut off and ends with it comes after all that begin like it. */
+/** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
 const LAST = "\u{10FFFF}";
 
 /**
- * The statistics of a file with so many rows; `cell` answers by the place of a column in the table and the number of a
- * row. A column whose cells are all null has no bounds; nor has one of booleans, as they tell no files apart.
+ * Computes a file's statistics; `cell` returns a cell by column index and row. A column of nulls only has no
+ * bounds, nor has a boolean column, whose bounds would skip no file.
  */
 export async function statisticsOf(
   table: Table,
@@ -45,7 +44,7 @@ export async function statisticsOf(
   return { minValues, maxValues, nullCount };
 }
 
-/** The same from the bounds of columns that are known already, in the order of the table. */
+/** Builds the statistics from known column bounds, in the table's order. */
 export function statisticsFrom(
   table: Table,
   bounds: readonly { readonly min: Cell; readonly max: Cell; readonly nulls: number }[],
@@ -67,12 +66,12 @@ async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => C
   let nulls = 0;
   let min: Bound | null = null;
   let max: Bound | null = null;
-  // JSON has no word for what is no number, and readers disagree about its place among numbers.
+  // JSON has no NaN or infinity, and readers disagree about their order.
   let isOrdered = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
     if (row % AT_ONCE === AT_ONCE - 1) await yieldToEventLoop();
     const raw = cell(row);
-    // As the file has it: half of a pair is another character there, and no JSON that everybody reads.
+    // A lone surrogate becomes U+FFFD in the file, and is not valid JSON.
     const value = typeof raw === "string" ? raw.toWellFormed() : raw;
     if (value === null) nulls += 1;
     else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
@@ -91,12 +90,14 @@ function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => strin
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
 
-/** Cells of one column are of one type. */
+/** Compares two cells of one column. */
 function comesBefore(a: Bound, b: Bound): boolean {
   return typeof a === "string" && typeof b === "string" ? textComesBefore(a, b) : a < b;
 }
 
-/** By code points, as UTF-8 bytes are compared; JavaScript compares halves of surrogate pairs, which differs above U+D800. */
+/**
+ * Compares by code points, as UTF-8 bytes sort; JavaScript compares UTF-16 units, which differs above U+D800.
+ */
 function textComesBefore(a: string, b: string): boolean {
   const length = Math.min(a.length, b.length);
   for (let at = 0; at < length; at += 1) {
@@ -113,12 +114,12 @@ function isSurrogate(unit: number): boolean {
   return unit >= 0xd800 && unit <= 0xdfff;
 }
 
-/** The beginning of a text: not after it. */
+/** Truncates a lower bound. */
 function cutBelow(text: string): string {
   return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");
 }
 
-/** The beginning of a text with the highest character behind it: not before it. */
+/** Truncates an upper bound and appends the highest character. */
 function cutAbove(text: string): string {
   if (text.length <= PREFIX) return text;
   const characters = [...text];

@@ -31,49 +31,50 @@ import {
 } from "./snapshot.ts";
 
 /**
- * One table of the lake as a Delta table: which files count, and how that changes, all at once or not at all.
+ * One table of the lake as a Delta table, changed atomically.
  *
- *   data files are there ─► commit ─► _delta_log/…12.json, put only where there is none ─► every reader sees it
- *                              ▲              │ somebody else was first
- *                              └── read theirs, judge again ◄┘
+ *   data files exist ─► commit ─► _delta_log/…12.json, put only if absent ─► all readers see it
+ *                         ▲              │ another writer was first
+ *                         └── read its commit, check again ◄┘
  *
- * A commit is the file of its version, so of two who want the same version one wins, and the other reads what the winner
- * did. Whether ours is there is never guessed: where the answer to a put is lost, the file is read, and says by the id in
- * it whose it is. Should even that fail, the next commit with the same `txn` finds it in the log and does nothing.
+ * A commit is the file of its version, so one of two concurrent writers wins and the other reads the winner's
+ * commit. Where the response to a put is lost, the file is read, and the id in it tells whose it is. If that fails
+ * too, the next commit with the same `txn` finds it in the log and does nothing.
  */
 export interface DeltaTable {
-  /** What counts now, and at which version that is: what others committed is read before. */
+  /** Returns the current files and version, after reading other writers' commits. */
   files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }>;
   /**
-   * How far an application has come by its last commit; null where it has made none. After a crash this says what is in
-   * the table already: what is told again up to here, in whatever batches, has to be left out.
+   * Version of an application's last commit; null without one. After a crash, events up to this version are in the
+   * table already and must be left out.
    */
   lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null>;
-  /** Makes the table where there is none, and gives it the columns that it does not have. Throws as `commit` does. */
+  /** Creates the table or adds its missing columns. Throws as `commit` does. */
   make(signal: AbortSignal): Promise<void>;
   /**
-   * Makes the table, where there is none, and changes it. The added files are in the storage before. Throws what the
-   * storage throws, and ConfigError where somebody changed the table so that we cannot write into it; then nothing is
-   * changed, or it is changed and the next try with the same `txn` says so.
+   * Changes the table, and creates it first where needed. The added files must exist. Throws errors of the
+   * storage, and ConfigError where another writer made the table unwritable; nothing is then changed, or the next
+   * attempt with the same `txn` reports the change as done.
    */
   commit(change: Change, signal: AbortSignal): Promise<Committed>;
   /**
-   * Those of some keys that the log does not name: no files of the table, nor such as were taken out of it. After a crash
-   * between put and commit they are nobody's.
+   * Returns the keys that the log does not mention. After a crash between put and commit, no table refers to these
+   * files.
    */
   unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]>;
   /**
-   * Removes files from the storage that have been out of the table for longer than the retention, so many at most; how many
-   * that were. To be called once a day, and again while it removes so many. Old files of the log stay: they are small, and how far back a table can be read is its owner's choice.
+   * Removes up to `atMost` files whose retention has expired and returns their number. Call it daily, and again
+   * while it returns `atMost`. Old log files stay: they are small, and the owner decides how far back the table is
+   * readable.
    */
   vacuum(signal: AbortSignal, atMost?: number): Promise<number>;
 }
 
 export interface ActiveFile {
-  /** In the storage; null where somebody put a file of another place into the table, which cannot be read here. */
+  /** Storage key; null for a file outside the table's folder, which cannot be read here. */
   readonly key: string | null;
   readonly bytes: number;
-  /** Null where its statistics do not say. */
+  /** Null without statistics. */
   readonly rows: number | null;
   readonly partitionValues: PartitionValues;
 }
@@ -81,25 +82,25 @@ export interface ActiveFile {
 export interface DeltaTableOptions {
   readonly store: ObjectStore;
   readonly table: Table;
-  /** The table's folder in the storage, with a slash at its end, such as `value/`. */
+  /** Folder of the table in the storage, with a trailing slash, such as `value/`. */
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
   readonly clock: Pick<Clock, "now">;
   readonly log: Pick<Log, "warn">;
-  /** A checkpoint after so many versions. */
+  /** Versions between two checkpoints. */
   readonly checkpointEvery?: number;
-  /** Files that were removed from the table stay so long in the storage, in milliseconds. */
+  /** Time that removed files stay in the storage, in milliseconds. */
   readonly retentionMs?: number;
 }
 
-/** So that a reader has at most 100 small files to read besides. */
+/** Readers have at most 100 small files to read in addition. */
 const CHECKPOINT_EVERY = 100;
 const RETENTION_MS = 7 * 86_400_000;
-/** Whoever loses so often in a row has found something else than others who write. */
+/** Lost races in a row after which the cause must be something other than concurrent writers. */
 const MAX_RACES = 100;
 const hasMetaData = (actions: readonly Action[]) => actions.some(({ metaData }) => metaData);
 
-/** Reads nothing yet: a table that cannot be written into says so at the first call. */
+/** Opens the table lazily: the first call reports a table that cannot be written. */
 export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   const { store, table, prefix, partitionColumns, clock } = options;
   const checkpointEvery = options.checkpointEvery ?? CHECKPOINT_EVERY;
@@ -116,7 +117,9 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
 
   const retention = (of: Snapshot) => retentionOf(of.metaData, options.retentionMs ?? RETENTION_MS);
 
-  /** True when the commit at this version is ours, however the answer to the put read. */
+  /**
+   * Puts the commit; returns whether the commit at this version is ours, whatever the response to the put.
+   */
   async function putCommit(
     version: number,
     actions: readonly Action[],
@@ -131,7 +134,7 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
     } catch (error) {
       failure = { error };
     }
-    // Also "there is something already" may be said of our own, by a storage behind something that tries twice.
+    // A storage behind a retrying proxy may report "exists" for our own file.
     const there = await store.get(key, signal).catch((error: unknown) => {
       throw failure === null ? error : failure.error;
     });
@@ -143,14 +146,14 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
     return actionsIn(there, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
-  /** The commit is made, so whatever fails here is told and left for the next time. */
+  /** Writes a checkpoint where due. The commit is done, so a failure is only logged. */
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
       const complete = await log.whole(signal);
       if (complete.protocol === null) return;
       checkProtocol(complete.protocol, where);
-      // What a checkpoint leaves out nobody finds again, so files whose time is over go first.
+      // Remove expired files first: a checkpoint drops their tombstones.
       await removeExpired(complete, options, clock.now(), retention(complete), signal);
       const { bytes, size } = await checkpointOf(complete);
       const { version } = complete;
@@ -170,7 +173,7 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
     }
   }
 
-  /** Where `isWanted` says no to what would be written, nothing is. */
+  /** Commits a change; writes nothing where `isWanted` rejects its actions. */
   async function commitChange(
     change: Change,
     signal: AbortSignal,
@@ -233,8 +236,8 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
 }
 
 /**
- * Files that were taken out of a table stay where they are for a while, so that whoever began to read before is not hurt.
- * Source: PROTOCOL.md, "Add File and Remove File" ("A tombstone expires when …"), and its overview (7 days by default).
+ * Removed files stay in the storage for a while, so that readers that started earlier can finish. Source:
+ * PROTOCOL.md, "Add File and Remove File" ("A tombstone expires when …"); its overview names 7 days as default.
  */
 
 const UNITS_MS: Readonly<Record<string, number>> = {
@@ -246,8 +249,8 @@ const UNITS_MS: Readonly<Record<string, number>> = {
 };
 
 /**
- * How long they stay, in milliseconds: `retentionMs`, or longer where the owner set `delta.deletedFileRetentionDuration`
- * (`interval 30 days`) on the table.
+ * Retention in milliseconds: `retentionMs`, or longer where the table's owner set
+ * `delta.deletedFileRetentionDuration` (`interval 30 days`).
  */
 function retentionOf(metaData: MetaData | null, retentionMs: number): number {
   const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
@@ -255,14 +258,14 @@ function retentionOf(metaData: MetaData | null, retentionMs: number): number {
   return Math.max(retentionMs, Number(count ?? 0) * (UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
 }
 
-/** One without a time never is, as nobody knows. */
+/** A tombstone without a time never expires. */
 function isExpired({ deletionTimestamp }: Remove, nowMs: number, retentionMs: number): boolean {
   return typeof deletionTimestamp === "number" && deletionTimestamp + retentionMs < nowMs;
 }
 
 /**
- * Removes what has been out of the table for longer than `retentionMs`, so many files at most, and forgets it; how many
- * that were. What lies outside of the table's folder is somebody else's.
+ * Removes up to `atMost` expired files and their tombstones; returns the number of files. Ignores files outside
+ * the table's folder.
  */
 async function removeExpired(
   snapshot: Snapshot,

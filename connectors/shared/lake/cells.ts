@@ -2,7 +2,7 @@ import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
 import type { Cells } from "./table.ts";
 
-/** How a thing of the inventory is, as cells of its dimension. */
+/** Cells of inventory objects in their dimension tables. */
 
 export function tagCells({ id, displayName, description, unit }: Tag): Cells {
   return { tag_id: id, name: displayName, description, unit, unit_ucum: ucumOf(unit) };
@@ -27,7 +27,7 @@ export function systemCells({ system }: EventData["system-added"]): Cells {
   };
 }
 
-/** A row for each system that the tag belongs to now, and one for each that it has left. */
+/** Returns a row for each current system of the tag, and one for each system that it left. */
 export function systemsCells({ systems, before }: EventData["tag-systems-changed"]): readonly Cells[] {
   const now = new Set(systems.map(({ id }) => id));
   const left = before.filter((id) => !now.has(id));
@@ -63,7 +63,7 @@ export function hostCells({ host }: EventData["host-added"]): Cells {
 
 /**
  * Units as people write them, and their codes in the Unified Code for Units of Measure (case sensitive,
- * https://ucum.org/ucum). Only what can mean nothing else: `C` may be coulombs, `M3` anything.
+ * https://ucum.org/ucum). Only unambiguous units: `C` may mean coulombs, `M3` anything.
  */
 const CODES: Readonly<Record<string, string>> = {
   "°C": "Cel",
@@ -144,7 +144,7 @@ const CODES: Readonly<Record<string, string>> = {
   pH: "[pH]",
 };
 
-/** The UCUM code of a unit; null where it is not certain. */
+/** UCUM code of a unit; null where it is ambiguous. */
 export function ucumOf(unit: string | null): string | null {
   if (unit === null) return null;
   const known = unit.trim();

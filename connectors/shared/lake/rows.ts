@@ -24,23 +24,23 @@ import {
   WORKER_EVENT_TABLE,
 } from "./tables.ts";
 
-/** An event, and where it stands in the worker's log: what `Offered` says of it. */
+/** Event with its position in the worker's log, as in `Offered`. */
 export interface OfferedEvent {
   readonly event: Event;
-  /** 0 for what was told from the state. */
+  /** 0 for an event made from the stored state. */
   readonly position: number;
-  /** UTC; empty for what was told from the state. */
+  /** UTC; empty for an event made from the stored state. */
   readonly committedAt: string;
 }
 
-/** Takes one row. It may be used until the call returns, and is then filled anew. */
+/** Receives one row, which is reused after the call returns. */
 export type AddRow = (table: Table, row: Row) => void;
 
 /**
- * The rows that an event makes, in any number of tables; of a table of versions, the news (versions.ts).
+ * Emits the rows of an event; for tables of versions, updates (table.ts).
  *
- * What was told from the state (`snapshot`) is no fact of its own: it makes rows where the last word counts, and none
- * where each row is something that happened.
+ * A snapshot event repeats the stored state: it emits rows only for tables where the last state counts, and none
+ * for tables of occurrences.
  */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = momentMs(event.time);
@@ -141,7 +141,7 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
 
 type TableCells = readonly [table: Table, cells: Cells];
 
-/** Cells by the names of columns, in the order of the table. A column that nobody filled is a fault of the program. */
+/** Orders cells by the table's columns. A missing cell is a programming error. */
 function rowOf(table: Table, cells: Cells): Cell[] {
   return table.columns.map(({ name }) => cellNamed(table, name, cells));
 }
@@ -152,7 +152,7 @@ function cellNamed(table: Table, name: string, cells: Cells): Cell {
   return cell;
 }
 
-/** Milliseconds since 1970; null where there is no time, or one without an offset, which is no moment. */
+/** Milliseconds since 1970; null for null and for a time without an offset. */
 function momentMs(time: string | null): number | null {
   if (time === null || !(time.endsWith("Z") || /[+-]\d\d:?\d\d$/.test(time))) return null;
   const ms = Date.parse(time);
@@ -172,7 +172,9 @@ function scalarCells(name: string, value: TagValue): Cells {
 
 const VALUE_NAMES = VALUE_TABLE.columns.map(({ name }) => name);
 
-/** Values are most of what is told: a row of each without an object of cells by name, which is half of the work. */
+/**
+ * Emits a value's row without an object of cells by name, which would double the work: most events are values.
+ */
 function addValue(event: Event<"tag-value">, seenMs: number, common: Cells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
   add(
@@ -211,7 +213,10 @@ const HISTORY_COLUMNS = {
   quality: columnIndexOf(HISTORY_TABLE, "quality"),
 };
 
-/** A backfill has millions of points, and they differ in four cells alone: the same row is filled for each. */
+/**
+ * Emits history rows. A backfill has millions of points that differ in four cells, so one row is refilled for
+ * each.
+ */
 function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): void {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
@@ -230,7 +235,7 @@ function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): vo
   });
   for (const reader = new PointReader(points); reader.next(); ) {
     const timeMs = Number.isNaN(reader.timeMs) ? momentMs(reader.time) : reader.timeMs;
-    // The stamp of a bucket that is no moment has no place in a table by time; its event has it for ever.
+    // Skip a bucket whose time is invalid; the event still contains it.
     if (timeMs === null) continue;
     const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
     row[HISTORY_COLUMNS.time] = timeMs;
@@ -371,7 +376,7 @@ function gatewayStateCells(
   };
 }
 
-/** How a gateway is when it is seen for the first time; nobody knows yet what hangs on it. */
+/** State of a gateway seen for the first time; its hosts are not known yet. */
 function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): Cells {
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }
@@ -384,7 +389,7 @@ function gapCells(
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }
 
-/** The UTC day that a moment belongs to, such as `2026-11-21`. */
+/** UTC day of a time, such as `2026-11-21`. */
 export function dayOf(timeMs: number): string {
   return isoUtc(timeMs).slice(0, 10);
 }

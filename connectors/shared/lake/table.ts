@@ -1,31 +1,30 @@
 /**
- * What a table of the lake is: the same for every connector that keeps events as rows (docs/lake.md).
- *
- * A connector makes of it what its end has: a Parquet schema, a `create table`. The rows come from `rows.ts`.
+ * Table of the lake, the same for every connector that stores events as rows (docs/lake.md). A connector derives
+ * its own schema from it, such as a Parquet schema or a `create table`. The rows come from `rows.ts`.
  */
 
 /**
- * `time`: a moment in UTC; its cell is milliseconds since 1970, as a number, and what is written has microseconds.
- * `number` is a double, `integer` a whole number of 64 bits, `json` a text that holds JSON.
+ * `time` is a UTC time: milliseconds since 1970 in a cell, microseconds when written. `number` is a double,
+ * `integer` a 64-bit integer, `json` a text with JSON.
  */
 export type ColumnType = "text" | "time" | "number" | "integer" | "boolean" | "json";
 
-/** Never undefined. A number for `time`, `number` and `integer`; a text for `text` and `json`. */
+/** Number for `time`, `number` and `integer`; text for `text` and `json`. Never undefined. */
 export type Cell = string | number | boolean | null;
 
 export interface Column {
   readonly name: string;
   readonly type: ColumnType;
   readonly isNullable: boolean;
-  /** One sentence for the documentation and the comments of a database. */
+  /** Description for the documentation and for comments in a database. */
   readonly about: string;
 }
 
 /**
- * How rows are kept:
- * - `append`: each row once and for good. The same key comes again only when the same event does.
- * - `latest`: one row for each key, replaced by a row that was observed later.
- * - `versions`: one row for each state that a thing was in, from `valid_from` to `valid_to` (versions.ts).
+ * Lifecycle of rows:
+ * - `append`: each row once and for good. The same key comes again only with the same event.
+ * - `latest`: one row for each key, replaced by a row observed later.
+ * - `versions`: one row for each state of an object, from `valid_from` to `valid_to` (`applyUpdates`).
  */
 export type RowPolicy = "append" | "latest" | "versions";
 
@@ -34,21 +33,21 @@ export interface Table {
   readonly about: string;
   readonly rowPolicy: RowPolicy;
   readonly columns: readonly Column[];
-  /** What makes a row this row: names of columns that are never null. */
+  /** Key columns, which are never null. */
   readonly key: readonly string[];
-  /** The column of type `time` that says when it happened, and so into which day it belongs. */
+  /** Time column, which decides the row's day. */
   readonly time: string;
-  /** The order of rows in a file, so that a reader finds what it looks for in few places. */
+  /** Sort order of rows in a file, so that readers find rows close together. */
   readonly sortedBy: readonly string[];
 }
 
-/** Cells by the names of columns. */
+/** Cells by column name. */
 export type Cells = Readonly<Record<string, Cell>>;
 
-/** One row; its cells stand in the order of the table's columns. */
+/** One row, with its cells in column order. */
 export type Row = readonly Cell[];
 
-/** Place of a column in a row. A name that the table does not have is a fault of the program. */
+/** Index of a column in a row. An unknown name is a programming error. */
 export function columnIndexOf(table: Table, column: string): number {
   const index = table.columns.findIndex(({ name }) => name === column);
   if (index < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
@@ -56,17 +55,17 @@ export function columnIndexOf(table: Table, column: string): number {
 }
 
 /**
- * Tables whose rows change: a dimension's states one after the other (`versions`), and things of which the last word
- * counts (`latest`). Pure; whoever keeps such a table reads the rows that it may concern, puts the news into them, and
- * writes what comes out. To be told the same twice changes nothing.
+ * Applies updates to the rows of a table whose rows change: successive states of a dimension (`versions`), or
+ * objects whose last state counts (`latest`). Pure: the caller reads the rows concerned and writes the result.
+ * Applying an update twice changes nothing.
  *
- * News of a table of versions: `is_current` says that the thing is so from `valid_from` on; a row that is not current
- * ends whatever was, at its `valid_from`, and is not kept itself.
+ * In a table of versions, an update with `is_current` starts a state at `valid_from`; one without it ends the
+ * current state at its `valid_from` and is not stored itself.
  *
- *     held  4711 Supply °C  from 08:00  current      news  4711 Supply K  from 09:00  current
- *     →     4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
+ *   stored  4711 Supply °C  from 08:00  current      update  4711 Supply K  from 09:00  current
+ *   →       4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
  *
- * Answers `held` itself where nothing changes.
+ * Returns `stored` itself where nothing changes.
  */
 export function applyUpdates(table: Table, stored: readonly Row[], updates: readonly Row[]): readonly Row[] {
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
@@ -74,7 +73,7 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   const keyOf = objectKeyOf(table);
   const compare = comparing(table);
   const rows = [...stored];
-  /** Of each thing: what it was told last, and where its current row stands. */
+  /** Newest row of each object, and the index of its current row. */
   const latest = new Map<string, { newest: Row; at: number | null }>();
   const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
   stored.forEach((row, at) => {
@@ -111,20 +110,20 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   return isChanged ? rows : stored;
 }
 
-/** The thing that a row is about, as one text. */
+/** Returns the object of a row as a text key. */
 function objectKeyOf(table: Table): (row: Row) => string {
   const indexes = table.key.filter((name) => name !== "valid_from").map((name) => columnIndexOf(table, name));
   return (row) => JSON.stringify(indexes.map((index) => row[index]));
 }
 
-/** Compares rows by the order in which their events were committed. */
+/** Compares rows by commit order of their events. */
 function comparing(table: Table): (a: Row, b: Row) => number {
   const observed = columnIndexOf(table, "observed_at");
   const position = columnIndexOf(table, "position");
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
-/** Columns that say when and whence, not how the thing is. */
+/** Columns about the time and origin of a row, not the object's state. */
 const CIRCUMSTANCES: ReadonlySet<string> = new Set([
   "valid_from",
   "valid_to",
@@ -138,15 +137,15 @@ function hasSameState(table: Table, a: Row, b: Row): boolean {
   return table.columns.every(({ name }, index) => CIRCUMSTANCES.has(name) || a[index] === b[index]);
 }
 
-/** A state begins after the one before it, by a millisecond where a clock was set back: no two have the same time. */
+/** Lets a state start at least a millisecond after the one before, also where a clock was set back. */
 function after(table: Table, before: Row, row: Row): Row {
   const from = columnIndexOf(table, "valid_from");
   return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
 /**
- * What was so until something else was. Where nothing follows, the row is traced to the event that ended it: there is no
- * other row by which an older event that comes once more could be told from a new one.
+ * Ends a state. Where no state follows, the row takes the trace of the ending event, so that an older event that
+ * is redelivered is recognized.
  */
 function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);

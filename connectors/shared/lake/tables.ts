@@ -1,6 +1,6 @@
 import type { Column, ColumnType, Table } from "./table.ts";
 
-/** The tables of the lake, column by column. What each is for stands with it; docs/lake.md is written from here. */
+/** Tables of the lake with their columns; docs/lake/tables.md is generated from them. */
 
 const column =
   (type: ColumnType, isNullable: boolean) =>
@@ -24,7 +24,7 @@ const SOURCE = text(
 const SITE = textOrNull("site_id", "The site's id; null for facts about no single site.");
 const TAG = text("tag_id", "The tag's id.");
 
-/** How each row is traced to what was told. */
+/** Columns that trace a row to its event. */
 const TRACE = [
   time(
     "observed_at",
@@ -47,7 +47,7 @@ const UNIT = [
   textOrNull("unit_ucum", "The same unit as a UCUM code, where that is certain."),
 ];
 
-/** A moment by the service's word, and how it wrote that. */
+/** Columns of a time stated by the service, and its original text. */
 const stated = (name: string, about: string) => [
   timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   textOrNull(`${name}_raw`, "The same as the service wrote it."),
@@ -278,7 +278,7 @@ export const DELIVERY_GAP_TABLE: Table = {
   sortedBy: ["sink", "time"],
 };
 
-/** From when to when a thing was as the row says. `valid_to` and `is_current` are made by versions.ts. */
+/** Validity of a row. `valid_to` and `is_current` are set by `applyUpdates`. */
 const VALIDITY = [
   time("valid_from", "From when on it was so, as far as was seen."),
   timeOrNull("valid_to", "Until when; null while it is so."),
@@ -343,7 +343,7 @@ export const HOST_TABLE = dimension("host", "Hosts (devices)", text("host_id", "
   textOrNull("gateway_id", "Id of the gateway that it hangs on."),
 ]);
 
-/** All of them: facts first, dimensions after. */
+/** All tables: facts first, then dimensions. */
 export const TABLES: readonly Table[] = [
   VALUE_TABLE,
   HISTORY_TABLE,
