@@ -17,8 +17,8 @@ export const file = {
 } satisfies ConnectorDefinition<FileConfig>;
 
 /**
- * Files of another name are nobody's business here, nor are those of the other layout, whose names are made otherwise. With
- * `path` all folders below are looked through for files that were not finished.
+ * Two sinks conflict where they write the same files: same name, same layout and same folder. With `path`, one
+ * folder inside the other conflicts too, because all subfolders are searched for unfinished files.
  */
 function sameFiles(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
@@ -42,7 +42,7 @@ function searchFor({ folder, name, path }: FileConfig, { subject, type, siteid }
   return `zgrep -hF ${quoted(line)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }
 
-/** One word of a shell. */
+/** Quotes one word for a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -6,13 +6,15 @@ import { createGzip } from "node:zlib";
 import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
-/** One open file of whole lines. `bytes` is the length that is known to be on disk. */
+/** Open file of complete lines. `bytes` is the length known to be on disk. */
 export interface Appender {
   readonly path: string;
   readonly bytes: number;
-  /** Resolves when the text is on disk; when it throws, the text has been taken back. */
+  /**
+   * Appends text; resolves when it is on disk, and truncates the file to its earlier length where it throws.
+   */
   append(text: Buffer): Promise<void>;
-  /** False when somebody removed or replaced the file, so that writing on would be writing into nothing. */
+  /** False when the file was removed or replaced, so that further writes would be lost. */
   isThere(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -20,8 +22,8 @@ export interface Appender {
 const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
 /**
- * Opens or creates the file and cuts off what a crash left of the last write, which had at most `maxLines` lines.
- * Follows no symbolic link.
+ * Opens or creates the file and removes what a crash left of the last write of at most `maxLines` lines. Follows
+ * no symbolic link.
  */
 export async function openAppender(path: string, mode: number, maxLines: number): Promise<Appender> {
   const handle = await open(path, FLAGS, mode);
@@ -39,7 +41,7 @@ export async function openAppender(path: string, mode: number, maxLines: number)
           await handle.datasync();
           bytes += text.length;
         } catch (error) {
-          // Should this fail as well, the next open cuts off what is left of the last line.
+          // If this fails too, the next open removes the incomplete line.
           await handle.truncate(bytes).catch((second: unknown) => second);
           throw error;
         }
@@ -68,11 +70,10 @@ const NEWLINE = 10;
 const STEP_BYTES = 64 * 1024;
 
 /**
- * Length of the file without what a crash left of the last write. An acknowledged line is whole and on disk, so
- * whatever stands behind the last newline was never acknowledged, and neither was anything from a hole on: after a
- * power cut some sectors of the last write can be there and others not, which then read as zeros. JSON has none. The
- * engine offers those events again. A hole further back than one write is no crash's: it stays, and so do the
- * acknowledged lines behind it.
+ * Removes what a crash left of the last write; returns the new length. Acknowledged lines are complete and on
+ * disk, so text after the last newline was never acknowledged, nor was anything after a hole: after a power cut,
+ * sectors of the last write can be missing and read as zeros, which JSON never contains. The engine redelivers
+ * those events. A hole before the last write has another cause: it stays, with the acknowledged lines after it.
  */
 async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
@@ -85,7 +86,7 @@ async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   return end;
 }
 
-/** Place of the first zero byte from a place on; null where there is none. */
+/** Position of the first zero byte from `from` on; null without one. */
 async function firstHole(handle: FileHandle, from: number, size: number): Promise<number | null> {
   for (let start = from; start < size; start += STEP_BYTES) {
     const zero = (await bytesAt(handle, start, Math.min(size, start + STEP_BYTES))).indexOf(0);
@@ -94,7 +95,10 @@ async function firstHole(handle: FileHandle, from: number, size: number): Promis
   return null;
 }
 
-/** Where the last so many whole lines before a place begin, with what follows them; 0 where there are no more. */
+/**
+ * Position where the last `lines` complete lines before `before` start, including what follows them; 0 where there
+ * are fewer.
+ */
 async function startOfLast(lines: number, handle: FileHandle, before: number): Promise<number> {
   let left = lines;
   for (let end = before; end > 0; ) {
@@ -115,12 +119,12 @@ async function bytesAt(handle: FileHandle, start: number, end: number): Promise<
   return buffer.subarray(0, bytesRead);
 }
 
-/** What a file is called while it is being made of another one. Whatever a crash leaves of it is worth nothing. */
+/** Ending of a file that is being compressed. After a crash it is discarded. */
 export const TEMPORARY = ".tmp";
 
 /**
- * Gives a file that is whole its last name, compressed where that ends in `.gz`. Nobody sees it under that name before
- * all of it is on the disk; a crash leaves the file as it was, or both, of which the one with the last name is whole.
+ * Gives a complete file its final name, compressed where that ends in `.gz`. The name appears once all content is
+ * on disk; a crash leaves the old file, or both, of which the final one is complete.
  */
 export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   if (!to.endsWith(".gz")) {
@@ -131,7 +135,7 @@ export async function finish(from: string, to: string, mode: number, signal: Abo
   const temporary = `${to}${TEMPORARY}`;
   const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
   const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
-  // The stream syncs and closes the file, also when it fails.
+  // The stream syncs and closes the file, also after an error.
   const written = handle.createWriteStream({ flush: true });
   await pipeline(createReadStream(from), createGzip(), written, { signal });
   await rename(temporary, to);
@@ -139,7 +143,7 @@ export async function finish(from: string, to: string, mode: number, signal: Abo
   await unlink(from);
 }
 
-/** Makes the names in a folder survive a power cut, not only the content of the files. */
+/** Makes the names in a folder durable. */
 export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, constants.O_RDONLY);
   try {
@@ -149,7 +153,7 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Checks the folder, or the nearest one above it that exists, without creating anything. */
+/** Checks the folder, or its nearest existing parent, without creating anything. */
 export async function checkWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);
@@ -162,7 +166,7 @@ export async function checkWritable(folder: string): Promise<void> {
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
-/** What a failed file operation means, as a sentence. */
+/** Maps an error of a file operation to a failure. */
 export function fileFailure(error: unknown, folder: string): Failure {
   return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

@@ -3,21 +3,21 @@ import { dayTexts } from "../../src/core/codec/point-text.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
-/** What a path is made of. */
+/** Parts of a path. */
 export interface PathParts {
   readonly kind: string;
-  /** Null for what is about no single site. */
+  /** Null for events that belong to no single site. */
   readonly site: string | null;
   /** `2026-11-02`, UTC. */
   readonly date: string;
 }
 
-/** What stands in a path for "belongs to no site", as in the topics of `mqtt`. */
+/** Folder name for events without a site, as in the topics of `mqtt`. */
 const NO_SITE = "_";
 
 const PLACEHOLDERS = ["kind", "site", "date"] as const;
 
-/** What is wrong with a template of folders; null when nothing is. */
+/** Returns what is wrong with a folder template; null where it is valid. */
 export function templateComplaint(template: string): string | null {
   const levels = template.split("/");
   if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
@@ -29,13 +29,13 @@ export function templateComplaint(template: string): string | null {
   return names.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }
 
-/** The folder of a place: `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
+/** Fills the template: `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
 export function folderOf(template: string, { kind, site, date }: PathParts): string {
   const parts = { kind, site: site === null ? NO_SITE : encodedId(site), date };
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
-/** An id as a part of a path: what a file system may take for something else is written as `%XX` (UTF-8). */
+/** Encodes an id for a path: characters with a meaning in file systems become `%XX` (UTF-8). */
 function encodedId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
   const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percent(letter));
@@ -47,21 +47,21 @@ function percent(letter: string): string {
   return `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
 }
 
-/** The day that a time says; `unknown` where it is no time of the usual form. */
+/** Day of a time; `unknown` for an unusual format. */
 export function dayOf(time: string): string {
   return /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 }
 
-/** A line, and the day that it belongs to. */
+/** Line of an event and its day. */
 interface DayLine {
   readonly date: string;
-  /** Without its line break, in parts. */
+  /** Parts of the line, without its line break. */
   readonly texts: readonly string[];
 }
 
 /**
- * The lines of an event by the day (UTC) of what it tells: of a value the day of the reading, of a total the day on which its period
- * begins, of history the day of each point. History of several days becomes a line for each, with the same id, its place among them and their number
+ * Splits an event into lines by UTC day: of the reading for a value, of the period's start for a total, of each
+ * point for history. History of several days becomes one line a day, with the same id, a number and a count
  * (`part`, `parts`); together they are the event.
  */
 export function dayLines(event: Event, sequence: Sequence | null | undefined): readonly DayLine[] {
@@ -85,12 +85,12 @@ export function dayLines(event: Event, sequence: Sequence | null | undefined): r
   });
 }
 
-/** A total is about the period that begins then; its own time is the end of that, often midnight of the next day. */
+/** Time that decides the day. A total's own time is the end of its period, often midnight of the next day. */
 function timeOf(event: AnyEvent): string {
   return event.type === "tag-total" ? event.data.from : event.time;
 }
 
-/** The points of each day as JSON, in their order. */
+/** Points of each day as JSON, in their order. */
 function pointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
   for (const { time, text } of dayTexts(points)) {
@@ -102,7 +102,7 @@ function pointsByDay(points: string): Map<string, string[]> {
   return days;
 }
 
-/** The event without a look at its data, which may have to be parsed for it first. */
+/** Copies the event without its data, whose getter may have to parse it. */
 function withoutData(event: Event): Event {
   const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
   return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;

@@ -15,13 +15,16 @@ import {
 } from "./durable-file.ts";
 import { dayLines, folderOf } from "./layout.ts";
 
-/** Events of one write at most; each gives a file one line at most, so a crash leaves no more of them in doubt. */
+/**
+ * Largest number of events in a write; each adds at most one line to a file, so a crash leaves at most this many
+ * unverified lines.
+ */
 const MAX_BATCH = 1_000;
 
-/** Files that are finished in one go, so that events need not wait for the hundreds that a backfill leaves. */
+/** Files finished in one tick, so that events do not wait for the hundreds that a backfill leaves. */
 const FINISHED_AT_ONCE = 20;
 
-/** Lines in folders by kind, site and the day of the event. Accepted means: the line is on disk. */
+/** Writes lines into folders by kind, site and day of the event. Accepted means: the line is on disk. */
 export function createPartitionedSink(config: FileConfig, path: string, context: ConnectorContext): Sink {
   const { clock } = context;
   const root = resolve(config.folder);
@@ -42,7 +45,7 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
     isReady = true;
   }
 
-  /** After a failure nothing is assumed about the files: they are looked through, and others begun. */
+  /** Runs an operation. After a failure, the files are recovered and new ones started. */
   async function attempt<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
@@ -100,10 +103,12 @@ export function createPartitionedSink(config: FileConfig, path: string, context:
   };
 }
 
-/** While a file is being written its name ends so; a reader of `*.jsonl` or `*.jsonl.gz` does not see it. */
+/** Ending of an unfinished file; readers of `*.jsonl` or `*.jsonl.gz` ignore it. */
 const PART = ".part";
 
-/** Files that are open at a time. A backfill of a month comes to more than a hundred; they are opened again in turn. */
+/**
+ * Largest number of open files. A backfill of a month writes more than a hundred, which are reopened in turn.
+ */
 const MOST_OPEN = 16;
 
 interface PartOptions {
@@ -112,13 +117,13 @@ interface PartOptions {
   readonly gzip: boolean;
   readonly mode: number;
   readonly maxBytes: number;
-  /** Lines of one write at most. */
+  /** Largest number of lines in a write. */
   readonly maxLines: number;
 }
 
-/** A file that is not finished. */
+/** Unfinished file. */
 interface Part {
-  /** `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`, without what its name ends in. */
+  /** `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`, without `.part` or `.gz`. */
   readonly stem: string;
   readonly path: string;
   readonly beganMs: number;
@@ -126,14 +131,14 @@ interface Part {
 }
 
 /**
- * The files that are being written, one for each folder below the root.
+ * Unfinished files, one for each folder below the root.
  *
  *   events-….jsonl.part ──► events-….jsonl       by a rename
  *                       └─► events-….jsonl.gz    by compression to ….tmp, and a rename
  */
 function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions) {
   const parts = new Map<string, Part>();
-  /** The most recently used last. */
+  /** Open files, the most recently used last. */
   const handles = new Map<string, Appender>();
 
   async function drop(path: string): Promise<void> {
@@ -142,7 +147,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     await appender?.close();
   }
 
-  /** Opens a file; `lines` says how much of its end may be in doubt. */
+  /** Opens a file; `lines` limits how much of its end is unverified. */
   async function handleOf(path: string, lines: number): Promise<Appender> {
     const known = handles.get(path);
     if (known !== undefined && (await known.isThere())) {
@@ -162,7 +167,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     const inside = join(root, folder);
     await mkdir(inside, { recursive: true, mode: 0o750 });
     let ms = nowMs;
-    // Two files of one millisecond, or a clock that was set back: what is there is never overwritten.
+    // Two files may start in one millisecond, or a clock was set back: never overwrite an existing file.
     while (await isTaken(stemAt(inside, ms))) ms += 1;
     const stem = stemAt(inside, ms);
     const part = { stem, path: `${stem}${PART}`, beganMs, bytes: 0 };
@@ -194,7 +199,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     parts.delete(folder);
   }
 
-  /** The file of a folder that takes so many bytes more. */
+  /** Returns the file of a folder with room for the bytes. */
   async function partFor(folder: string, bytes: number, now: Now, signal: AbortSignal): Promise<Part> {
     const part = parts.get(folder);
     if (part === undefined) return begin(folder, now.wallMs, now.monotonicMs);
@@ -215,7 +220,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     let part = await partFor(folder, text.length, now, signal);
     let appender = await handleOf(part.path, 0);
     if (appender.bytes !== part.bytes) {
-      // Somebody took the file away, and there is another one now: what is in it is not ours to go on with.
+      // The file was replaced by another one; do not continue in it.
       parts.delete(folder);
       part = await begin(folder, now.wallMs, now.monotonicMs);
       appender = await handleOf(part.path, 0);
@@ -226,7 +231,10 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
   }
 
   return {
-    /** On the disk in all files when it resolves; when it throws, taken back in all of them as far as possible. */
+    /**
+     * Appends to all files; on disk when it resolves. Where it throws, it truncates all of them to their earlier
+     * length if it can.
+     */
     async write(texts: ReadonlyMap<string, Buffer>, now: Now, signal: AbortSignal): Promise<void> {
       const done: { readonly part: Part; readonly bytes: number }[] = [];
       try {
@@ -244,7 +252,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
       }
     },
 
-    /** Finishes what has been written to for so long, until a limit is reached; answers when the next is due. */
+    /** Finishes up to `most` files older than `ms`; returns the time until the next is due. */
     async finishOlder(ms: number, nowMs: number, most: number, signal: AbortSignal): Promise<number> {
       let left = most;
       for (const [folder, part] of [...parts].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
@@ -259,7 +267,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
       return ms;
     },
 
-    /** Finishes what an end or a crash left unfinished, without the lines that nobody has acknowledged. */
+    /** Finishes files that a stop or a crash left, without unacknowledged lines. */
     async recover(signal: AbortSignal): Promise<void> {
       await this.close();
       const found = await readdir(root, { recursive: true, withFileTypes: true });
@@ -283,7 +291,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
   async function recoverPart(path: string, stem: string, signal: AbortSignal): Promise<void> {
     const appender = await openAppender(path, mode, maxLines);
     await appender.close();
-    // Compressed and named already: only its removal was left.
+    // The compressed file exists; only the removal of this one is missing.
     const isDone = await isThere(`${stem}.gz`);
     if (isDone || appender.bytes === 0) await unlink(path);
     else await finish(path, gzip ? `${stem}.gz` : stem, mode, signal);

@@ -16,10 +16,12 @@ import {
 } from "./durable-file.ts";
 import { createPartitionedSink } from "./partitioned.ts";
 
-/** Lines of one write at most: a crash leaves no more of them in doubt. */
+/** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
 const MAX_BATCH = 1_000;
 
-/** Memory that is kept for lines, in bytes; an offer has a megabyte of events at most, unless one is larger. */
+/**
+ * Size of the reused line buffer, in bytes; an offer has at most a megabyte of events, unless one is larger.
+ */
 const KEPT_BYTES = 2 * 1024 ** 2;
 
 /** Accepted means: the line is on disk (fdatasync has returned). */
@@ -29,7 +31,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     : createPartitionedSink(config, config.path, context);
 }
 
-/** All lines in one folder, in files by the day of writing. */
+/** Writes all lines into one folder, in files by the day of writing. */
 function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
   const maxFileBytes = bytesOf(config.max_file_mb);
@@ -53,30 +55,30 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
     return appender;
   }
 
-  /** Opens the newest file, which is the one that a crash can have left with an unfinished line. */
+  /** Opens the newest file, the only one that a crash can leave with an unfinished line. */
   async function ensureOpen(signal: AbortSignal): Promise<Appender> {
     if (current !== null && (await current.appender.isThere())) return current.appender;
     await mkdir(folder, { recursive: true, mode: 0o750 });
     await compressClosed(signal);
     const newest = (await stored()).at(-1);
-    // One that is compressed is closed for good.
+    // A compressed file is complete.
     return use(newest === undefined || newest.isCompressed ? nextFile(config.name, today(), newest) : newest);
   }
 
-  /** All but the newest, where they are to be compressed; also those that an earlier end left as they were. */
+  /** Compresses all files except the newest, also those of an earlier run. */
   async function compressClosed(signal: AbortSignal): Promise<void> {
     if (!config.gzip) return;
     const files = await stored();
     for (const { fileName, isCompressed } of files.slice(0, -1)) {
       if (isCompressed) continue;
       const path = join(folder, fileName);
-      // Compressed and named already: only its removal was left.
+      // The compressed file exists; only the removal of this one is missing.
       if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
       else await finish(path, `${path}.gz`, mode, signal);
     }
   }
 
-  /** The file that takes `bytes` more: the open one, or a new one when the day or the size says so. */
+  /** Returns the open file, or a new one where the day or the size requires it. */
   async function appenderFor(bytes: number, signal: AbortSignal): Promise<Appender> {
     const appender = await ensureOpen(signal);
     if (current === null) return appender;
@@ -111,7 +113,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
     await open?.appender.close();
   }
 
-  /** The lines, where the ones before them were: those are on disk when the next are made. */
+  /** Encodes the lines into the reused buffer: the earlier lines are on disk by then. */
   function textOf(batch: readonly Event[], sequences: Offered["sequences"]): Buffer {
     const texts = batch.flatMap((event, index) => [
       ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
@@ -148,7 +150,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
         const appender = await appenderFor(text.length, signal);
         await appender.append(text);
       } catch (error) {
-        // After a failed write nothing is assumed about the file: the next one opens and repairs it anew.
+        // After a failed write the next one reopens and repairs the file.
         await close().catch((cause: unknown) =>
           context.log.debug({ err: cause }, "close after a failed write"),
         );
@@ -170,8 +172,8 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
 }
 
 /**
- * Names of the files, e.g. `events-2026-11-21-001.jsonl`: the day (UTC) of the writing, and a number within it.
- * Only names of exactly this form are ever opened, counted or removed; with compression also those with `.gz` behind it.
+ * File names such as `events-2026-11-21-001.jsonl`: the UTC day of writing and a number within it. Only files with
+ * names of this form, or with `.gz` where compression is on, are opened, counted or removed.
  */
 interface OwnFile {
   readonly fileName: string;
@@ -189,7 +191,7 @@ export function ownFile(name: string, day: string, number: number): OwnFile {
   return { fileName, day, number, isCompressed: false };
 }
 
-/** Null when the file is none of ours. */
+/** Returns null for a file with another name. */
 export function parseOwnFile(name: string, fileName: string, withCompressed = false): OwnFile | null {
   const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
   if (match === null || match[1] !== name || match[2] === undefined) return null;
@@ -198,12 +200,12 @@ export function parseOwnFile(name: string, fileName: string, withCompressed = fa
   return { fileName, day: match[2], number: Number(match[3]), isCompressed };
 }
 
-/** Oldest first. */
+/** Compares files, oldest first. */
 function byAge(a: OwnFile, b: OwnFile): number {
   return a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 }
 
-/** The file after `latest`: the next number of that day, or the first of a new one. */
+/** Returns the file after `latest`: the next number of its day, or the first of a new day. */
 export function nextFile(name: string, day: string, latest: OwnFile | undefined): OwnFile {
   // A clock set back must not make a new file sort before an old one.
   const onDay = latest !== undefined && latest.day > day ? latest.day : day;
@@ -213,11 +215,11 @@ export function nextFile(name: string, day: string, latest: OwnFile | undefined)
 interface Retention {
   readonly keepFiles: number;
   readonly maxTotalBytes: number;
-  /** Space that is kept free for the file that is being written. */
+  /** Space reserved for the open file. */
   readonly reserveBytes: number;
 }
 
-/** Which of the closed files have to go, oldest first, while one more is being written. */
+/** Returns the closed files to remove, oldest first, while one more is open. */
 export function filesToRemove(closed: readonly StoredFile[], retention: Retention): readonly StoredFile[] {
   const files = closed.toSorted(byAge);
   let total = files.reduce((sum, { bytes }) => sum + bytes, retention.reserveBytes);

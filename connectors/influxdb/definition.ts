@@ -10,7 +10,7 @@ export const influxdb = {
   sink: async (config, context) => (await import("./sink.ts")).createInfluxSink(config, context),
 } satisfies ConnectorDefinition<InfluxConfig>;
 
-/** Asks for the values of the last day of a tag, in the language of the far end; null for what is no value. */
+/** Returns a query for the last day of a tag in the server's language; null for other events than values. */
 function exampleQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,

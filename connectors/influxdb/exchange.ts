@@ -10,18 +10,21 @@ import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 
 /**
- * Bytes above which a request is compressed. The library makes a compressor for each, which takes more memory than a
- * request has and half a millisecond: worth it for a backfill, not for the 3,000 bytes of 20 values.
+ * Size above which a request is compressed. Each compressor of the library takes half a millisecond and more
+ * memory than the request: worth it for a backfill, not for the 3,000 bytes of 20 values.
  */
 const GZIP_ABOVE = 16_384;
-/** Of a backfill's lines the first level leaves a twentieth, the usual sixth a tenth less and takes three times as long. */
+/**
+ * Compression level: level 1 leaves 5 % of a backfill's lines; the default level 6 saves a tenth more and takes
+ * three times as long.
+ */
 const LEVEL: ZlibOptions = { level: 1 };
 const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
-/** 5,000 lines of history have 700 kB. */
+/** Largest reused buffer; 5,000 lines of history take 700 kB. */
 const MAX_SPARE_BYTES = 2 ** 20;
 
-/** How much of a successful answer is kept, in bytes; it is nearly always empty. Enough for the retention of a bucket. */
+/** Largest body read of a successful response, in bytes. It is usually empty; a bucket's retention fits. */
 const MAX_RESPONSE_BYTES = 65_536;
 
 export interface DatabaseResponse {
@@ -29,23 +32,23 @@ export interface DatabaseResponse {
   readonly body: string;
 }
 
-/** A text, or bytes in pieces that stand one after the other. */
+/** Text, or consecutive pieces of bytes. */
 export type Body = string | readonly Buffer[];
 
 export interface Exchange {
   /**
-   * Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. Once it has
-   * settled the pieces may be used for something else.
+   * Sends a POST and returns any response below 300. Rejects with the library's HttpError for all others. The
+   * caller may reuse the pieces afterwards.
    */
   post(path: string, body: Body, signal: AbortSignal): Promise<DatabaseResponse>;
-  /** Of the answer so many bytes are kept, 65,536 unless told otherwise. */
+  /** Sends a GET and reads up to `maxBytes`, 65,536 by default. */
   get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseResponse>;
   close(): void;
 }
 
 interface ExchangeOptions {
   readonly url: string;
-  /** Value of the Authorization header; null without. */
+  /** Authorization header; null without one. */
   readonly authorization: string | null;
   readonly gzip: boolean;
   readonly timeoutMs: number;
@@ -54,13 +57,13 @@ interface ExchangeOptions {
 }
 
 /**
- * One request, one answer, through the transport of the client library.
+ * Sends single requests through the transport of the client library.
  *
- * Its WriteApi is not used: a batch is acknowledged by the answer to its very request, and WriteApi neither tells
- * the status, nor takes an abort signal, nor lets go of what it has buffered without being disposed.
+ * It avoids the library's WriteApi: a batch is acknowledged by the response to its own request, and WriteApi does
+ * not return the status, take an abort signal, or release its buffer without disposal.
  */
 export function createExchange(options: ExchangeOptions): Exchange {
-  // Otherwise it writes plain lines to standard error; what it has to say comes as an error besides.
+  // The library would log to standard error; its errors are returned anyway.
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({
@@ -70,9 +73,10 @@ export function createExchange(options: ExchangeOptions): Exchange {
       })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
-  /** Null while it is in use. */
+  /** Reused buffer; null while in use. */
   let spare: Buffer | null = null;
-  // Its option `proxyUrl` would hand the proxy every request in clear, token included, also those for https.
+  // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for
+  // https.
   if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
   const { transport } = new InfluxDB({
     url: options.url,
@@ -100,7 +104,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
     }
   }
 
-  /** Packs the pieces where the last ones were: each second some megabytes would be left to the collector. */
+  /** Compresses the pieces in a reused buffer, which saves the garbage collector megabytes a second. */
   async function packedPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
     const [only] = pieces;
     if (only !== undefined && pieces.length === 1) return compressed(only, LEVEL);
@@ -124,7 +128,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const isPacked = options.gzip && length > GZIP_ABOVE;
     const packed = isPacked ? await packedPieces(pieces, length) : Buffer.concat(pieces, length);
-    // The library says that it wants a text, of which it makes a Buffer by Buffer.from, which takes one as well.
+    // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
     const body = packed as unknown as string;
     const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
     limited.throwIfAborted();
@@ -159,7 +163,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
   };
 }
 
-/** Has an agent open its connections through a proxy; with TLS to the server itself where its address says so. */
+/** Makes an agent connect through a proxy; with TLS to the server where its address requires it. */
 function tunnelThrough(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
   const url = new URL(options.url);
   const isSecure = url.protocol === "https:";

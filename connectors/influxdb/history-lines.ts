@@ -4,26 +4,26 @@ import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { momentOf, type PointParts, valueFields, WHOLE_MS } from "./point.ts";
 
-/** Lines of one event: a single one as text, or many as bytes with line breaks between them. */
+/** Lines of one event: one as text, or several as bytes with line breaks between them. */
 export interface Lines {
   readonly text: string | Buffer;
   readonly count: number;
-  /** The bytes are needed no longer. */
+  /** Releases the bytes for reuse. */
   readonly free?: () => void;
 }
 
-/** Where lines were that are stored: some megabytes a second would otherwise be left to the collector. */
+/** Reusable buffers, which save the garbage collector megabytes a second. */
 const spare: Buffer[] = [];
-/** One request has 5,000 lines, so 18 days of 288 lines of some 130 bytes. */
+/** Largest number of reusable buffers: a request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
 const SPARE_MAX = 20;
-/** Lines that are put together at once take so much at most. */
+/** Size of a buffer of lines. */
 const SPARE_BYTES = 65_536;
-/** A value, a time, and what separates them. */
+/** Largest size of a value, a time and their separators. */
 const VARYING_BYTES = 64;
 
 /**
- * The lines of an event of history, of which a backfill has millions: they differ in value and time alone, so what is
- * before these is made once for each type of value.
+ * Encodes a history event. A backfill has millions of points that differ in value and time only, so the text
+ * before these is encoded once for each type of value.
  */
 export function* historyLines(
   event: Event<"tag-history">,
@@ -31,7 +31,7 @@ export function* historyLines(
 ): Generator<Lines> {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  /** A line without its time, and of a number without that. */
+  /** Start of a line: without its time, and for a number without the value. */
   const upTo = (value: TagValue) => {
     const parts = {
       measurement: "tag_history",
@@ -39,7 +39,7 @@ export function* historyLines(
       fields: { ...valueFields("value", value), good: value !== null, origin, revised },
     };
     const line = lineAtZero(parts);
-    // Fields stand in the order of their names, and none comes after the value.
+    // Fields are sorted by name, and none comes after the value.
     const rest = `${typeof value === "number" ? "0 " : ""}0${WHOLE_MS}`;
     return Buffer.from(line.slice(0, line.length - rest.length));
   };
@@ -58,7 +58,7 @@ export function* historyLines(
       try {
         if (Number.isNaN(timeMs)) timeMs = momentOf(reader.time);
       } catch (error) {
-        // What stands before it is stored nevertheless.
+        // Store the points before the fault nevertheless.
         fault = error;
         break;
       }
@@ -81,7 +81,7 @@ export function* historyLines(
   if (fault !== null) throw fault;
 }
 
-/** For a line of so many bytes, and for more where they fit. */
+/** Returns a buffer for at least one line of this size. */
 function room(bytes: number): Buffer {
   if (bytes > SPARE_BYTES) return Buffer.allocUnsafeSlow(bytes);
   return spare.pop() ?? Buffer.allocUnsafeSlow(SPARE_BYTES);
@@ -94,7 +94,7 @@ function giveBack(bytes: Buffer): void {
 const LINE_BREAK = 10;
 const SPACE = 32;
 
-/** Writes milliseconds, which have 13 digits from 2001 to 2286, as nanoseconds, and returns what follows them. */
+/** Writes milliseconds, 13 digits from 2001 to 2286, as nanoseconds; returns the next position. */
 function writtenTime(timeMs: number, into: Buffer, at: number): number {
   if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(`${timeMs}${WHOLE_MS}`, into, at);
   const millions = Math.floor(timeMs / 1e6);
@@ -112,7 +112,7 @@ function writeDigits(number: number, digits: number, into: Buffer, at: number): 
   }
 }
 
-/** Writes a few plain characters, and returns what follows them. */
+/** Writes ASCII characters; returns the next position. */
 function written(text: string, into: Buffer, at: number): number {
   for (let n = 0; n < text.length; n++) into[at + n] = text.charCodeAt(n);
   return at + text.length;

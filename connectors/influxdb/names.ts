@@ -5,23 +5,25 @@ import type { System } from "../../src/core/model/building.ts";
 import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 
-/** What can be written beside the ids, as tags of a point. */
+/** Names that points can have as tags in addition to ids. */
 export const NAME_TAGS = ["name", "site_name", "system"] as const;
 export type NameTag = (typeof NAME_TAGS)[number];
 
-/** Names are believed for so long, in milliseconds: to look one up takes some 30 µs, which is more than its point does. */
+/** Time that names stay cached, in milliseconds: a look-up takes 30 µs, more than encoding a point. */
 const CACHE_MS = 60_000;
-/** Names that are kept in memory, of some 100 bytes each; then all are looked up anew. */
+/** Largest number of cached names, of 100 bytes each; beyond it the cache is cleared. */
 const MAX_CACHED = 100_000;
-/** Points of a source wait for the first list with their names for so long, in milliseconds, and once in its life. */
+/**
+ * Longest wait of a source's points for the first list with their names, in milliseconds, once in the sink's life.
+ */
 const WAIT_MS = 60_000;
-/** While they wait, names are looked up so often, in milliseconds. */
+/** Interval of look-ups during that wait, in milliseconds. */
 const RECHECK_MS = 1_000;
 
 export interface Names {
   /**
-   * Looks up what `of` will return for these events. Returns the index of the first event that has to wait, because its
-   * names have not been listed yet, with the error to wait for; null where all can go.
+   * Looks up the names that `of` returns for these events. Returns the index of the first event whose names are
+   * not listed yet, with the error to wait for; null where all can go.
    */
   prepare(batch: readonly Event[], committedAt?: readonly string[]): Promise<Awaited | null>;
   of(event: Event): Readonly<Partial<Record<NameTag, string>>>;
@@ -34,20 +36,22 @@ export interface Awaited {
 
 interface Name {
   readonly text: string | null;
-  /** Points that were committed before go without the name; wall time in milliseconds. */
+  /** Points committed before this time have no name; wall time in milliseconds. */
   readonly fromMs?: number;
-  /** There is no name, and a list that is to come may have one. */
+  /** True where a later list may contain the name. */
   readonly mayCome?: true;
 }
 
 /**
- * Names for who cannot join: InfluxQL has no join, and VictoriaMetrics keeps no texts but these. The name of a tag is what
- * the event itself says, so that an old event keeps its old name; that of its site and systems is the one known now.
+ * Adds names to points, for query languages without joins: InfluxQL, and VictoriaMetrics, which stores no other
+ * texts. The name of a tag comes from the event, so old events keep old names; those of site and systems are the
+ * current ones.
  *
- * A name is part of the series, so a point that was written without it would be there twice after a redelivery. The points
- * of a new worker therefore wait until the site and the systems are listed. Where they are not within `WAIT_MS`, for
- * example because the token may not list them (403), the sink remembers that for the source and never waits again. A site
- * that is listed after that gives its name to points that are committed a minute later or more, also when they are delivered again.
+ * A name is part of the series, so a redelivered point that had no name before would be a duplicate. The points of
+ * a new worker therefore wait until site and systems are listed. Where that takes longer than `WAIT_MS`, for
+ * example because the token may not list them (403), the sink stores that for the source and never waits again. A
+ * site listed later gives its name to points committed at least a minute afterwards, also when they are
+ * redelivered.
  */
 export function createNames(
   wanted: readonly NameTag[],
@@ -55,9 +59,9 @@ export function createNames(
 ): Names {
   const cache = new Map<string, Name>();
   let sinceMs = clock.monotonic();
-  /** When points of a source began to wait for a kind of names, on the monotonic clock. */
+  /** Start of each wait, by kind of names and source, on the monotonic clock. */
   const waiting = new Map<string, number>();
-  /** Kinds of names for which points of a source wait no longer. */
+  /** Kinds of names and sources without further waits. */
   const givenUp = new Map<string, boolean>();
   let unnamed: WeakSet<Event> = new WeakSet();
 
@@ -82,7 +86,7 @@ export function createNames(
     return known;
   }
 
-  /** True while points of the source have to wait for names of this kind. */
+  /** True while the source's points must wait for names of this kind. */
   async function waits(kind: NameTag, source: string): Promise<boolean> {
     const key = `${UNNAMED}${kind} ${source}`;
     if (await hasGivenUp(key)) return false;
@@ -108,7 +112,7 @@ export function createNames(
     return { text, mayCome: true };
   }
 
-  /** True where the event has to wait. */
+  /** Looks up the names of an event; returns true where it must wait. */
   async function lookUp({ source, site, tag }: About, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && wanted.includes("site_name")) {
       const key = siteKey(source, site);
@@ -162,17 +166,17 @@ export function createNames(
   };
 }
 
-/** Keys of what the sink remembers: a kind of names, and the source of which it waits for none any more. */
+/** Prefix of state keys: a kind of names and a source whose points no longer wait. */
 const UNNAMED = "unnamed ";
 
 interface About {
   readonly source: string;
   readonly site: string | null;
-  /** The name is null where the event does not say it. */
+  /** Name is null where the event does not contain it. */
   readonly tag: { readonly id: string; readonly name: string | null } | null;
 }
 
-/** What an event is about; null for the worker's own. */
+/** Source, site and tag of an event; null for the worker's own events. */
 function aboutOf(event: Event): About | null {
   const source = sourceName(event);
   return source === null ? null : { source, site: event.siteid ?? null, tag: tagOf(event as AnyEvent) };
@@ -204,7 +208,7 @@ async function tagName(picture: BuildingView, source: string, id: string): Promi
   return (await picture.one("tag", source, id))?.displayName ?? null;
 }
 
-/** A tag that several systems list is in all of them: `320.001+360.001`. */
+/** Joins the codes of all systems of a tag: `320.001+360.001`. */
 function codesOf(systems: readonly System[]): string | null {
   if (systems.length === 0) return null;
   return systems

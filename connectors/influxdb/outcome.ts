@@ -12,12 +12,12 @@ import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
 
-/** Longest reason that is kept with a dead letter, in characters. */
+/** Longest reason stored with a dead letter, in characters. */
 const MAX_REASON = 300;
 
 /**
- * InfluxDB 3 answers 201 to a request of which it stored only a part, and says so in the body; any other answer
- * below 300 means that every line is stored, unless it says otherwise.
+ * Verdict on a successful response. InfluxDB 3 responds 201 with an error text where it stored only some lines;
+ * other responses below 300 mean that every line is stored, unless the body says otherwise.
  */
 export function verdictOfResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): Verdict {
   const error = failureOfSuccess(response, config);
@@ -27,9 +27,9 @@ export function verdictOfResponse(response: DatabaseResponse, config: InfluxConf
 }
 
 /**
- * A success that is none, because a database that has stored everything says nothing (204): a page, of somebody on the way
- * who wants us to sign in, or of the user interface that a wrong `url` leads to; or an error, which InfluxDB 1.x may send
- * with 200. Null for a real one. No line is to blame, so none is given up for it.
+ * Detects a false success; a real one has no body (204). Causes are a login page of a proxy, a page of the user
+ * interface behind a wrong `url`, and an error that InfluxDB 1.x sends with 200. Returns null for a real success.
+ * The lines are not at fault and stay in the queue.
  */
 export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const said = `${new URL(config.url).origin} answered ${status}`;
@@ -45,7 +45,7 @@ export function failureOfSuccess({ status, body }: DatabaseResponse, config: Inf
 
 const STORED: Verdict = { kind: "stored", tooOld: null };
 
-/** What a request that was not answered with success says about its lines. */
+/** Verdict on the lines of a failed request. */
 export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
   if (error instanceof HttpError) {
     if (error.statusCode === 413) return { kind: "too-large" };
@@ -63,12 +63,12 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
   return { kind: "failed", error: failureOf(error, config, nowMs) };
 }
 
-/** VictoriaMetrics answers 400 to a path that it does not know, where others say 404. No line is to blame. */
+/** True for VictoriaMetrics's 400 for an unknown path, where others respond 404. */
 export function isAboutPath({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
 }
 
-/** Without the server's words, which repeat the whole request. */
+/** Error for an unknown path, without the server's text, which repeats the complete request. */
 function noSuchPath(config: InfluxConfig): ConfigError {
   return new ConfigError(`${new URL(config.url).origin} answered 400: it takes no points at this path.`, {
     field: "url",
@@ -77,15 +77,15 @@ function noSuchPath(config: InfluxConfig): ConfigError {
 }
 
 /**
- * What an error means that is not about single lines.
+ * Maps an error that concerns the complete request to a failure.
  *
- * | Answer          | Meaning      | Because                                                            |
+ * | Response        | Meaning      | Because                                                            |
  * | --------------- | ------------ | ------------------------------------------------------------------ |
- * | 401, 403        | ConfigError  | the token or password has to be set right                          |
- * | 404             | ConfigError  | no such organisation, bucket, database, or no such endpoint        |
- * | 429, 503        | Throttled    | told to wait                                                       |
+ * | 401, 403        | ConfigError  | a person must correct the token or password                        |
+ * | 404             | ConfigError  | no such organisation, bucket, database, or endpoint                |
+ * | 429, 503        | Throttled    | the server requests a wait                                         |
  * | 408, 425, 5xx   | Retryable    | may pass                                                           |
- * | other 3xx, 4xx  | ConfigError  | nothing that a line could cause: it must not cost a single event   |
+ * | other 3xx, 4xx  | ConfigError  | not caused by a line: must not cost a single event                 |
  * | none            | as listed in src/core/http/connection-problem.ts                                                   |
  */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
@@ -119,7 +119,7 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   });
 }
 
-/** The server's own words say which of several things is missing; without them all are named. */
+/** Maps 404: the server's text tells what is missing; without it, all candidates are named. */
 function notFound(said: string, serverText: string | null, config: InfluxConfig): ConfigError {
   const missing = serverText ?? "";
   if (/organi[sz]ation/i.test(missing)) {
@@ -152,7 +152,7 @@ function notFound(said: string, serverText: string | null, config: InfluxConfig)
   });
 }
 
-/** The server in the words of src/core/http/connection-problem.ts, which knows what it means that there was no answer. */
+/** Description of the server for src/core/http/connection-problem.ts. */
 export function serverAt(config: InfluxConfig): Server {
   return {
     name: new URL(config.url).origin,
@@ -165,12 +165,12 @@ export function serverAt(config: InfluxConfig): Server {
 }
 
 /**
- * InfluxDB 1.x and 2 answer like this to points that are older than the bucket keeps. They look at it last: everything
- * else of the request is stored, and a faulty line would have been named instead.
+ * Text of InfluxDB 1.x and 2 about points older than the retention. They check it last: everything else in the
+ * request is stored.
  */
 const TOO_OLD = /points (beyond|outside) retention policy/i;
 
-/** `dropped=3` in the words of InfluxDB 1.x and 2: how many lines of the request were not stored. */
+/** Verdict on a refusal. `dropped=3` is the number of lines that InfluxDB 1.x and 2 did not store. */
 function verdictOfRefusal(reason: string, lines: number): Verdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (TOO_OLD.test(reason)) {
@@ -179,7 +179,7 @@ function verdictOfRefusal(reason: string, lines: number): Verdict {
   return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
 }
 
-/** The sentence in an error body: JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
+/** Message of an error body: JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
 export function errorTextIn(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;

@@ -3,18 +3,17 @@ import { historyLines, type Lines } from "./history-lines.ts";
 import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./point.ts";
 import { breakPoint, completePoint, sealedPoint, sensorPoints, tagSystemsPoint } from "./report-points.ts";
 
-/** What is the same in every point of a sink. */
+/** Settings of all points of a sink. */
 export interface PointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
-  /** Names beside the ids, which a sink may be asked for. */
+  /** Optional names in addition to ids. */
   readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
 /**
- * The lines of an event. The same event always gives the same lines with the same timestamps, so writing it
- * twice overwrites. Throws an Error with a sentence when the event cannot be a point, such as one without a
- * readable time.
+ * Encodes an event. The same event always gives the same lines and timestamps, so a repeated write overwrites.
+ * Throws an Error for an event that cannot be a point, such as one without a readable time.
  */
 export function* linesOf(event: Event, settings: PointSettings): Generator<Lines> {
   const known = event as AnyEvent;
@@ -35,7 +34,7 @@ function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSetting
   return lineOf({ measurement: settings.prefix + measurement, tags: all, fields, timeMs, ...own });
 }
 
-/** What is the same for every point of an event. */
+/** Common tags of an event's points. */
 function ownTags(event: Event, settings: PointSettings): PointParts["tags"] {
   return {
     ...settings.tags,
@@ -93,7 +92,9 @@ function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensor
   }
 }
 
-/** A value that could not be read has a quality and no value: an average over it is not pulled towards 0. */
+/**
+ * Point of a value. An unreadable value has a quality and no value, so it does not pull an average towards 0.
+ */
 function valuePoint({ time, data }: Event<"tag-value">): Parts {
   return {
     measurement: "tag_value",
@@ -111,7 +112,7 @@ function valuePoint({ time, data }: Event<"tag-value">): Parts {
   };
 }
 
-/** Stands at the beginning of its period, as a bucket does, so that a later total of it overwrites. */
+/** Point of a total, at the start of its period, so that a later total overwrites it. */
 function totalPoint({ data }: Event<"tag-total">): Parts {
   return {
     measurement: "tag_total",
@@ -134,8 +135,8 @@ function totalPoint({ data }: Event<"tag-total">): Parts {
 type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 
 /**
- * The alarm's id is a tag although there may be many: a gateway that goes offline raises dozens of alarms of one
- * trigger in the same second, and without it they would overwrite each other.
+ * Point of an alarm event. The alarm's id is a tag because a gateway that goes offline raises dozens of alarms of
+ * one trigger in the same second, which would otherwise overwrite each other.
  */
 function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
   const { alarm } = data;
@@ -184,9 +185,8 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
 }
 
 /**
- * Whether an alarm stands, as far as anybody knows. One that vanished or left the token's view carries the last word
- * that the service said about it, which was `active`: without a point that ends it, it would be active for ever. Any
- * word but `resolved` leaves an alarm standing, as everywhere in Plenum.
+ * Known state of an alarm. One that vanished or left the token's view still has the status `active`, and needs a
+ * point that ends it. Any status except `resolved` means active, as everywhere in Plenum.
  */
 function stateOf(
   type: AlarmEvent["type"],
@@ -363,7 +363,7 @@ function inventoryPoint({ id, type, time, data }: InventoryEvent): Parts {
   };
 }
 
-/** What differs from before: the names, and the old values as JSON. */
+/** Changed field names, and their old values as JSON. */
 function changesIn(data: object): PointParts["fields"] {
   if (!("before" in data)) return {};
   const before = data.before as Readonly<Record<string, unknown>>;
@@ -378,7 +378,7 @@ function nounOf(data: InventoryEvent["data"]) {
   return data.tag;
 }
 
-/** What else there is to say about an object; fields, because nothing of it is what a point is found by. */
+/** Further details of an object; fields, because queries do not select by them. */
 function detailsOf(data: InventoryEvent["data"]): PointParts["fields"] {
   if ("tag" in data) return { unit: data.tag.unit };
   if ("gateway" in data) {

@@ -18,7 +18,7 @@ export function tagSystemsPoint({ id, type, time, data }: Event<"tag-systems-cha
   };
 }
 
-/** For an annotation in a graph: from here on the values are others. */
+/** Point for an annotation in a graph: the series changes here. */
 export function breakPoint({ id, time, data }: Event<"series-break">): Parts {
   const { tag, before, since, systems } = data;
   return {
@@ -39,7 +39,7 @@ export function breakPoint({ id, time, data }: Event<"series-break">): Parts {
   };
 }
 
-/** One for the report, and one for each finding. */
+/** Yields one point for the report, and one for each finding. */
 export function* sensorPoints({ id, data }: Event<"silent-sensors">): Generator<Omit<Parts, "time">> {
   const { counts, findings, part } = data;
   yield {
@@ -77,7 +77,7 @@ export function* sensorPoints({ id, data }: Event<"silent-sensors">): Generator<
     };
 }
 
-/** What is known of days of logged history, as points. */
+/** Points about the completeness of logged history. */
 
 export function completePoint({ id, time, data }: Event<"history-complete">): Parts {
   const common = { measurement: "history_complete", time };
@@ -94,7 +94,7 @@ export function completePoint({ id, time, data }: Event<"history-complete">): Pa
   };
 }
 
-/** Stands at the beginning of its day, so that a revision overwrites what was told before. */
+/** Point of a complete day, at its start, so that a revision overwrites the earlier one. */
 export function sealedPoint({ id, time, data }: Event<"day-sealed">): Parts {
   const { date, revision, revised, series } = data;
   return {

@@ -5,15 +5,15 @@ import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
 import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
-/** What the points go into: a bucket (v2), or a database with a retention policy (v1). */
+/** Destination of the points: a bucket (v2), or a database with a retention policy (v1). */
 export interface Bucket {
-  /** Makes the database where there is none. */
+  /** Creates the database unless it exists. */
   create(signal: AbortSignal): Promise<void>;
-  /** Rejects with `ConfigError` when we would not be let make the database; changes nothing. */
+  /** Rejects with `ConfigError` where we may not create the database; changes nothing. */
   checkMayCreate(signal: AbortSignal): Promise<void>;
-  /** Whether the server says that there is no such thing; rejects for every other complaint. */
+  /** True where the server reports that it does not exist; rejects for every other error. */
   isMissing(signal: AbortSignal): Promise<boolean>;
-  /** How long it keeps points, in milliseconds; infinite when it never forgets, null when it does not say. */
+  /** Retention in milliseconds; infinite without a limit, null where unknown. */
   keepsMs(signal: AbortSignal): Promise<number | null>;
 }
 
@@ -22,7 +22,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
 
   async function query(statement: string, signal: AbortSignal): Promise<string> {
     const { body } = await exchange.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
-    // InfluxDB 1.x answers 200 to a statement that failed.
+    // InfluxDB 1.x responds 200 to a failed statement.
     if (!/"error"/.test(body)) return body;
     throw new ConfigError(`The server refused ${statement}: ${body.slice(0, 300)}`, { field: "database" });
   }
@@ -34,7 +34,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
 
     async checkMayCreate(signal) {
       try {
-        // It needs the same right (all privileges) as CREATE DATABASE.
+        // This statement needs the same right (all privileges) as CREATE DATABASE.
         await query("SHOW USERS", signal);
       } catch (error) {
         const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
@@ -56,7 +56,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
         return false;
       } catch (error) {
         if (!(error instanceof HttpError)) throw error;
-        // Some servers call an empty body a bad request, and that is an answer too.
+        // Some servers respond 400 to an empty body; the database then exists.
         if (isAboutPath(error)) throw error;
         if (error.statusCode === 400 || error.statusCode === 422) return false;
         if (error.statusCode === 404) return true;
@@ -92,7 +92,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
   }
 }
 
-/** The rows of each statement of an answer of InfluxDB 1.x, column by name. */
+/** Rows of each statement in a response of InfluxDB 1.x, cells by column name. */
 function rowsIn(body: string): readonly (readonly Record<string, unknown>[])[] {
   const { results } = JSON.parse(body) as {
     results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
@@ -104,7 +104,7 @@ function rowsIn(body: string): readonly (readonly Record<string, unknown>[])[] {
   );
 }
 
-/** `720h0m0s`, as Go writes a duration; 0 stands for ever. */
+/** Parses a Go duration such as `720h0m0s`; 0 means forever. */
 function goDurationMs(text: string): number | null {
   const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
   if (parts === null || text === "") return null;
@@ -113,12 +113,13 @@ function goDurationMs(text: string): number | null {
   return ms === 0 ? Number.POSITIVE_INFINITY : ms;
 }
 
-/** The measurements of a server's own; VictoriaMetrics has 100 kB of them, and this one near the end. */
+/** Largest metrics page; VictoriaMetrics has 100 kB, with this metric near the end. */
 const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 
 /**
- * When the server was started, as Prometheus' libraries tell it (`process_start_time_seconds`): VictoriaMetrics and
- * InfluxDB 1.x and 2 do, to whoever asks. Null where it is not told: another product, a gateway in front, no right.
+ * Identifies the server instance by its start time (`process_start_time_seconds`), which VictoriaMetrics and
+ * InfluxDB 1.x and 2 publish without authentication. Null where another product, a gateway or a missing right
+ * hides it.
  */
 export async function serverInstanceOf(
   exchange: Pick<Exchange, "get">,
@@ -135,12 +136,12 @@ export async function serverInstanceOf(
   const startedAt = startTimeIn(body);
   if (startedAt === null) return null;
   const latest = before === null ? Number.NaN : Number(before);
-  // The latest start that was ever seen counts: two servers that answer in turns would otherwise be new at each look.
+  // Keep the latest start: two servers behind one address would otherwise look new at each check.
   if (startedAt <= latest) return { life: String(latest), isNew: false };
   return { life: String(startedAt), isNew: before !== null };
 }
 
-/** Seconds since 1970. */
+/** Start time in seconds since 1970. */
 export function startTimeIn(metrics: string): number | null {
   const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metrics) ?? [];
   const seconds = Number(text);

@@ -14,7 +14,7 @@ import { createBucket, serverInstanceOf } from "./server.ts";
 import type { TooOld } from "./store-lines.ts";
 import { countOf, type Line, storeLines, type Verdict } from "./store-lines.ts";
 
-/** Accepted means: the server answered success to the request that carried the event's points. */
+/** Accepted means: the server responded with success to the request with the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const writePath = pathOf(config);
   const names = createNames(config.tags_from, context);
@@ -28,7 +28,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const proxy = proxyOf(config.proxy, context.clock);
   let exchange: Exchange | null = null;
 
-  /** Secrets are read again whenever the sink is opened, so an exchanged token needs no restart. */
+  /** Reads the secrets again at each open, so a replaced token needs no restart. */
   function connect(): Exchange {
     exchange?.close();
     exchange = createExchange({
@@ -48,7 +48,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       (answer) => verdictOfResponse(answer, config, count),
       async (error: unknown): Promise<Verdict> => {
         const failureMeaning = await failureWithoutResponse(error, signal);
-        // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
+        // Lines stored before stay settled when the sink stops, and the search for a fault resumes from
+        // there.
         if (signal.aborted) return { kind: "failed", error: signal.reason };
         return failureMeaning === null
           ? verdictOfError(error, config, count, context.clock.now())
@@ -59,7 +60,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return verdict;
   }
 
-  /** A port for https hangs up on plain http without a word; whether it speaks TLS is asked then. */
+  /** Checks whether a server that closed a plain HTTP connection speaks TLS. */
   async function failureWithoutResponse(error: unknown, signal: AbortSignal): Promise<Failure | null> {
     if (error instanceof HttpError || signal.aborted) return null;
     const url = new URL(config.url);
@@ -89,7 +90,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       if (!config.create_database) return;
       const database = createBucket(config, writePath, through);
       try {
-        // Not without looking: whoever may write into a database need not be allowed to make one.
+        // Check first: a user that may write to a database may lack the right to create one.
         if (await database.isMissing(signal)) await database.create(signal);
       } catch (error) {
         throw await failureMeaning(error, signal);
@@ -121,8 +122,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     },
 
     /**
-     * Writes nothing through the very endpoint that writes: a token without the right, a missing bucket or a wrong
-     * path answer as they would later. A database that we create ourselves may be missing.
+     * Sends an empty write to the write endpoint, which reveals a token without the right, a missing bucket or a
+     * wrong path. A database that we create ourselves may be missing.
      */
     async probe(signal) {
       const through = exchange ?? connect();
@@ -143,7 +144,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
         return await createBucket(config, writePath, exchange ?? connect()).keepsMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
-        // A token that may only write is not told; VictoriaMetrics and InfluxDB 3 do not know the question.
+        // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.
         context.log.debug({ err: error }, "the server does not say how long it keeps points");
         return null;
       }
@@ -161,7 +162,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 }
 
-/** Many lines are bytes already, which to make a text of would cost more than to make them. */
+/** Joins lines; bytes stay bytes, because a conversion to text would cost more than encoding them. */
 function bodyOf(lines: readonly Line[]): Body {
   if (lines.every(({ text }) => typeof text === "string")) return lines.map(({ text }) => text).join("\n");
   return lines.flatMap(({ text }, n) => {
@@ -182,7 +183,7 @@ function pathOf(config: InfluxConfig): string {
   return `/write?${query.toString()}`;
 }
 
-/** The Authorization header as it is now; null without. */
+/** Returns a function with the current Authorization header; null without one. */
 function authorizationOf(config: InfluxConfig, { clock }: ConnectorContext): () => string | null {
   if (config.token !== undefined) {
     const token = cachedSecret(config.token, clock);
@@ -195,15 +196,15 @@ function authorizationOf(config: InfluxConfig, { clock }: ConnectorContext): () 
 }
 
 /**
- * Counts the points that the server left out because its bucket keeps nothing that old, and says so: at the first
- * one, and then once an hour while more come. One by one they would fill the log and the dead letters of a backfill,
- * and writing them again could not help.
+ * Counts points that the server dropped because its bucket keeps nothing that old. Logs the first, then once an
+ * hour while more come: single reports would fill the log and the dead letters of a backfill, and a retry could
+ * not help.
  */
 interface TooOldPoints {
   add(answer: TooOld): void;
 }
 
-/** How often it is said that there were more, in milliseconds. */
+/** Interval of the log lines, in milliseconds. */
 const REPORT_EVERY_MS = 3_600_000;
 
 function countTooOld(context: ConnectorContext): TooOldPoints {

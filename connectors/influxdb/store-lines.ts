@@ -1,13 +1,13 @@
 import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 
-/** A line of line protocol, or many with line breaks between them, and the event of the batch that they belong to. */
+/** One or more lines of line protocol, and the index of their event in the batch. */
 export interface Line {
   readonly owner: number;
   readonly text: string | Buffer;
-  /** How many; one unless told. */
+  /** Number of lines; 1 by default. */
   readonly count?: number;
-  /** The bytes are needed no longer: others may be written in their place. */
+  /** Releases the bytes for reuse. */
   readonly free?: () => void;
 }
 
@@ -20,27 +20,28 @@ export interface TooOld {
   readonly reason: string;
 }
 
-/** What the server said to one request. */
+/** Verdict of the server on one request. */
 export type Verdict =
-  /** `tooOld`: how many lines the server left out because it keeps nothing that old, in its own words. */
+  /** `tooOld`: lines that the server dropped because it keeps nothing that old, with its text. */
   | { readonly kind: "stored"; readonly tooOld: TooOld | null }
   | { readonly kind: "too-large" }
-  /** At least one line will never be stored; `all` when the server says that it is every one of them. */
+  /** At least one line can never be stored; `all` where none of them can. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
-/** 5,000 lines a request is where a server's throughput stops growing; the bytes keep long texts in bounds. */
+/**
+ * Limits of a request: above 5,000 lines a server's throughput stops growing; the characters limit long texts.
+ */
 const MAX_LINES = 5_000;
 const MAX_CHARACTERS = 4_000_000;
 
-/** A search for faulty lines that takes more requests than this is put off; 14 find one among 5,000. */
+/** Largest number of requests in one search for faulty lines; 14 find one among 5,000. */
 const MAX_REQUESTS = 200;
 
 /**
- * Writes the lines from left to right in as few requests as possible. A request that is too large is halved; one
- * with a faulty line is halved as well, until it is known whose line it is. Lines that were stored on the way are
- * written again, which overwrites them with themselves. Whatever happens, everything left of a point in the batch
- * is settled and everything right of it is kept.
+ * Writes the lines in order, in as few requests as possible. Splits a request in half that is too large, or that
+ * contains a faulty line, until the line's event is known. Lines stored on the way are written again, which
+ * overwrites them. At every point, all events before it are settled and all after it are kept.
  */
 export async function storeLines(
   lines: Iterable<Line>,
@@ -108,7 +109,7 @@ function halves(part: readonly Line[]): readonly [readonly Line[], readonly Line
   return [part.slice(0, middle), part.slice(middle)];
 }
 
-/** The lines of one event, cut at the line break in the middle. */
+/** Splits the lines of one event at the middle line break. */
 function halvesOf({ owner, text, count = 1 }: Line): readonly [readonly Line[], readonly Line[]] {
   const left = Math.ceil(count / 2);
   let end = -1;
@@ -118,7 +119,7 @@ function halvesOf({ owner, text, count = 1 }: Line): readonly [readonly Line[], 
   return [[{ owner, text: cut(0, end), count: left }], [{ owner, text: cut(end + 1), count: count - left }]];
 }
 
-/** Halves between two events, as near to the middle as they allow; the right one is empty for a single event. */
+/** Splits between two events, close to the middle; the right half is empty for a single event. */
 function halvesByOwner(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
   const middle = Math.floor(part.length / 2);
   const boundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;

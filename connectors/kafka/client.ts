@@ -21,11 +21,11 @@ import { createConnections } from "./connections.ts";
 import { brokerAt, speaksTlsOnly } from "./outcome.ts";
 import { createProducer, type Producer } from "./producer.ts";
 
-/** What is needed to talk to one cluster, put together. */
+/** Connections, cluster and producer of one Kafka cluster. */
 export interface Client {
   readonly cluster: Cluster;
   readonly producer: Producer;
-  /** Does something; when the signal aborts, every connection ends, and so does what is being done. */
+  /** Runs `work`; when the signal aborts, every connection ends, and the work with it. */
   during<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
   end(): void;
 }
@@ -33,7 +33,7 @@ export interface Client {
 export function createClient(config: KafkaConfig, clock: Clock): Client {
   const bootstrap = config.brokers.map(addressOf);
   const options = connectionOptions(config, clock);
-  /** That of what is being done. */
+  /** Signal of the current work. */
   let current = AbortSignal.abort();
   const connections = createConnections({
     clientId: config.client_id,
@@ -78,7 +78,7 @@ export function createClient(config: KafkaConfig, clock: Clock): Client {
   };
 }
 
-/** A cluster on this machine may name brokers on others, which the configuration could not know. */
+/** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
 function refusePlainPassword({ sasl, tls, plain_text }: KafkaConfig, address: Address): void {
   if (sasl === undefined || tls.enabled || plain_text || isLoopback(address.host)) return;
   throw new ConfigError(
@@ -90,10 +90,10 @@ function refusePlainPassword({ sasl, tls, plain_text }: KafkaConfig, address: Ad
   );
 }
 
-/** Beyond the time in which the brokers have to answer themselves, so that their word arrives, in milliseconds. */
+/** Extra time for the brokers' own timeout response to arrive, in milliseconds. */
 const NETWORK_MS = 1_000;
 
-/** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
+/** Reads files and secrets for each connection, so replaced ones need no restart. */
 function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) => ConnectionOptions {
   const { sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
@@ -109,7 +109,8 @@ function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) =>
             ...(tls.cert_file === undefined ? {} : { cert: pem(tls.cert_file) }),
             ...(tls.key_file === undefined ? {} : { key: pem(tls.key_file) }),
           },
-          // Several brokers behind one address are told apart by it; an IP address may not stand there (RFC 6066).
+          // Brokers behind one address are distinguished by SNI, which does not allow IP addresses (RFC
+          // 6066).
           ...(isIP(host) === 0 ? { tlsServerName: host } : {}),
         }
       : {}),
@@ -130,8 +131,8 @@ function saslOptions(
 }
 
 /**
- * The library's SCRAM. It reads a broker's words where nobody catches what it throws, so that a broker that answers
- * nonsense would end the worker; here that is a failed authentication.
+ * SCRAM of the library. Its parser throws outside of any handler, so an invalid response would end the worker;
+ * here it becomes a failed authentication.
  */
 const byScram: SASLCustomAuthenticator = (mechanism, connection, ask, username, password, _token, done) => {
   const guarded = (...[to, bytes, answered]: Parameters<typeof ask>) =>
@@ -160,14 +161,14 @@ function pem(path: string): string {
   return readCertificates(path, "tls");
 }
 
-/** Longest wait for the answer to each question, in milliseconds: whoever hung up was quick to do so. */
+/** Longest wait for each probe, in milliseconds: the broker has just disconnected quickly. */
 const PROBE_MS = 3_000;
 
 /**
- * Why a broker hung up at our first question. It may be restarting, and then the same attempt goes well later; or we
- * stand at the wrong door, and then it never will: a listener that speaks TLS, or one that wants a password first, and
- * we have none. So TLS is tried, and a greeting with a way of authentication that does not exist, to which a listener
- * with passwords answers which ones it has. Nothing of ours is told. Null when that explains nothing.
+ * Finds out why a broker disconnected at our first request. It may be restarting, which passes; or its listener
+ * speaks TLS or wants authentication, which never passes. Probes TLS, and sends a handshake with a mechanism that
+ * does not exist, to which a SASL listener responds with its mechanisms. Sends no credentials. Null where neither
+ * explains it.
  */
 async function diagnoseDisconnect(
   address: Address,

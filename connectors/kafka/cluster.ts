@@ -25,14 +25,14 @@ import type { Address } from "./config.ts";
 import { type Broker, type Connections, UnsupportedRequest } from "./connections.ts";
 import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "./outcome.ts";
 
-/** What a cluster says about a topic. */
+/** Topic metadata of a cluster. */
 export interface Topic {
   readonly name: string;
-  /** 0 where it is there, otherwise the broker's code. */
+  /** 0 for an existing topic, otherwise the broker's error code. */
   readonly code: number;
-  /** By number; null where a partition has no leader at the moment. */
+  /** Leaders by partition number; null for a partition without a leader. */
   readonly leaders: readonly (Address | null)[];
-  /** Whether we may write to it; null where the cluster does not say. */
+  /** True where we may write; null where the cluster does not say. */
   readonly mayWrite: boolean | null;
 }
 
@@ -42,13 +42,13 @@ export interface ProducerId {
 }
 
 export interface Cluster {
-  /** Where these topics are, or why they are not; remembered for a while. */
+  /** Returns the metadata of these topics, cached for a while. */
   topics(names: readonly string[]): Promise<ReadonlyMap<string, Topic>>;
-  /** These topics, or with null all that we may see, with what we may do; asked anew. */
+  /** Requests the metadata of these topics, or of all visible ones, with our rights. */
   look(names: readonly string[] | null): Promise<readonly Topic[]>;
-  /** A number under which the brokers count what we send; another one each time. */
+  /** Requests a new producer id, under which the brokers count our batches. */
   producerId(): Promise<ProducerId>;
-  /** What was remembered may be wrong. */
+  /** Clears the cache. */
   forget(): void;
 }
 
@@ -57,11 +57,14 @@ export interface ClusterOptions {
   readonly connections: Connections;
   readonly createTopics: boolean;
   readonly clock: Clock;
-  /** Why a broker hung up at the first question; null where nobody knows. */
+  /** Explains why a broker disconnected at the first request; null where unknown. */
   readonly diagnoseDisconnect: (address: Address) => Promise<ConfigError | null>;
 }
 
-/** Before the fourth (Kafka 0.11) nobody can say that a topic is not to be created: such a broker does as it is set. */
+/**
+ * Metadata versions, newest first. Below version 4 (Kafka 0.11), the broker's own setting decides whether a
+ * request creates a topic.
+ */
 const METADATA = [
   metadataV12.api,
   metadataV11.api,
@@ -86,11 +89,11 @@ const PRODUCER_ID = [
   initProducerIdV0.api,
 ] as unknown as readonly (typeof initProducerIdV5.api)[];
 
-/** So long an answer about a topic holds, in milliseconds, as with other producers; a failure ends it at once. */
+/** Cache time of topic metadata, in milliseconds, as in other producers; a failure clears it. */
 const MAX_AGE_MS = 300_000;
-/** So long a topic may take to come into being after we asked for it, in milliseconds. */
+/** Longest time for the creation of a requested topic, in milliseconds. */
 const CREATED_WITHIN_MS = 20_000;
-/** Its bit in the operations that are allowed on a topic, and what stands there when nobody says. */
+/** Bit of the write right in a topic's operations, and the value for unknown rights. */
 const WRITE_BIT = 1 << 4;
 const UNSTATED = -2_147_483_648;
 
@@ -102,9 +105,9 @@ export function createCluster({
   diagnoseDisconnect,
 }: ClusterOptions): Cluster {
   const known = new Map<string, { readonly topic: Topic; readonly atMs: number }>();
-  /** When a topic was first asked for that is not there yet. */
+  /** Time of the first request for each missing topic. */
   const requestedAt = new Map<string, number>();
-  /** Those that the cluster named last. */
+  /** Brokers in the cluster's last response. */
   let knownBrokers: readonly Address[] = [];
 
   async function requestMetadata(names: readonly string[] | null, create: boolean, operations: boolean) {
@@ -126,7 +129,7 @@ export function createCluster({
     );
   }
 
-  /** The answer, also where it says that a part of it is wrong. */
+  /** Returns the response, also one with an error in a part of it. */
   async function responseOf<Answer>(broker: Broker, question: () => Promise<Answer>): Promise<Answer> {
     try {
       return await question();
@@ -139,7 +142,7 @@ export function createCluster({
     }
   }
 
-  /** Nothing was said about a topic that we have only just asked for: it may be coming into being. */
+  /** True for a missing topic that was requested recently: the brokers may be creating it. */
   function isBeingCreated({ name, code }: Topic): boolean {
     if (code === 0) requestedAt.delete(name);
     if (!createTopics || nameOfCode(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;

@@ -5,7 +5,7 @@ import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { templateComplaint } from "./topics.ts";
 
-/** A host and a port; an IPv6 address stands in brackets. */
+/** Host and port; an IPv6 address is in brackets. */
 const BROKER = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
 
 const Broker = z.string().refine((text) => {
@@ -107,7 +107,7 @@ export const KafkaConfig = z
   .meta({ description: "Events as records in Kafka: CloudEvents in binary mode." });
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
-/** Where a broker listens. */
+/** Address of a broker. */
 export interface Address {
   /** A name or an IP address, IPv6 without brackets. */
   readonly host: string;

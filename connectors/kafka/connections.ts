@@ -14,17 +14,17 @@ import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Address } from "./config.ts";
 import { brokerAt, connectionFailure } from "./outcome.ts";
 
-/** One request of the protocol in one version, as the library writes and reads it. */
+/** One version of a protocol request, encoded and decoded by the library. */
 export interface Request<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
   async(connection: Connection, ...asked: Arguments): Promise<Response>;
 }
 
-/** A broker that is connected. */
+/** Connected broker. */
 export interface Broker {
   readonly address: Address;
-  /** Asks in the newest of these versions that the broker knows; throws what the library says. */
+  /** Sends the newest of these versions that the broker supports; throws the library's errors. */
   request<Arguments extends unknown[], Response>(
     versions: readonly Request<Arguments, Response>[],
     ...asked: Arguments
@@ -32,26 +32,26 @@ export interface Broker {
 }
 
 /**
- * The connections to the brokers of one cluster, one for each. Of the library only these and its reading and writing of
- * the protocol are used: its producer tries again by itself, and takes a new producer id each time, by which a batch
- * that is late could land behind newer ones.
+ * Connections to the brokers of one cluster, one for each. Only the library's connections and protocol codecs are
+ * used: its producer retries on its own, with a new producer id each time, so a late batch could land behind newer
+ * ones.
  */
 export interface Connections {
   to(address: Address): Promise<Broker>;
-  /** The first of these that lets us in. */
+  /** Connects to the first reachable broker. */
   toAny(addresses: readonly Address[]): Promise<Broker>;
-  /** Ends them all, and so whatever was asked. */
+  /** Ends all connections and pending requests. */
   end(): void;
 }
 
 export interface ConnectionsOptions {
   readonly clientId: string;
   readonly options: (host: string) => ConnectionOptions;
-  /** Throws where nothing may be said to that host. */
+  /** Throws where the configuration forbids a connection to that host. */
   readonly checkAllowed: (address: Address) => void;
 }
 
-/** The broker does not know a request that is needed. */
+/** Thrown where the broker does not support a required request. */
 export class UnsupportedRequest extends ConfigError {}
 
 export function createConnections({ clientId, options, checkAllowed }: ConnectionsOptions): Connections {
@@ -70,7 +70,7 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
   }
 
   async function handshake(connection: Connection, address: Address): Promise<Broker> {
-    // Whoever waits is told only that the connection was closed. Without a listener an error later on, such as one of a
+    // Pending requests learn only that the connection closed. An unhandled error event, for example of a
     // reauthentication, would end the process.
     let cause: Error | null = null;
     connection.on("error", (error) => {
@@ -117,7 +117,7 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
         try {
           return await to(address);
         } catch (error) {
-          // What a person has to change is worth more than that another broker is away.
+          // Prefer an error that a person must fix over an unreachable broker.
           if (!(cause instanceof ConfigError)) cause = error;
         }
       }
@@ -127,7 +127,7 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
       for (const { connection, broker } of open.values()) {
         broker.catch(() => undefined);
         connection.close().catch(() => undefined);
-        // The library lets a socket end by itself, which a broker that has stopped never does.
+        // The library waits for the other side to close, which a stopped broker never does.
         connection.socket?.destroy();
       }
       open.clear();
@@ -135,7 +135,7 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
   };
 }
 
-/** While it shows its password again, as brokers may demand, nothing else may be asked. */
+/** Waits for a reauthentication, during which no other request is allowed. */
 async function ready({
   connection,
   broker,
@@ -155,7 +155,7 @@ function isAlive({ status }: Connection): boolean {
   );
 }
 
-/** A broker before Kafka 2.4 does not know the third version of the question itself. */
+/** Brokers before Kafka 2.4 do not support version 3 of this request. */
 async function versionsOf(connection: Connection) {
   try {
     return await apiVersionsV3.api.async(connection, clientSoftwareName, clientSoftwareVersion);

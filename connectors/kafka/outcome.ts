@@ -4,19 +4,19 @@ import { failureOfConnection, type Server } from "../../src/core/http/connection
 import type { Address } from "./config.ts";
 
 /**
- * What a broker's error codes and a connection's errors mean.
- * Codes: Apache Kafka protocol guide, "Error Codes" (https://kafka.apache.org/protocol#protocol_error_codes).
+ * Maps brokers' error codes and connection errors to failures. Codes: Apache Kafka protocol guide, "Error Codes"
+ * (https://kafka.apache.org/protocol#protocol_error_codes).
  */
 
-/** The connection ended before it had been answered; wrong-door.ts finds out whether it is the wrong one. */
+/** Thrown where the connection ended before a response; client.ts finds out the cause. */
 export class Disconnected extends Retryable {}
 
-/** The name of a code, such as `MESSAGE_TOO_LARGE` for 10. */
+/** Name of an error code, such as `MESSAGE_TOO_LARGE` for 10. */
 export function nameOfCode(code: number): string {
   return protocolErrorsCodesById[code] ?? `error ${code}`;
 }
 
-/** What is wrong with the content of a batch, and with no other: alone, a record with it becomes a dead letter. */
+/** Refusals because of a batch's content: a single record with one becomes a dead letter. */
 const REFUSALS: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
@@ -24,7 +24,7 @@ const REFUSALS: Readonly<Record<string, string>> = {
   INVALID_RECORD: "the topic does not take such a record",
 };
 
-/** Why a single record will never be taken; null where something else is wrong. */
+/** Reason why the topic can never take a record; null for other errors. */
 export function refusal(code: number, topic: string, said: string | null): string | null {
   const name = nameOfCode(code);
   const why = REFUSALS[name];
@@ -34,7 +34,7 @@ export function refusal(code: number, topic: string, said: string | null): strin
 
 type Complaint = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
 
-/** About a topic. A person has to change something: here or at the brokers. */
+/** Topic errors that a person must fix, here or at the brokers. */
 const TOPIC: Readonly<Record<string, Complaint>> = {
   UNKNOWN_TOPIC_OR_PARTITION: [
     "does not exist",
@@ -65,14 +65,14 @@ const TOPIC: Readonly<Record<string, Complaint>> = {
   UNSUPPORTED_COMPRESSION_TYPE: ["does not take this compression", "Choose another compression.", "settings"],
 };
 
-/** Where it passes by itself, for a person who wonders how long. */
+/** Hints for errors that pass without action. */
 const TEMPORARY: Readonly<Record<string, string>> = {
   NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
   NOT_ENOUGH_REPLICAS_AFTER_APPEND:
     "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
 };
 
-/** Why a topic took nothing, or is not there. */
+/** Failure of a topic that is missing or took nothing. */
 export function topicFailure(code: number, topic: string): Failure {
   const name = nameOfCode(code);
   const complaint = TOPIC[name];
@@ -88,8 +88,8 @@ export function topicFailure(code: number, topic: string): Failure {
 }
 
 /**
- * Why a batch was not taken. That the broker does not know the topic any more is not believed here: leaders move, and
- * the next look at the cluster says whether it is gone.
+ * Failure of a batch. An unknown topic is retryable here: leaders move, and the next metadata request tells
+ * whether the topic is gone.
  */
 export function batchFailure(code: number, topic: string): Failure {
   return nameOfCode(code) === "UNKNOWN_TOPIC_OR_PARTITION"
@@ -97,7 +97,7 @@ export function batchFailure(code: number, topic: string): Failure {
     : topicFailure(code, topic);
 }
 
-/** Why we were given no producer id. */
+/** Failure of a producer id request. */
 export function producerIdFailure(code: number): Failure {
   const name = nameOfCode(code);
   if (name === "CLUSTER_AUTHORIZATION_FAILED") {
@@ -110,7 +110,7 @@ export function producerIdFailure(code: number): Failure {
   return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
 }
 
-/** What a connection or a request ended with. */
+/** Failure of a connection or request. */
 export function connectionFailure(error: unknown, address: Address): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
@@ -141,7 +141,7 @@ export function connectionFailure(error: unknown, address: Address): Failure {
   return failureOfConnection(cause, server);
 }
 
-/** What the library says itself, without a system's error behind it. */
+/** Failure for an error of the library itself, without a system error as cause. */
 function libraryFailure(
   error: GenericError | MultipleErrors,
   server: Server,
@@ -173,7 +173,7 @@ export function speaksTlsOnly({ name }: Server): ConfigError {
   });
 }
 
-/** The broker in the words of src/core/http/connection-problem.ts. */
+/** Description of the broker for src/core/http/connection-problem.ts. */
 export function brokerAt({ host, port }: Address): Server {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
@@ -185,7 +185,7 @@ export function brokerAt({ host, port }: Address): Server {
   };
 }
 
-/** The broker's codes anywhere in an error of the library. */
+/** Collects the broker's error codes in an error of the library. */
 function apiIdsIn(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
   const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
@@ -193,7 +193,7 @@ function apiIdsIn(error: unknown): readonly string[] {
   return [...own, ...parts.flatMap(apiIdsIn), ...apiIdsIn(error.cause)];
 }
 
-/** The innermost cause: the library wraps what the system said. */
+/** Innermost cause: the library wraps system errors. */
 function rootCauseOf(error: unknown): unknown {
   return error instanceof Error && error.cause instanceof Error ? rootCauseOf(error.cause) : error;
 }

@@ -21,18 +21,21 @@ import type { Connections } from "./connections.ts";
 import { batchFailure, connectionFailure, nameOfCode, refusal, topicFailure } from "./outcome.ts";
 import type { KafkaRecord } from "./records.ts";
 
-/** What became of a record: all replicas in sync have it, it will never be taken, or it was not sent or not answered. */
+/**
+ * Outcome of a record: all in-sync replicas have it, the topic can never take it, or it was not sent or not
+ * acknowledged.
+ */
 export type RecordOutcome =
   | { readonly is: "acknowledged" }
   | { readonly is: "refused"; readonly reason: string }
   | { readonly is: "open"; readonly error?: Failure };
 
 export interface Producer {
-  /** Sees that everything is there that sending needs, short of the topics. */
+  /** Prepares everything except topics. */
   prepare(): Promise<void>;
   /**
-   * Sends the records and says what became of each. Of one partition nothing is sent before what comes earlier was
-   * answered, and after a failure nothing more at all, so that order within a key is kept.
+   * Sends the records and returns their outcomes. Each partition has one request at a time, and none after a
+   * failure, so order within a key is kept.
    */
   send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]>;
 }
@@ -42,15 +45,15 @@ export interface ProducerOptions {
   readonly connections: Connections;
   readonly idempotent: boolean;
   readonly compression: CompressionAlgorithmValue;
-  /** Most bytes of the records in one batch. */
+  /** Largest size of a batch's records, in bytes. */
   readonly maxBatchBytes: number;
-  /** How long the brokers may wait for their replicas, in milliseconds. */
+  /** Longest wait of the brokers for their replicas, in milliseconds. */
   readonly ackWithinMs: number;
 }
 
 type ProduceResponse = produceV11.ProduceResponse;
 
-/** Records of one partition, as many as are sent together. */
+/** Records of one partition that are sent together. */
 type Run = { readonly index: number; readonly record: KafkaRecord }[];
 
 interface Lane {
@@ -74,15 +77,15 @@ const PRODUCE = [
 
 const ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
 const LEADER_NOT_AVAILABLE = 5;
-/** The largest epoch of a producer id (16 bits), and the largest number of a record of one (31 bits). */
+/** Largest epoch of a producer id (16 bits) and largest sequence number of a record (31 bits). */
 const MAX_EPOCH = 32_767;
 const MAX_SEQUENCE = 0x7fff_ffff;
 
 export function createProducer(options: ProducerOptions): Producer {
   const { cluster, connections } = options;
-  /** Null where the brokers are to give us a new one. */
+  /** Current producer id; null where a new one is needed. */
   let producer: ProducerId | null = null;
-  /** The number of the next record, by topic and partition. */
+  /** Next sequence number, by topic and partition. */
   const sequences = new NumericMap();
 
   async function prepare(): Promise<void> {
@@ -91,8 +94,8 @@ export function createProducer(options: ProducerOptions): Producer {
   }
 
   /**
-   * After a failure nobody knows what the brokers have. A later epoch shuts out whatever is still on its way: a batch
-   * that comes late, after newer ones, is refused by the broker and does not make an old value the last one.
+   * Starts a new epoch after a failure, when it is unknown what the brokers have. The broker then refuses a late
+   * batch of the old epoch, which could otherwise overwrite newer values.
    */
   function closeEpoch(needsNewId: boolean): void {
     cluster.forget();
@@ -129,19 +132,20 @@ export function createProducer(options: ProducerOptions): Producer {
         } else if (run.length === 1) {
           outcomes[first.index] = { is: "refused", reason: why };
         } else {
-          // Which of them is it? Halves are sent one after the other, so that the others are stored.
+          // Search for the refused record: halves are sent one after the other, so that the others are
+          // stored.
           const half = Math.ceil(run.length / 2);
           lane.runs.unshift(run.slice(0, half), run.slice(half));
         }
       }
     }
     if (failed) closeEpoch(needsNewId);
-    // What is known of a topic that had no leader, or was not there, was known a moment ago.
+    // Metadata of a topic without a leader may be outdated.
     else if (outcomes.some(({ is }) => is === "open")) cluster.forget();
     return outcomes;
   }
 
-  /** One request to one broker, with the next run of each of its partitions. */
+  /** Sends one request to one broker, with the next run of each of its partitions. */
   async function produce(lanes: readonly Lane[]): Promise<readonly PartitionResponse[]> {
     const sent = lanes.map((lane) => ({ lane, run: lane.runs.shift() ?? [] }));
     const [{ leader } = { leader: { host: "", port: 0 } }] = lanes;
@@ -182,16 +186,16 @@ export function createProducer(options: ProducerOptions): Producer {
 interface PartitionResponse {
   readonly lane: Lane;
   readonly run: Run;
-  /** Null where there was no answer. */
+  /** Null without a response. */
   readonly code: number | null;
   readonly said: string | null;
   readonly error: Failure;
 }
 
-/** What the broker calls it when it says nothing about a partition that it was asked about: UNKNOWN_SERVER_ERROR. */
+/** Code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
 const NO_RESPONSE = -1;
 
-/** With these the broker does not know any more, or does not like, what we count under our number. */
+/** The broker lost or rejected our producer id or sequence: request a new id, then resend. */
 const NEEDS_NEW_PRODUCER_ID = new Set([
   "OUT_OF_ORDER_SEQUENCE_NUMBER",
   "DUPLICATE_SEQUENCE_NUMBER",
@@ -202,8 +206,8 @@ const NEEDS_NEW_PRODUCER_ID = new Set([
 ]);
 
 /**
- * Every record in its partition, which follows from its key as in the Java clients (murmur2). From the first one on that
- * has nowhere to go nothing is sent, and its fate says why: what comes later would only be sent twice.
+ * Assigns every record to its partition by its key, as the Java clients do (murmur2). Stops at the first record
+ * without a leader: later records would only be sent twice.
  */
 function lanesOf(
   records: readonly KafkaRecord[],
@@ -242,12 +246,12 @@ function wireRecord({ topic, key, value, headers, timestampMs }: KafkaRecord, pa
   return { topic, partition, key, value, headers, timestamp: BigInt(timestampMs) };
 }
 
-/** As the library names a partition where it looks for its sequence. */
+/** Key by which the library looks up a partition's sequence. */
 function partitionKey({ topic, partition }: Pick<Lane, "topic" | "partition">): string {
   return `${topic}:${partition}`;
 }
 
-/** What the broker answered, also where that says that a partition took nothing. */
+/** Returns the response, also one that reports a failed partition. */
 async function responseOf(question: () => Promise<ProduceResponse | boolean>): Promise<ProduceResponse> {
   try {
     return (await question()) as ProduceResponse;

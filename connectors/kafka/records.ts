@@ -3,24 +3,24 @@ import { type Event, orderingKey } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /**
- * An event as a Kafka record: a CloudEvent in binary mode, as the Kafka protocol binding of CloudEvents 1.0.2 writes it.
- * The attributes are headers in UTF-8, the value is the event's data as JSON.
+ * Event as a Kafka record: a CloudEvent in binary mode, by the Kafka protocol binding of CloudEvents 1.0.2.
+ * Attributes are UTF-8 headers, the value is the event's data as JSON.
  */
 export interface KafkaRecord {
   readonly topic: string;
-  /** Source and subject: what has the same key lies in the same partition, where order is kept. */
+  /** Source and subject: records with the same key share a partition, which keeps their order. */
   readonly key: Buffer;
   readonly value: Buffer;
   readonly headers: Map<Buffer, Buffer>;
-  /** When it happened, milliseconds since 1970; NaN where the event does not say it. */
+  /** Time of the event in milliseconds since 1970; NaN where it is unreadable. */
   readonly timestampMs: number;
-  /** What it takes in a batch at most, in bytes. */
+  /** Largest size in a batch, in bytes. */
   readonly bytes: number;
 }
 
-/** Lengths, time and offset of a record, and the lengths of its key and value: 5 bytes for each at most, 10 for a time. */
+/** Bytes for the lengths, time and offset of a record: at most 5 for each length, 10 for a time. */
 const RECORD_BYTES = 36;
-/** The lengths of a header's name and value. */
+/** Bytes for the lengths of a header's name and value. */
 const HEADER_BYTES = 10;
 
 export function recordOf(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {

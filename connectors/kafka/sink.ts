@@ -15,13 +15,13 @@ import type { RecordOutcome } from "./producer.ts";
 import { type KafkaRecord, recordOf } from "./records.ts";
 import { createTopics } from "./topics.ts";
 
-/** Accepted means: all replicas in sync have the record (acks=all). */
+/** Accepted means: all in-sync replicas have the record (acks=all). */
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.topic);
   const client = createClient(config, context.clock);
   /**
-   * What was acknowledged although something before it was not, so that it is offered again: it is not sent again.
-   * Names only; a restart forgets them.
+   * Records acknowledged after one that was not. They are offered again and must not be sent twice. In memory
+   * only: a restart forgets them.
    */
   let acknowledgedAhead = new Set<string>();
 
@@ -49,7 +49,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     return receipt;
   }
 
-  /** What can be said without asking anybody. */
+  /** Outcome that is known without sending. */
   function precheck({ bytes, timestampMs }: KafkaRecord): RecordOutcome {
     if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
     if (bytes <= config.max_message_bytes) return { is: "open" };
@@ -107,7 +107,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 /** TOPIC_AUTHORIZATION_FAILED */
 const MAY_NOT_WRITE = 29;
 
-/** In commit order: everything before the first record that is still open is settled. */
+/** Builds the receipt in commit order: everything before the first open record is settled. */
 function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
   const first = outcomes.findIndex(({ is }) => is === "open");
   const from = first < 0 ? outcomes.length : first;

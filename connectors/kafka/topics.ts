@@ -2,24 +2,24 @@ import { createHash } from "node:crypto";
 import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
 
 /**
- * Names of topics, out of a template such as `plenum.{noun}`. Kafka takes letters, digits, `.`, `_` and `-`, and 249
- * of them at most.
+ * Topic names from a template such as `plenum.{noun}`. Kafka allows letters, digits, `.`, `_` and `-`, and at most
+ * 249 characters.
  *
- * Two different things never get one topic by accident: in what a placeholder stands for, letters, digits and `-` stay,
- * and every other byte of its UTF-8 becomes `_` and two hexadecimal digits, also `_` and `.` themselves (`north_2` is
- * `north_5f2`). So a point always comes from the template, and placeholders have one between them. What belongs to no
- * source is `_worker` and what belongs to no site `_none`, which no text becomes, because `_w` and `_n` are no
- * hexadecimal digits. Of a text that becomes longer than 64 characters, the first 31 stay, with `_h` and its hash.
+ * Two different objects never share a topic: in the value of a placeholder, letters, digits and `-` stay, and
+ * every other UTF-8 byte becomes `_` and two hexadecimal digits, also `_` and `.` (`north_2` becomes `north_5f2`).
+ * A point therefore always comes from the template, and placeholders have one between them. `_worker` replaces a
+ * missing source and `_none` a missing site; no value becomes these, because `_w` and `_n` are not hexadecimal. A
+ * value longer than 64 characters keeps its first 31, followed by `_h` and its hash.
  */
 export interface Topics {
   of(event: Event): string;
-  /** Every topic that there can be; null where that depends on sources and sites. */
+  /** All possible topics; null where they depend on sources and sites. */
   readonly all: readonly string[] | null;
-  /** Whether a topic can be one of ours. */
+  /** True for a topic that the template can produce. */
   fits(topic: string): boolean;
 }
 
-/** What a subject is about; of a command that is its tag. One key has one noun, so its order is kept in a topic by noun. */
+/** Kinds of subjects; a command's is its tag. Each key has one noun, so topics by noun keep its order. */
 const NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
 type TopicNoun = (typeof NOUNS)[number];
 
@@ -39,7 +39,7 @@ const LONGEST: Readonly<Record<Placeholder, number>> = {
   site: MAX_VALUE,
 };
 
-/** What is wrong with a template, for a person; null when it is fine. */
+/** Returns what is wrong with a template; null where it is valid. */
 export function templateComplaint(template: string): string | null {
   const used = [...template.matchAll(PLACEHOLDER)].map(([, name = ""]) => name);
   const unknown = used.find((name) => !isPlaceholder(name));
@@ -93,14 +93,14 @@ const VALUES: Readonly<Record<Placeholder, (event: Event) => string>> = {
   site: ({ siteid }) => (siteid === undefined ? "_none" : legal(siteid)),
 };
 
-/** `site/1/alarm/500001` is an alarm, `site/1` a site, `audit` the worker's own. */
+/** Noun of a subject: `site/1/alarm/500001` is an alarm, `site/1` a site, `audit` the worker's own. */
 export function nounOf(subject: string): TopicNoun {
   const [first = "", , third] = subject.split("/");
   const noun = first === "site" && third !== undefined ? third : first;
   return NOUNS.find((known) => known === noun) ?? "worker";
 }
 
-/** A text in Kafka's legal characters, another one for every other text. */
+/** Encodes a text in Kafka's characters, without collisions. */
 export function legal(text: string): string {
   const bytes = Buffer.from(text);
   const written = [...bytes]

@@ -36,7 +36,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   if (!wanted.create) throw notCreated(missing, target);
   const functions = target.timescale ? await schemaOfTimescale(session) : null;
   await transact(session, { statementMs: wanted.timeoutMs }, async () => {
-    // Of two workers that start together, the second finds the tables of the first.
+    // When two workers start together, the second finds the tables of the first.
     await lockTables(session, target);
     const before = await readCatalog(session, wanted);
     const { tables: newTables, columns } = missingIn(tables, before, target);

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { createStdoutSink } from "./sink.ts";
 
-/** The sink has nothing to choose: one JSON line an event, to the standard output of the process. */
+/** No options: one JSON line an event, to the standard output of the process. */
 const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
 type StdoutConfig = z.infer<typeof StdoutConfig>;
 

@@ -5,8 +5,8 @@ import { toCloudEvent } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 /**
- * Accepted means: the operating system has taken the lines, so a reader that is slow slows us down.
- * What the reader behind a pipe does with them is beyond our sight.
+ * Accepted means: the operating system has taken the lines, so a slow reader slows the sink. What the reader
+ * behind a pipe does with them is unknown.
  */
 export function createStdoutSink(stream: Writable): Sink {
   let listening = false;
@@ -18,8 +18,8 @@ export function createStdoutSink(stream: Writable): Sink {
     async open() {
       if (listening) return;
       listening = true;
-      // Never taken away again: a pipe may report its end after we have closed, and an `error` event that
-      // nobody listens to ends the process. `write` gets the same error through its callback.
+      // Never remove this listener: a pipe may report its end after `close`, and an unhandled `error` event
+      // ends the process. `write` gets the same error through its callback.
       stream.on("error", reportedByWrite);
     },
 
@@ -57,7 +57,7 @@ function writeLines(stream: Writable, lines: string, signal: AbortSignal): Promi
   });
 }
 
-/** Codes of a stream whose other end is closed for good. */
+/** Error codes of a stream whose reader is gone. */
 const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
 function writeFailure(error: Error): Error {
