@@ -42,7 +42,6 @@ function searchFor({ folder, name, path }: FileConfig, { subject, type, siteid }
   return `zgrep -hF ${quoted(line)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }
 
-/** Quotes one word for a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -166,7 +166,6 @@ export async function checkWritable(folder: string): Promise<void> {
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
-/** Maps an error of a file operation to a failure. */
 export function fileFailure(error: unknown, folder: string): Failure {
   return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

@@ -3,7 +3,6 @@ import { dayTexts } from "../../src/core/codec/point-text.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
-/** Parts of a path. */
 export interface PathParts {
   readonly kind: string;
   /** Null for events that belong to no single site. */
@@ -52,7 +51,6 @@ export function dayOf(time: string): string {
   return /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 }
 
-/** Line of an event and its day. */
 interface DayLine {
   readonly date: string;
   /** Parts of the line, without its line break. */

@@ -117,11 +117,9 @@ interface PartOptions {
   readonly gzip: boolean;
   readonly mode: number;
   readonly maxBytes: number;
-  /** Largest number of lines in a write. */
   readonly maxLines: number;
 }
 
-/** Unfinished file. */
 interface Part {
   /** `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`, without `.part` or `.gz`. */
   readonly stem: string;
@@ -147,7 +145,6 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     await appender?.close();
   }
 
-  /** Opens a file; `lines` limits how much of its end is unverified. */
   async function handleOf(path: string, lines: number): Promise<Appender> {
     const known = handles.get(path);
     if (known !== undefined && (await known.isThere())) {

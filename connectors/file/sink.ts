@@ -200,7 +200,6 @@ export function parseOwnFile(name: string, fileName: string, withCompressed = fa
   return { fileName, day: match[2], number: Number(match[3]), isCompressed };
 }
 
-/** Compares files, oldest first. */
 function byAge(a: OwnFile, b: OwnFile): number {
   return a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 }

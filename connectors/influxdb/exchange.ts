@@ -32,7 +32,6 @@ export interface DatabaseResponse {
   readonly body: string;
 }
 
-/** Text, or consecutive pieces of bytes. */
 export type Body = string | readonly Buffer[];
 
 export interface Exchange {
@@ -48,7 +47,6 @@ export interface Exchange {
 
 interface ExchangeOptions {
   readonly url: string;
-  /** Authorization header; null without one. */
   readonly authorization: string | null;
   readonly gzip: boolean;
   readonly timeoutMs: number;

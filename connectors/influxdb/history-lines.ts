@@ -16,7 +16,6 @@ export interface Lines {
 const spare: Buffer[] = [];
 /** Largest number of reusable buffers: a request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
 const SPARE_MAX = 20;
-/** Size of a buffer of lines. */
 const SPARE_BYTES = 65_536;
 /** Largest size of a value, a time and their separators. */
 const VARYING_BYTES = 64;

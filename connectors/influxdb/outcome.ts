@@ -45,7 +45,6 @@ export function failureOfSuccess({ status, body }: DatabaseResponse, config: Inf
 
 const STORED: Verdict = { kind: "stored", tooOld: null };
 
-/** Verdict on the lines of a failed request. */
 export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
   if (error instanceof HttpError) {
     if (error.statusCode === 413) return { kind: "too-large" };

@@ -3,7 +3,6 @@ import { historyLines, type Lines } from "./history-lines.ts";
 import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./point.ts";
 import { breakPoint, completePoint, sealedPoint, sensorPoints, tagSystemsPoint } from "./report-points.ts";
 
-/** Settings of all points of a sink. */
 export interface PointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
@@ -34,7 +33,6 @@ function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSetting
   return lineOf({ measurement: settings.prefix + measurement, tags: all, fields, timeMs, ...own });
 }
 
-/** Common tags of an event's points. */
 function ownTags(event: Event, settings: PointSettings): PointParts["tags"] {
   return {
     ...settings.tags,

@@ -77,8 +77,6 @@ export function* sensorPoints({ id, data }: Event<"silent-sensors">): Generator<
     };
 }
 
-/** Points about the completeness of logged history. */
-
 export function completePoint({ id, time, data }: Event<"history-complete">): Parts {
   const common = { measurement: "history_complete", time };
   const tags = { resolution: data.resolution, time_zone: data.timeZone, total: String(data.total) };

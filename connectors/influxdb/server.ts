@@ -7,7 +7,6 @@ import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
 /** Destination of the points: a bucket (v2), or a database with a retention policy (v1). */
 export interface Bucket {
-  /** Creates the database unless it exists. */
   create(signal: AbortSignal): Promise<void>;
   /** Rejects with `ConfigError` where we may not create the database; changes nothing. */
   checkMayCreate(signal: AbortSignal): Promise<void>;

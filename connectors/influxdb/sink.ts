@@ -204,7 +204,6 @@ interface TooOldPoints {
   add(answer: TooOld): void;
 }
 
-/** Interval of the log lines, in milliseconds. */
 const REPORT_EVERY_MS = 3_600_000;
 
 function countTooOld(context: ConnectorContext): TooOldPoints {

@@ -20,7 +20,6 @@ export interface TooOld {
   readonly reason: string;
 }
 
-/** Verdict of the server on one request. */
 export type Verdict =
   /** `tooOld`: lines that the server dropped because it keeps nothing that old, with its text. */
   | { readonly kind: "stored"; readonly tooOld: TooOld | null }

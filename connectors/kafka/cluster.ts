@@ -25,7 +25,6 @@ import type { Address } from "./config.ts";
 import { type Broker, type Connections, UnsupportedRequest } from "./connections.ts";
 import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "./outcome.ts";
 
-/** Topic metadata of a cluster. */
 export interface Topic {
   readonly name: string;
   /** 0 for an existing topic, otherwise the broker's error code. */
@@ -48,7 +47,6 @@ export interface Cluster {
   look(names: readonly string[] | null): Promise<readonly Topic[]>;
   /** Requests a new producer id, under which the brokers count our batches. */
   producerId(): Promise<ProducerId>;
-  /** Clears the cache. */
   forget(): void;
 }
 

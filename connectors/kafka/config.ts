@@ -107,7 +107,6 @@ export const KafkaConfig = z
   .meta({ description: "Events as records in Kafka: CloudEvents in binary mode." });
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
-/** Address of a broker. */
 export interface Address {
   /** A name or an IP address, IPv6 without brackets. */
   readonly host: string;

@@ -21,7 +21,6 @@ export interface Request<Arguments extends unknown[], Response> {
   async(connection: Connection, ...asked: Arguments): Promise<Response>;
 }
 
-/** Connected broker. */
 export interface Broker {
   readonly address: Address;
   /** Sends the newest of these versions that the broker supports; throws the library's errors. */
@@ -38,9 +37,7 @@ export interface Broker {
  */
 export interface Connections {
   to(address: Address): Promise<Broker>;
-  /** Connects to the first reachable broker. */
   toAny(addresses: readonly Address[]): Promise<Broker>;
-  /** Ends all connections and pending requests. */
   end(): void;
 }
 

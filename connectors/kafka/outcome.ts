@@ -97,7 +97,6 @@ export function batchFailure(code: number, topic: string): Failure {
     : topicFailure(code, topic);
 }
 
-/** Failure of a producer id request. */
 export function producerIdFailure(code: number): Failure {
   const name = nameOfCode(code);
   if (name === "CLUSTER_AUTHORIZATION_FAILED") {
@@ -110,7 +109,6 @@ export function producerIdFailure(code: number): Failure {
   return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
 }
 
-/** Failure of a connection or request. */
 export function connectionFailure(error: unknown, address: Address): Failure {
   const known = meaningOf(error);
   if (known === error) return known;

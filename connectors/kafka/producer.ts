@@ -186,7 +186,6 @@ export function createProducer(options: ProducerOptions): Producer {
 interface PartitionResponse {
   readonly lane: Lane;
   readonly run: Run;
-  /** Null without a response. */
   readonly code: number | null;
   readonly said: string | null;
   readonly error: Failure;

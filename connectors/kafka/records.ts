@@ -14,7 +14,6 @@ export interface KafkaRecord {
   readonly headers: Map<Buffer, Buffer>;
   /** Time of the event in milliseconds since 1970; NaN where it is unreadable. */
   readonly timestampMs: number;
-  /** Largest size in a batch, in bytes. */
   readonly bytes: number;
 }
 

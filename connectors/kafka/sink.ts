@@ -49,7 +49,6 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     return receipt;
   }
 
-  /** Outcome that is known without sending. */
   function precheck({ bytes, timestampMs }: KafkaRecord): RecordOutcome {
     if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
     if (bytes <= config.max_message_bytes) return { is: "open" };

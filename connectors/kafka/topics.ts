@@ -15,7 +15,6 @@ export interface Topics {
   of(event: Event): string;
   /** All possible topics; null where they depend on sources and sites. */
   readonly all: readonly string[] | null;
-  /** True for a topic that the template can produce. */
   fits(topic: string): boolean;
 }
 

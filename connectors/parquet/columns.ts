@@ -8,7 +8,6 @@ import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../
 export interface Columns {
   readonly table: Table;
   readonly length: number;
-  /** Characters of all dictionary texts. */
   readonly characters: number;
   /** Copies the cells of a row and returns its row number. */
   add(row: Row): number;
@@ -26,7 +25,6 @@ export interface Columns {
 
 type Comparing = (a: number, b: number) => number;
 
-/** Growing storage of one column. */
 interface Store {
   readonly characters: number;
   add(cell: Cell, row: number): void;

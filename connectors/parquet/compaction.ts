@@ -37,10 +37,8 @@ export interface Compacted {
 
 export interface CompactionTools {
   readonly read: (key: string) => Promise<Uint8Array | null>;
-  /** Name of a file for messages. */
   readonly nameOf: (key: string) => string;
   readonly signal: AbortSignal;
-  /** Largest number of rows in a file. */
   readonly maxRows?: number;
 }
 

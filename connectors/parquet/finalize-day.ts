@@ -41,7 +41,6 @@ interface ListedFile {
 interface EarlierRevision {
   readonly revision: number;
   readonly sealed_at: string;
-  /** By table. */
   readonly rows: Readonly<Record<string, number>>;
 }
 

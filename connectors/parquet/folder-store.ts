@@ -201,7 +201,6 @@ export async function probeFolder(folder: string): Promise<void> {
   }
 }
 
-/** Removes abandoned files. */
 async function tidy(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!UNFINISHED.test(name)) continue;

@@ -153,7 +153,6 @@ function boundOf(type: ColumnType, value: unknown): Cell {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-/** Content of a file and its name for messages. */
 export interface Named {
   readonly bytes: Uint8Array;
   readonly name: string;

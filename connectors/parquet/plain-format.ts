@@ -30,7 +30,6 @@ export function createPlainFormat(options: {
   readonly store: ObjectStore;
   readonly memory: Pick<ConnectorContext["memory"], "put">;
   readonly clock: Pick<ConnectorContext["clock"], "now">;
-  /** Rows of a compacted file at most. */
   readonly maxRows?: number;
 }): TableFormat {
   const { clock, memory, store } = options;

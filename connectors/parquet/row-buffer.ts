@@ -15,7 +15,6 @@ export interface RowBuffer {
   readonly from: number;
   readonly through: number;
   readonly events: number;
-  /** Rows of all tables. */
   readonly rows: number;
   /** Characters of their distinct texts. */
   readonly characters: number;
@@ -27,7 +26,6 @@ export interface RowBuffer {
   changes(): readonly Change[];
 }
 
-/** Rows of one partition. */
 export interface PartitionBatch {
   readonly partition: Partition;
   readonly columns: Columns;
@@ -105,7 +103,6 @@ export function createRowBuffer(): RowBuffer {
   };
 }
 
-/** Rows of one table and their partitions. */
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
   const time = columnIndexOf(table, table.time);

@@ -4,7 +4,6 @@ import type { ObjectStore } from "./object-store.ts";
 import { SCHEMAS } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** Column types, by table and column. */
 type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
 /** Key of the entry that names the table format of the lake. */

@@ -33,7 +33,6 @@ export interface UncompactedDay {
   /** Null for facts about no single site. */
   readonly site: string | null;
   readonly day: string;
-  /** Names of the tables. */
   readonly tables: readonly string[];
   /** When the first and last of these files were committed, wall time in milliseconds. */
   readonly sinceMs: number;
@@ -43,7 +42,6 @@ export interface UncompactedDay {
 export interface StagedCommit {
   readonly from: number;
   readonly through: number;
-  /** Keys of the commit's files. */
   readonly keys: readonly string[];
 }
 
@@ -190,7 +188,6 @@ export interface CompleteDay {
   readonly day: string;
   /** Starts at 1 and rises with each later change of the day. */
   readonly revision: number;
-  /** Account of the ledger, as in the event. */
   readonly account: unknown;
 }
 

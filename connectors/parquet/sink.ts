@@ -33,7 +33,6 @@ import {
 import type { UploadedFiles } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
-/** Largest number of events in a write. */
 const MAX_BATCH = 5_000;
 /**
  * Time for compaction in one tick, in milliseconds: a year of backfill has many days, and offered events wait.
@@ -221,11 +220,9 @@ async function collect(
   return rejected;
 }
 
-/** Storage of the lake, by configuration. */
 interface LakeStore {
   readonly store: ObjectStore;
   readonly farEnd: string;
-  /** As in `Sink`. */
   lastStepMs(): number;
   probe(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;

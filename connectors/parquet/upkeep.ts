@@ -79,7 +79,6 @@ export function createUpkeep(options: {
     return true;
   }
 
-  /** Returns the key of the day. */
   function note({ of, table }: Partition, lastMs: number, monotonicMs: number): string | null {
     if (of === null || of.day === null) return null;
     const { day, site } = of;

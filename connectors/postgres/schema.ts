@@ -143,7 +143,6 @@ async function schemaOfTimescale(session: Session): Promise<string> {
   });
 }
 
-/** Reads our schema from the database's catalogue. */
 async function readCatalog(session: Session, { tables, target }: Wanted): Promise<Catalog> {
   const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
@@ -207,7 +206,6 @@ async function stamps(session: Session, target: Target): Promise<ReadonlySet<str
   return new Set(rows.map(([stamp]) => String(stamp)));
 }
 
-/** Column in the database's catalogue. */
 interface CatalogColumn {
   /** As `format_type` writes it, such as `double precision`. */
   readonly type: string;
@@ -224,7 +222,6 @@ interface CatalogTable {
   readonly uniques: readonly string[];
 }
 
-/** Spelling of an index in `uniques`. */
 function uniqueOf(columns: readonly string[]): string {
   return columns.toSorted().join(" ");
 }

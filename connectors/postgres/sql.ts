@@ -2,8 +2,6 @@ import { quoted } from "../../src/core/postgres/quoted.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 
-/** Texts of the statements that insert rows. */
-
 /** Schema of the tables, and whether they are hypertables. */
 export interface Target {
   readonly schema: string;
@@ -14,7 +12,6 @@ export function nameOf({ schema }: Pick<Target, "schema">, table: Pick<Table, "n
   return `${quoted(schema)}.${quoted(table.name)}`;
 }
 
-/** Column list of a statement. */
 export function listOf(names: readonly string[], of = ""): string {
   return names.map((name) => `${of}${quoted(name)}`).join(", ");
 }
@@ -84,8 +81,6 @@ where (excluded."observed_at", excluded."position") > (held."observed_at", held.
 function sentAs({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : TYPES[type].name;
 }
-
-/** Texts of the statements that create schema and tables. */
 
 /** Table of the columns that Plenum created and when; it tells a new column from a dropped one. */
 export const VERSION_TABLE = { name: "schema_version" } as const;

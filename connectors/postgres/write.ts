@@ -14,7 +14,6 @@ export interface WriteContext {
   readonly session: Session;
   readonly target: Target;
   readonly timeoutMs: number;
-  /** Cache of statement texts. */
   readonly texts: Map<string, string>;
   /**
    * Called when the server refuses a batch: throws where the tables are the cause, returns true where it created
@@ -139,7 +138,6 @@ export interface Rows {
   readonly columns: readonly Parameter[];
 }
 
-/** Rows of some events. */
 interface TableRows {
   readonly rows: readonly Rows[];
   /** Updates for tables of versions, in event order. */
@@ -231,7 +229,6 @@ async function changedRows(
   return changed.length === 0 ? null : rowsFor(table, changed);
 }
 
-/** Reads all states of the objects in the updates. */
 async function storedVersionsOf(
   session: Session,
   table: Table,

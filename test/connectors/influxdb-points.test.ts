@@ -1,4 +1,3 @@
-import { Point } from "@influxdata/influxdb-client";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { lineOf } from "#connectors/influxdb/point.ts";
@@ -268,36 +267,6 @@ describe("influxdb: points", () => {
         },
       ),
       { seed, numRuns: 300 },
-    );
-  });
-
-  test("a line is what the library writes of the same point", () => {
-    const name = fc.oneof(
-      fc.string({ minLength: 1, maxLength: 8 }),
-      fc.constantFrom("a b", "a=b", "a,b", "°", "_"),
-    );
-    const number = fc.double({ noNaN: true, noDefaultInfinity: true });
-    fc.assert(
-      fc.property(
-        name,
-        fc.dictionary(name, fc.stringMatching(/^[\w :,=/.-]+$/)),
-        fc.dictionary(name, fc.oneof(fc.boolean(), number, fc.stringMatching(/^[\w "',=.-]*$/))),
-        fc.integer(),
-        (measurement, tags, fields, timeMs) => {
-          const point = new Point(measurement).timestamp(`${timeMs}000000`);
-          for (const [key, text] of Object.entries(tags)) point.tag(key, text.trim());
-          for (const [key, value] of Object.entries(fields)) {
-            if (typeof value === "number") point.floatField(key, value);
-            else if (typeof value === "boolean") point.booleanField(key, value);
-            else point.stringField(key, value);
-          }
-          const expected = point.toLineProtocol({ convertTime: String });
-          const written = () => lineOf({ measurement, tags, fields, timeMs });
-          if (expected === undefined) expect(written).toThrow("has no field");
-          else expect(written()).toBe(expected);
-        },
-      ),
-      { seed, numRuns: 2_000 },
     );
   });
 

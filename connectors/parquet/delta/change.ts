@@ -12,7 +12,6 @@ import type { Statistics } from "./statistics.ts";
 export interface AddedFile {
   /** Storage key. Never that of an earlier file of the table, which readers may still use. */
   readonly key: string;
-  /** Size of the file. */
   readonly bytes: number;
   readonly rows: number;
   readonly partitionValues: PartitionValues;
@@ -56,12 +55,10 @@ export type Committed =
   | { readonly outcome: "done-before" }
   | { readonly outcome: "conflict"; readonly reason: string };
 
-/** Table and its location. */
 export interface TableLocation {
   readonly table: Table;
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
-  /** For a person. */
   readonly where: string;
 }
 

@@ -34,7 +34,6 @@ export const Add = z.object({
   /** Relative to the table's folder, or absolute; percent-encoded (see `pathOf`). */
   path: z.string(),
   partitionValues: stringMap,
-  /** Bytes. */
   size: integer,
   /** Milliseconds since 1970. */
   modificationTime: integer,
@@ -72,7 +71,6 @@ export const Action = z.object({
 });
 export type Action = z.infer<typeof Action>;
 
-/** Encodes a commit: one action a line. */
 export function commitBytes(actions: readonly Action[]): Uint8Array {
   return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 }
@@ -165,7 +163,6 @@ export function listingOf(names: readonly string[]): Listing {
   return { commits, checkpoints, hasUnsupported: names.some((name) => FOREIGN.test(name)) };
 }
 
-/** Highest version; -1 where there are none. */
 export function maxVersion(versions: Iterable<number>): number {
   let most = -1;
   for (const version of versions) most = Math.max(most, version);

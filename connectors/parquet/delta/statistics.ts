@@ -90,7 +90,6 @@ function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => strin
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
 
-/** Compares two cells of one column. */
 function comesBefore(a: Bound, b: Bound): boolean {
   return typeof a === "string" && typeof b === "string" ? textComesBefore(a, b) : a < b;
 }
@@ -114,7 +113,6 @@ function isSurrogate(unit: number): boolean {
   return unit >= 0xd800 && unit <= 0xdfff;
 }
 
-/** Truncates a lower bound. */
 function cutBelow(text: string): string {
   return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");
 }

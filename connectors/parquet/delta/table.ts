@@ -74,7 +74,6 @@ export interface ActiveFile {
   /** Storage key; null for a file outside the table's folder, which cannot be read here. */
   readonly key: string | null;
   readonly bytes: number;
-  /** Null without statistics. */
   readonly rows: number | null;
   readonly partitionValues: PartitionValues;
 }
@@ -87,7 +86,6 @@ export interface DeltaTableOptions {
   readonly partitionColumns: readonly PartitionColumn[];
   readonly clock: Pick<Clock, "now">;
   readonly log: Pick<Log, "warn">;
-  /** Versions between two checkpoints. */
   readonly checkpointEvery?: number;
   /** Time that removed files stay in the storage, in milliseconds. */
   readonly retentionMs?: number;

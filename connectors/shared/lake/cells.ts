@@ -2,8 +2,6 @@ import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
 import type { Cells } from "./table.ts";
 
-/** Cells of inventory objects in their dimension tables. */
-
 export function tagCells({ id, displayName, description, unit }: Tag): Cells {
   return { tag_id: id, name: displayName, description, unit, unit_ucum: ucumOf(unit) };
 }

@@ -41,7 +41,6 @@ export interface Table {
   readonly sortedBy: readonly string[];
 }
 
-/** Cells by column name. */
 export type Cells = Readonly<Record<string, Cell>>;
 
 /** One row, with its cells in column order. */
@@ -110,7 +109,6 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   return isChanged ? rows : stored;
 }
 
-/** Returns the object of a row as a text key. */
 function objectKeyOf(table: Table): (row: Row) => string {
   const indexes = table.key.filter((name) => name !== "valid_from").map((name) => columnIndexOf(table, name));
   return (row) => JSON.stringify(indexes.map((index) => row[index]));
