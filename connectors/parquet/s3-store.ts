@@ -282,7 +282,6 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
 interface ResponseStart {
   readonly bytes: Uint8Array;
-  /** True where the body was longer. */
   readonly isCut: boolean;
 }
 
@@ -339,7 +338,6 @@ const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">",
 
 interface S3Response {
   readonly status: number;
-  /** Lower-case names. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly bytes: Uint8Array;
 }

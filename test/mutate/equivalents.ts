@@ -12,8 +12,9 @@ export interface Equivalent {
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/kafka/sink.ts",
-    before: "const passed = receipt.kept === undefined && !names.some((name) => ahead.has(name));",
-    after: "const passed = receipt.kept === undefined || !names.some((name) => ahead.has(name));",
+    before:
+      "const passed = receipt.kept === undefined && !names.some((name) => acknowledgedAhead.has(name));",
+    after: "const passed = receipt.kept === undefined || !names.some((name) => acknowledgedAhead.has(name));",
     reason:
       "The engine offers from the cursor on, in batches that do not shrink, so a batch that is settled covers every name.",
   },
@@ -37,14 +38,16 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/kafka/sink.ts",
-    before: 'const hasIt = (n: number) => offered?.again !== true && ahead.has(names[n] ?? "");',
-    after: "const hasIt = (n: number) => offered?.again !== true && ahead.has(names[n]);",
+    before:
+      'const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");',
+    after:
+      "const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n]);",
     reason: "For the type checker: each record has a name.",
   },
   {
     file: "connectors/parquet/sink.ts",
-    before: 'here.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),',
-    after: 'here.take(event, offer.positions[n], offer.committedAt[n] ?? "", signal),',
+    before: 'staged.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),',
+    after: 'staged.take(event, offer.positions[n], offer.committedAt[n] ?? "", signal),',
     reason: "For the type checker: each event has a position.",
   },
   {
@@ -89,13 +92,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "NaN is no port, as 0 is none.",
   },
   {
-    file: "connectors/kafka/wrong-door.ts",
+    file: "connectors/kafka/client.ts",
     before: 'signal.removeEventListener("abort", end);',
     after: ";",
     reason: "The connection is closed, and closing it again does nothing.",
   },
   {
-    file: "connectors/kafka/wrong-door.ts",
+    file: "connectors/kafka/client.ts",
     before: 'signal.addEventListener("abort", end, { once: true });',
     after: 'signal.addEventListener("abort", end, { once: false });',
     reason: "A signal aborts once.",
@@ -107,7 +110,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A connection that has ended is not used again.",
   },
   {
-    file: "connectors/kafka/client-options.ts",
+    file: "connectors/kafka/client.ts",
     before: "maxInflights: 1,",
     after: "maxInflights: (1 * 2),",
     reason: "A broker gets the next request after the response to the last.",
@@ -132,8 +135,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/delta/table.ts",
-    before: "const MOST_RACES = 100;",
-    after: "const MOST_RACES = (100 * 2);",
+    before: "const MAX_RACES = 100;",
+    after: "const MAX_RACES = (100 * 2);",
     reason: "A bound on lost races; any number of that size is one.",
   },
   {
@@ -143,9 +146,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A text of that length stays complete.",
   },
   {
-    file: "connectors/parquet/book.ts",
-    before: "seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : 1)),",
-    after: "seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : (1 * 2))),",
+    file: "connectors/parquet/sink-state.ts",
+    before: "completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),",
+    after: "completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : (1 * 2))),",
     reason: "The sort uses only the sign.",
   },
   {
@@ -156,8 +159,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/sink.ts",
-    before: 'here.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),',
-    after: 'here.take(event, offer.positions[n] ?? 1, offer.committedAt[n] ?? "", signal),',
+    before: 'staged.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),',
+    after: 'staged.take(event, offer.positions[n] ?? 1, offer.committedAt[n] ?? "", signal),',
     reason: "For the type checker: each event has a position.",
   },
   {
@@ -193,7 +196,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Equal texts are not compared.",
   },
   {
-    file: "connectors/parquet/delta/vacuum.ts",
+    file: "connectors/parquet/delta/table.ts",
     before: 'const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";',
     after: 'const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"];',
     reason: 'The pattern matches neither "undefined" nor "null".',
@@ -217,10 +220,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "The group has room for more rows earlier.",
   },
   {
-    file: "connectors/parquet/book.ts",
-    before: "seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : 1)),",
-    after: "seals: seals.toSorted((a, b) => (a.day <= b.day ? -1 : 1)),",
-    reason: "Of two sites with the same day, either is sealed first.",
+    file: "connectors/parquet/sink-state.ts",
+    before: "completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),",
+    after: "completeDays: completeDays.toSorted((a, b) => (a.day <= b.day ? -1 : 1)),",
+    reason: "Of two sites with the same day, either is finalized first.",
   },
   {
     file: "connectors/parquet/delta-format.ts",
@@ -235,19 +238,19 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A bound on conflicts; any number of that size is one.",
   },
   {
-    file: "connectors/parquet/gathering.ts",
-    before: "const isMuch = hand.rows >= options.maxRows || hand.characters >= MAX_CHARACTERS;",
-    after: "const isMuch = hand.rows >= options.maxRows || hand.characters > MAX_CHARACTERS;",
+    file: "connectors/parquet/commits.ts",
+    before: "const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_CHARACTERS;",
+    after: "const isFull = buffer.rows >= options.maxRows || buffer.characters > MAX_CHARACTERS;",
     reason: "One character of 16 million.",
   },
   {
-    file: "connectors/parquet/hand.ts",
-    before: "return [...books.values()].reduce((sum, { columns }) => sum + columns.characters, 0);",
-    after: "return [...books.values()].reduce((sum, { columns }) => sum + columns.characters, 1);",
+    file: "connectors/parquet/row-buffer.ts",
+    before: "return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);",
+    after: "return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 1);",
     reason: "One character of 16 million.",
   },
   {
-    file: "connectors/parquet/hand.ts",
+    file: "connectors/parquet/row-buffer.ts",
     before: "events += 1;",
     after: "events += (1 * 2);",
     reason: "Compared with 0 only.",
@@ -259,37 +262,39 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A bound on the time to connect; any number of that size is one.",
   },
   {
-    file: "connectors/shared/lake/versions.ts",
-    before: 'const to = withCell(row, placeOf(table, "valid_to"), by[placeOf(table, "valid_from")] ?? null);',
-    after: 'const to = withCell(row, placeOf(table, "valid_to"), by[placeOf(table, "valid_from")]);',
+    file: "connectors/shared/lake/table.ts",
+    before:
+      'const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);',
+    after:
+      'const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")]);',
     reason: "For the type checker: a row has every cell.",
   },
   {
-    file: "connectors/shared/lake/versions.ts",
-    before: "return withCell(traced, place, by[place] ?? null);",
-    after: "return withCell(traced, place, by[place]);",
+    file: "connectors/shared/lake/table.ts",
+    before: "return withCell(traced, index, by[index] ?? null);",
+    after: "return withCell(traced, index, by[index]);",
     reason: "For the type checker: a row has every cell.",
   },
   {
-    file: "connectors/shared/lake/versions.ts",
+    file: "connectors/shared/lake/table.ts",
     before: "if (at !== null && before !== undefined)",
     after: "if (at !== null || before !== undefined)",
     reason: "For the type checker: both are known or neither is.",
   },
   {
-    file: "connectors/shared/lake/versions.ts",
-    before: 'const isCurrent = isVersions ? placeOf(table, "is_current") : -1;',
-    after: 'const isCurrent = isVersions ? placeOf(table, "is_current") : -(1 * 2);',
+    file: "connectors/shared/lake/table.ts",
+    before: 'const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;',
+    after: 'const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -(1 * 2);',
     reason: "Read for tables of versions only.",
   },
   {
-    file: "connectors/shared/lake/versions.ts",
+    file: "connectors/shared/lake/table.ts",
     before: "const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at ?? null);",
     after: "const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at);",
     reason: "Read with `?? null`.",
   },
   {
-    file: "connectors/shared/lake/ucum.ts",
+    file: "connectors/shared/lake/cells.ts",
     before: "return Object.hasOwn(CODES, known) ? (CODES[known] ?? null) : null;",
     after: "return Object.hasOwn(CODES, known) ? (CODES[known]) : null;",
     reason: "For the type checker: the object has the property.",
@@ -298,13 +303,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     file: "connectors/shared/lake/rows.ts",
     before: "revision: revised ? (common.observed_at ?? 0) : 0,",
     after: "revision: revised ? (common.observed_at) : 0,",
-    reason: "For the type checker: `tellRows` always sets it.",
+    reason: "For the type checker: `emitRows` always sets it.",
   },
   {
     file: "connectors/shared/lake/rows.ts",
     before: "revision: revised ? (common.observed_at ?? 0) : 0,",
     after: "revision: revised ? (common.observed_at ?? 1) : 0,",
-    reason: "For the type checker: `tellRows` always sets it.",
+    reason: "For the type checker: `emitRows` always sets it.",
   },
   {
     file: "connectors/shared/lake/rows.ts",
@@ -339,9 +344,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/kafka/sink.ts",
     before:
-      'fates.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ?? new Retryable("The Kafka cluster did not acknowledge it.");',
+      'outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ?? new Retryable("The Kafka cluster did not acknowledge it.");',
     after:
-      'fates.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0];',
+      'outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0];',
     reason: "For the type checker: where a record stays open, one record has an error.",
   },
   {
@@ -363,25 +368,25 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A signal aborts once, and the listener is removed.",
   },
   {
-    file: "connectors/kafka/client-options.ts",
+    file: "connectors/kafka/client.ts",
     before: 'password ?? "",',
     after: "password,",
     reason: "For the type checker: the configuration always has a password.",
   },
   {
     file: "connectors/kafka/cluster.ts",
-    before: "for (const topic of await ask(unknown, createTopics, false)) {",
-    after: "for (const topic of await ask(unknown, createTopics, true)) {",
+    before: "for (const topic of await requestMetadata(unknown, createTopics, false)) {",
+    after: "for (const topic of await requestMetadata(unknown, createTopics, true)) {",
     reason: "The response then also holds permissions, which `topics` does not read.",
   },
   {
     file: "connectors/kafka/cluster.ts",
-    before: "broker.ask(PRODUCER_ID, null, 0),",
-    after: "broker.ask(PRODUCER_ID, null, 1),",
+    before: "broker.request(PRODUCER_ID, null, 0),",
+    after: "broker.request(PRODUCER_ID, null, 1),",
     reason: "The transaction time-out: the producer has no transactions.",
   },
   {
-    file: "connectors/kafka/wrong-door.ts",
+    file: "connectors/kafka/client.ts",
     before:
       'if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))',
     after:
@@ -390,8 +395,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/delta/statistics.ts",
-    before: "return isHalf(one) === isHalf(other) ? one < other : isHalf(other);",
-    after: "return isHalf(one) === isHalf(other) ? one <= other : isHalf(other);",
+    before: "return isSurrogate(one) === isSurrogate(other) ? one < other : isSurrogate(other);",
+    after: "return isSurrogate(one) === isSurrogate(other) ? one <= other : isSurrogate(other);",
     reason: "They differ here.",
   },
   {
@@ -432,8 +437,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/delta/table.ts",
-    before: "for (let race = 0; race < MOST_RACES; race += 1) {",
-    after: "for (let race = 0; race < MOST_RACES; race += (1 * 2)) {",
+    before: "for (let race = 0; race < MAX_RACES; race += 1) {",
+    after: "for (let race = 0; race < MAX_RACES; race += (1 * 2)) {",
     reason: "A bound on lost races; any number of that size is one.",
   },
   {

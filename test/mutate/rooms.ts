@@ -142,7 +142,7 @@ export const ROOMS: readonly Room[] = [
     name: "parquet",
     files: ["connectors/parquet/*.ts"],
     tests: [
-      "test/connectors/parquet/gathering.test.ts",
+      "test/connectors/parquet/commits.test.ts",
       "test/connectors/parquet/delta-parts.test.ts",
       "test/connectors/parquet/parts.test.ts",
       "test/connectors/parquet/compaction.test.ts",
