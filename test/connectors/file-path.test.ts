@@ -237,7 +237,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
 
-  test("that somebody took away is begun anew", async () => {
+  test("that was removed is started again", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([valueEvent(1)], never());

@@ -135,7 +135,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 11, 2, 12, 3, 13, 4, 5].map((n) => valueEvent(n).id));
   });
 
-  test("removes the oldest of its own files, and nobody else's", async () => {
+  test("removes only the oldest of its own files", async () => {
     const { folder, make } = setUp({ max_file_mb: 0.0005, max_total_mb: 1, keep_files: 2 });
     const sink = make();
     await sink.open(never());

@@ -11,7 +11,7 @@ const PLAIN = { prefix: "", tags: {} };
 const linesOf = (event: Event, settings: PointSettings) =>
   [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
-/** What makes a point this one. */
+/** Identity of a point. */
 const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof pointsOf>[number]) =>
   JSON.stringify([measurement, tags, timeMs, withinMs]);
 
@@ -93,7 +93,7 @@ describe("influxdb: points", () => {
     );
   });
 
-  test("a word that nobody knows leaves an alarm standing; only an end takes it off", () => {
+  test("an unknown status leaves an alarm active; only an end resolves it", () => {
     const sample = sampleEvent("alarm-changed");
     const odd = { ...sample, data: { ...sample.data, alarm: { ...sample.data.alarm, status: "muted" } } };
     expect(pointsOf(odd)[0]?.fields).toMatchObject({ active: true, state: "active", status: "muted" });

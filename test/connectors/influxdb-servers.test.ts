@@ -142,7 +142,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(error).toMatchObject({ message: expect.stringContaining("decade") as string });
   });
 
-  test("points older than the database keeps are left out there, told once, and no dead letters", async () => {
+  test("points older than the retention are dropped, logged once, and no dead letters", async () => {
     const create = `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`;
     // The server answers before every part of it knows the database.
     await expect

@@ -8,7 +8,7 @@ const metrics = (startedAt: number) =>
 
 const server = (answer: () => string) => ({ get: async () => ({ status: 200, body: answer() }) });
 
-test("a start time is read as Prometheus' libraries write it", () => {
+test("reads a start time as Prometheus' libraries write it", () => {
   expect(startTimeIn(metrics(1_795_335_234))).toBe(1_795_335_234);
   expect(startTimeIn("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
   expect(startTimeIn('process_start_time_seconds{job="a"} 17\n')).toBe(17);
@@ -22,7 +22,7 @@ test("a start time is read as Prometheus' libraries write it", () => {
   }
 });
 
-test("a later start than any before is a restart; an earlier one is another server beside it", async () => {
+test("a later start than all others is a restart; an earlier one is a second server", async () => {
   const look = (before: string | null, startedAt: number) =>
     serverInstanceOf(
       server(() => metrics(startedAt)),
@@ -35,7 +35,7 @@ test("a later start than any before is a restart; an earlier one is another serv
   expect(await look("200", 100)).toEqual({ life: "200", isNew: false });
 });
 
-test("a server that refuses to say, or says something else, tells nothing; one that is away is away", async () => {
+test("returns null where the server hides its start; rejects where it is unreachable", async () => {
   const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
   expect(await serverInstanceOf(refusing, "100", never())).toBeNull();
   expect(

@@ -78,7 +78,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen.map(({ body }) => parseLines(body.toString()).length)).toEqual([500, 500, 500]);
   });
 
-  test("shows the token, or user name and password, and reads them anew when opened", async () => {
+  test("sends the token, or user name and password, and reads them again at each open", async () => {
     const stub = await stubServer();
     const token = secretFile("first");
     const sink = sinkFor(stub, { token });
@@ -182,7 +182,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen, "no search for a faulty point").toHaveLength(1);
   });
 
-  test("asks InfluxDB 2 how long its bucket keeps; a token that may only write is not told", async () => {
+  test("requests the retention of an InfluxDB 2 bucket; null for a write-only token", async () => {
     const stub = await stubServer();
     const sink = sinkFor(stub);
     const bucket = (everySeconds: number) => ({
@@ -205,7 +205,7 @@ describe("influxdb: requests", () => {
     });
   });
 
-  test("create_database: a user who may not create is told so by the probe, and writes where there is one", async () => {
+  test("create_database: the probe reports a missing right to create; writes to an existing database", async () => {
     const stub = await stubServer();
     let exists = false;
     const words =
@@ -383,7 +383,7 @@ describe("influxdb: a token or password without TLS", () => {
 describe("influxdb: https", () => {
   const { key, cert, path } = certificateFor("localhost");
 
-  test("trusts a private authority when told so, and no one else", async () => {
+  test("trusts only a configured private authority", async () => {
     const secure = await startStub({ tls: { key, cert } });
     onTestFinished(() => secure.stop());
     const url = `https://localhost:${secure.port}`;

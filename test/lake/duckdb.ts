@@ -38,7 +38,7 @@ export async function openLake(): Promise<Lake> {
   };
 }
 
-/** Of a file with views, what stands before and after the line `-- Views`. */
+/** Parts of a file with views before and after the line `-- Views`. */
 export function viewsIn(file: string): { readonly tables: string; readonly views: string } {
   const [tables = "", views = ""] = readFileSync(join(DOCS, file), "utf8").split(/^-- Views$/m);
   return { tables, views };
@@ -53,7 +53,7 @@ const TYPES: Readonly<Record<ColumnType, string>> = {
   boolean: "BOOLEAN",
 };
 
-/** What events make of the tables, kept as each table wants it. */
+/** Rows that events make, by each table's row policy. */
 export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, readonly Row[]> {
   const rows = new Map<Table, readonly Row[]>(TABLES.map((table) => [table, []]));
   const add: AddRow = (table, row) => {

@@ -77,7 +77,7 @@ async function answersThePage(lake: Lake): Promise<void> {
     const rows = await lake.ask(sql);
     expect(rows.length, sql).toBeGreaterThan(0);
     expect(Object.keys(rows[0] ?? {}), sql).toEqual(columns);
-    // A reading that the building did not have at that minute is told as such: a bad value, which is none.
+    // A missing reading of the building is a bad value, null.
     const whole = rows.filter((row) => !Object.values(row).includes(null));
     expect(whole.length, sql).toBeGreaterThan(0);
   }

@@ -14,7 +14,7 @@ import type { Event, Kind } from "#src/core/model/event.ts";
 import { eventId } from "#src/core/model/event-ids.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
-/** What events say, as rows of tables. */
+/** Rows of events. */
 
 const COMMITTED = "2026-11-21T10:00:00.250Z";
 
@@ -85,7 +85,7 @@ describe("an event of any kind", () => {
     },
   );
 
-  test("that is told from the state makes rows only where the last word counts", () => {
+  test("that comes from the stored state makes rows only in tables of last states", () => {
     for (const event of sampleOfEveryKind()) {
       const rows = told({ ...event, snapshot: true });
       expect(
@@ -144,7 +144,7 @@ describe("history", () => {
     expect(rows.map(({ time }) => dayOf(Number(time)))[0]).toBe("2026-11-20");
   });
 
-  test("that was told before with other values has a revision that rises", () => {
+  test("that repeats a bucket with other values has a higher revision", () => {
     const revised = { ...event, data: { ...event.data, revised: true } };
     expect(new Set(only(revised, "history").map(({ revision }) => revision))).toEqual(
       new Set([Date.parse(COMMITTED)]),

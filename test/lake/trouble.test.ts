@@ -40,7 +40,7 @@ interface Delivery {
   commit(events: readonly Event[]): Promise<void>;
   /** Ids that the second sink has taken. */
   readonly beside: string[];
-  /** Waits for a sentence about the lake; it stands in the log. */
+  /** Waits for a log line about the lake. */
   says(words: RegExp): Promise<void>;
   /** Waits until the lake has settled everything. */
   settled(): Promise<void>;
@@ -171,7 +171,7 @@ describe("a storage that refuses", () => {
   );
 });
 
-test("a folder that is full keeps every event, disturbs nobody, and goes on when there is room", async (context) => {
+test("a full folder keeps every event, leaves other sinks alone, and continues when there is room", async (context) => {
   const disk = smallDisk(2);
   if (disk === null) return context.skip();
   const lake = join(disk, "lake");
@@ -240,7 +240,7 @@ describe("awkward days", () => {
          count(*) FILTER (date = '2026-10-24')::INTEGER AS before, sum(value_number)::INTEGER AS sum
        FROM ${tableIn(lake, "history")}`,
     );
-    // Of the local day of 25 October two hours belong to 24 October in UTC; 0 + 1 + … + 24.
+    // Two hours of the local day of 25 October belong to 24 October in UTC; 0 + 1 + … + 24.
     expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
   });
 });
@@ -265,7 +265,7 @@ describe.skipIf(absent("postgres"))("a database", () => {
   });
   afterAll(() => server.stop());
 
-  test("whose column a person has altered keeps every event until it is put right, and disturbs nobody", async () => {
+  test("whose column a person has altered keeps every event until it is repaired, and leaves other sinks alone", async () => {
     const delivery = await deliver((context) => database.sink({}, context));
     const before = values(20);
     await delivery.commit([...before, LONG_DAY]);

@@ -64,7 +64,7 @@ describe("states one after the other", () => {
     expect(applyUpdates(TAG_TABLE, over, [tag("1", "Return", 20)])).toBe(over);
   });
 
-  test("that are told again, or say the same, change nothing at all", () => {
+  test("that repeat an earlier state change nothing", () => {
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 10)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 15)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Older", 9)])).toBe(first);
@@ -79,7 +79,7 @@ describe("states one after the other", () => {
     ]);
   });
 
-  test("come out the same however often and in whatever parts they are told", () => {
+  test("give the same rows in any repetition and partition", () => {
     const random = seededRandom(seed);
     const news = Array.from({ length: 60 }, (_, n) =>
       tag(String(Math.floor(random() * 4)), `name ${Math.floor(random() * 3)}`, n + 1, random() < 0.8),

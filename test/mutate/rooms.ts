@@ -124,7 +124,7 @@ export const ROOMS: readonly Room[] = [
       "test/connectors/parquet/delta/statistics.test.ts",
       "test/connectors/parquet/delta/table.test.ts",
       "test/connectors/parquet/delta/checkpoint.test.ts",
-      "test/connectors/parquet/delta/foreign-hands.test.ts",
+      "test/connectors/parquet/delta/other-writers.test.ts",
       "test/connectors/parquet/delta/races.test.ts",
     ],
   },

@@ -33,7 +33,7 @@ describe("configuration", () => {
     [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
   ])("refuses %o", (config, complaint) => expect(complaintOf(config)).toContain(complaint));
 
-  test("shows a password without TLS only to this machine, or when told to", () => {
+  test("sends a password without TLS only to this machine, or when allowed", () => {
     const plain = { sasl, tls: { enabled: false } };
     expect(complaintOf(plain)).toContain("plain_text");
     expect(complaintOf({ ...plain, plain_text: true })).toBe("");

@@ -12,7 +12,7 @@ export interface ScriptedCluster {
   readonly brokers: readonly string[];
   /** Every batch that came, in order, whatever was answered. */
   readonly batches: readonly Batch[];
-  /** What the brokers have acknowledged, in order. */
+  /** Acknowledged records, in order. */
   readonly stored: readonly Stored[];
   /** Names of the requests that came, in order. */
   readonly asked: readonly string[];
@@ -46,7 +46,9 @@ export interface Script {
   readonly brokers?: number;
   /** Partitions of each topic; others do not exist. A number for all topics. Default 3. */
   readonly topics?: number | Readonly<Record<string, number>>;
-  /** What is answered to a batch: a code of Kafka, `silence`, `cut` or `late`: stored, and then cut. Default 0. */
+  /**
+   * Response to a batch: an error code of Kafka, `silence`, `cut` or `late` (stored, then cut). Default 0.
+   */
   readonly produce?: (batch: Batch) => number | "silence" | "cut" | "late";
   /** Whether a partition has no leader at the moment. Default false. */
   readonly leaderless?: (topic: string, partition: number) => boolean;
@@ -222,7 +224,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
           const version = reader.readInt16();
           const correlation = reader.readInt32();
           reader.readNullableString(false);
-          // What a listener with passwords does to whoever has not shown one.
+          // Behaviour of a SASL listener before authentication.
           if (!isKnown && ![17, 18, 36].includes(api)) return void socket.destroy();
           const answer = answerTo(broker, api, version, reader);
           if (answer === "silence") return;

@@ -365,7 +365,7 @@ describe("the idempotent producer", () => {
     ]);
   });
 
-  test("is left out when told so; without the right for it the sentence names both ways", async () => {
+  test("is off when configured; without the right for it the error names both solutions", async () => {
     const without = await setUp({}, { idempotent: false });
     await without.sink.write([valueEvent(1)], never());
     expect(without.cluster.asked).not.toContain("InitProducerId");

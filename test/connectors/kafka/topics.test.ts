@@ -4,7 +4,7 @@ import { createTopics, legal, nounOf, templateComplaint } from "#connectors/kafk
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 
-/** What Kafka itself says of a topic (org.apache.kafka.common.internals.Topic). */
+/** Rules of Kafka for topic names (org.apache.kafka.common.internals.Topic). */
 const isLegal = (topic: string) => /^[A-Za-z0-9._-]{1,249}$/.test(topic) && topic !== "." && topic !== "..";
 
 const anyText = fc.oneof(
@@ -71,7 +71,7 @@ describe("topics of events", () => {
     expect(topics.of(sampleEvent("alarm-raised"))).toBe(topics.of(sampleEvent("alarm-resolved")));
   });
 
-  test("are recognised, and known beforehand where neither source nor site is in them", () => {
+  test("are recognised, and listed where neither source nor site is in the template", () => {
     expect(createTopics("plenum.{kind}").all).toContain("plenum.tag-value");
     expect(createTopics("one").all).toEqual(["one"]);
     const bySite = createTopics("plenum.{site}.{noun}");

@@ -40,7 +40,7 @@ test("is settled when all that was taken is in files and the cursor has passed i
   await add(2);
   await commit();
   expect([staged.isSettled, files().length]).toEqual([false, 1]);
-  // What came after the file has to be offered again after a crash, and the file with it.
+  // Later events are offered again after a crash, with the events of the file.
   await add(3);
   expect([staged.isSettled, staged.settle()]).toEqual([false, null]);
   await add(4);
@@ -89,7 +89,7 @@ test("writes what has waited for max_age, to the millisecond", async () => {
   expect(files()).toHaveLength(1);
 });
 
-test("a hand counts the characters of all its tables, which bound its memory", () => {
+test("a row buffer counts the characters of all its tables, which limit its memory", () => {
   const hand = createRowBuffer();
   const { data, ...event } = valueEvent(1);
   hand.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
@@ -118,7 +118,7 @@ test.each([
   expect((await openSinkState(context, store, never())).writerId).toBe("def");
 });
 
-test("a day is sealed only when no file of before a crash is still to be made again", async () => {
+test("finalizes a day only when no commit from before a crash is unfinished", async () => {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const seal = { site: "1", day: "2026-11-02", revision: 1, account: {} };

@@ -72,7 +72,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     expect(requests).toBeGreaterThan(30);
   }, 180_000);
 
-  test("what was dropped from the log meanwhile leaves no object of a landing that never came about", async () => {
+  test("removes the files of an interrupted commit whose events have left the log", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
     const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
@@ -113,7 +113,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     expect(rows.toSorted()).toEqual([1, 2, 3, 4, 33, 34].map((n) => valueEvent(n).id).toSorted());
   });
 
-  test("an abort in the middle of a landing ends it, and the next one makes it whole", async () => {
+  test("stops a commit on abort, and completes it with the next one", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
     const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
@@ -153,7 +153,7 @@ async function expectAllOnce(
   expect(s3.objects.has("_manifests/site=1/date=2026-11-02.json"), message).toBe(true);
 }
 
-/** Every data file is named by the log of its table, so a crash leaves none that nobody would ever remove. */
+/** The log of its table refers to every data file, so a crash leaves no orphaned file. */
 function expectNoFileOfNobody({ objects }: Awaited<ReturnType<typeof startS3>>, message: string): void {
   const files = [...objects.keys()].filter(
     (key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"),

@@ -64,7 +64,7 @@ describe("a lake of Delta tables", () => {
     expect(judgedIn(folder, "tag").version).toBe(2);
   });
 
-  test("has each row once at every version, whatever a sealed day is made of", async () => {
+  test("has each row once at every version of a finalized day", async () => {
     const { engine, folder } = setUp({ max_rows: 5 });
     engine.log.push(...values(20));
     await engine.finish(5);
@@ -79,7 +79,7 @@ describe("a lake of Delta tables", () => {
     expect(manifest).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
   });
 
-  test("leaves out of a sealed day what a restored state has told twice, as a change of data", async () => {
+  test("removes duplicates of a restored state from a finalized day, as a data change", async () => {
     const { engine, folder } = setUp();
     engine.log.push(...values(3));
     await engine.offer(10);
@@ -115,7 +115,7 @@ describe("a lake of Delta tables", () => {
 });
 
 describe("a landing over several tables", () => {
-  test("that ends between two of them is made good: no row twice, no file that is nobody's", async () => {
+  test("is completed after a crash between two of them: no duplicate row, no unreferenced file", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 3 }));

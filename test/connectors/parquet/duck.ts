@@ -4,7 +4,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { judged } from "./delta/strict-checker.ts";
 import { objectsIn } from "./objects-in.ts";
 
-/** What a data engineer sees: the files as DuckDB reads them. */
+/** The lake as a data engineer sees it: its files read by DuckDB. */
 export type SeenRow = Readonly<Record<string, unknown>>;
 
 let instance: Promise<DuckDBInstance> | null = null;

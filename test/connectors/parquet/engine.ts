@@ -32,7 +32,7 @@ export interface Engine {
   /** Offers all there is, then lets the sink wait until it is old enough. */
   finish(batch?: number): Promise<void>;
   tick(): Promise<Ticked>;
-  /** What the sink remembers now, for another engine that begins with it. */
+  /** Copy of the sink's current state, for another engine. */
   copy(): Promise<SinkStateChange>;
   /** The process ends without a word, and another one begins. */
   kill(config?: Record<string, unknown>): void;

@@ -98,7 +98,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     expect(seen).toBeGreaterThan(10);
   });
 
-  test("is what was told: by day, site and table, with microseconds in UTC", async () => {
+  test("contains the emitted events by day, site and table, with microseconds in UTC", async () => {
     const { engine, folder } = setUp({ table_format });
     engine.log.push(
       valueEvent(0, "10042", 21.5),
@@ -198,7 +198,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     expect(others.map(({ site }) => site)).toEqual(sites);
   });
 
-  test("shows things as they were, one state after the other, and what is told twice once", async () => {
+  test("has successive states of an object, and a redelivered state once", async () => {
     const { engine, folder } = setUp({ table_format });
     const renamed = sampleEvent("tag-changed");
     const named = {
@@ -241,7 +241,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
   });
 });
 
-test("every table can be asked before anything was told, with all its columns", async () => {
+test("every table can be queried with all columns before the first event", async () => {
   const { engine, folder } = setUp();
   await engine.sink.open(never());
   for (const table of TABLES) {
@@ -339,7 +339,7 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
     expect(manifest.tables.alarm_episode?.rows).toBe(1);
   });
 
-  test("is sealed anew with what came late, and says what was before", async () => {
+  test("is finalized again with late rows, and lists the earlier revision", async () => {
     const { engine, folder } = setUp({ table_format });
     engine.log.push(...values(10), daySealed(1));
     await engine.finish();
@@ -364,7 +364,7 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
   });
 });
 
-test("a sealed day keeps one row of what a crash had left there twice", async () => {
+test("a finalized day has one row where a crash left duplicates", async () => {
   const { engine, folder } = setUp();
   engine.log.push(...values(10));
   await engine.finish();
@@ -503,7 +503,7 @@ function manifestIn(folder: string): SeenManifest {
   ) as SeenManifest;
 }
 
-/** Ids of values and alarms, in the order in which they were told. */
+/** Ids of values and alarms, in the order of their events. */
 async function arrivedIn(folder: string) {
   const found: { id: string; at: string; file: string; row: number }[] = [];
   for (const table of ["value", "alarm"]) {

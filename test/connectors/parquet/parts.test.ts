@@ -390,7 +390,7 @@ describe("a lake in memory", () => {
     });
   });
 
-  test("a sealed day names each earlier revision once, the newest first, however often it is sealed", async () => {
+  test("a finalized day lists each earlier revision once, the newest first, after repeated finalization", async () => {
     const { store, format, clock } = await lake();
     const seal = (revision: number) =>
       finalizeDay(

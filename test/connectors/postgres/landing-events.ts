@@ -35,7 +35,7 @@ function pointsOf(n: number) {
   })).reverse();
 }
 
-/** Of each thirty an episode: raised, acknowledged, resolved. */
+/** One episode in every thirty events: raised, acknowledged, resolved. */
 function alarmNo(n: number, time: string): Event {
   const kind = (["alarm-raised", "alarm-acknowledged", "alarm-resolved"] as const)[Math.floor(n / 10) % 3];
   const event = sampleEvent(kind ?? "alarm-raised", { time }, n);
@@ -46,7 +46,7 @@ function alarmNo(n: number, time: string): Event {
 /** A row as one text, so that rows can be counted. */
 const rowOf = (...cells: readonly unknown[]) => JSON.stringify(cells);
 
-/** What has to be in the tables after so many events, once each. */
+/** Expected rows after so many events, once each. */
 export function expectedRows(count: number): readonly string[] {
   const rows: string[] = [];
   const states = new Map<string, { row: readonly unknown[]; from: number }>();

@@ -9,7 +9,7 @@ import { contextFor, never } from "../context.ts";
 /** A database of its own on a server, and sinks that lead to it. */
 export interface Database {
   readonly name: string;
-  /** As the owner of everything; rows as lists. */
+  /** Runs a query as the owner; rows as lists. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   sink(options?: Readonly<Record<string, unknown>>, context?: ConnectorContext): Sink;
 }

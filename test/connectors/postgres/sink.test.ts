@@ -25,7 +25,7 @@ select event_id, observed_at from plenum.value union all select event_id, observ
               ).map(([id]) => ({ identity: String(id) }))
             : [],
         async breakServer() {
-          // Whoever serves a connection outlives a killed server for a moment, in which it commits what it is sent.
+          // A backend process outlives a killed server for a moment, in which it commits what it receives.
           const serving = await processesOf(database);
           await server.kill();
           isAway = true;
@@ -54,7 +54,7 @@ async function isThere(database: Database): Promise<boolean> {
   return found === true;
 }
 
-/** Those of the server that serve our sinks. */
+/** Backend processes of our sinks. */
 function end(id: number): void {
   try {
     process.kill(id, "SIGKILL");

@@ -22,7 +22,7 @@ describe.skipIf(absent("postgres"))("the tables in PostgreSQL", () => {
     return database;
   }
 
-  /** What a sink says that opens now. */
+  /** Error of a sink that opens now. */
   async function trouble(
     database: Database,
     options: Readonly<Record<string, unknown>> = {},
@@ -58,7 +58,7 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     }
   });
 
-  test("a schema of another name, and one beside it, are made by two sinks at once", async () => {
+  test("two sinks create two schemas at the same time", async () => {
     const database = await createDatabase(server);
     const sinks = ["plenum", "plenum", "other_schema"].map((schema) => database.sink({ schema }));
     onTestFinished(async () => {
@@ -162,7 +162,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
       await write(sink, [sampleEvent("alarm-raised")]);
       await database.ask(change);
       expect(await trouble(database)).toBe(said);
-      // Whoever has it open finds out by what the server refuses; that is no event's fault.
+      // An open sink notices by the server's refusal; no event is at fault.
       const written = await write(
         sink,
         [
@@ -204,7 +204,7 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
     expect(await trouble(database, { create: false })).toBe("");
   });
 
-  test("without the extension timescale is told, and nothing is made", async () => {
+  test("reports a missing timescale extension, and creates nothing", async () => {
     const database = await createDatabase(server);
     expect(await trouble(database, { timescale: true })).toBe(
       "config: The database has no extension timescaledb. Run there: create extension timescaledb; or leave timescale out.",

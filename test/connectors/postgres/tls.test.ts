@@ -46,7 +46,7 @@ describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
     ).toEqual([[true]]);
   });
 
-  test("an authority that nobody knows, or another one, is refused, whatever the environment says", async () => {
+  test("refuses an unknown or another authority, regardless of the environment", async () => {
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
     process.env.PGSSLMODE = "no-verify";
     onTestFinished(() => {

@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   }
 
-  /** What opening and probing say; both the same. */
+  /** Error of open and probe; both are the same. */
   async function opening(
     database: Database,
     options: Readonly<Record<string, unknown>> = {},
@@ -61,7 +61,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   const here = () => `The database server at 127.0.0.1:${server.port}`;
   const password = { env: "PG_TEST_PASSWORD" };
 
-  test("a password that is right lets in, a wrong or missing one is told", async () => {
+  test("accepts a right password, reports a wrong or missing one", async () => {
     const database = await createDatabase(server);
     const user = await role(database, `grant create on database ${database.name} to {role}`);
     expect(await opening(database, { user, password })).toBe("");
@@ -84,7 +84,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   });
 
-  test("missing rights are told by opening and by probing", async () => {
+  test("open and probe report missing rights", async () => {
     const database = await createDatabase(server);
     const user = await role(database);
     const sink = database.sink({ user, password });
@@ -128,7 +128,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   });
 
-  test("nobody there, somebody else there, and somebody who says nothing", async () => {
+  test("reports no server, another server, and a silent server", async () => {
     const port = await freePort();
     const sinkAt = (more: object) => {
       const config = PostgresConfig.parse({ ...optionsFor({ port }, "x"), ...more });
@@ -239,7 +239,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     await expect.poll(() => troubleOf(write(sink, [valueEvent(1)]))).toBe("");
   });
 
-  test("a lowered synchronous_commit is told, and only the server's own", async () => {
+  test("warns about a lowered synchronous_commit of the server only", async () => {
     const lines: string[] = [];
     const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
     const database = await createDatabase(server);
@@ -250,7 +250,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
       await sink.close();
       return lines.map((line) => JSON.parse(line).synchronous_commit);
     };
-    // fsync is off here, so it is told anyway; what counts is the word for the other.
+    // fsync is off here, so the warning appears anyway; the other setting counts.
     process.env.PGOPTIONS = "-c synchronous_commit=off";
     onTestFinished(() => {
       delete process.env.PGOPTIONS;

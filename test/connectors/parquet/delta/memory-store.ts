@@ -1,7 +1,9 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
-/** What goes wrong with one call: not done and said so; or done, and an error said; or a put done, and denied. */
+/**
+ * Fault of one call: not done and reported; done, but reported as failed; or a put done, but reported as existing.
+ */
 export type Fault = "none" | "refused" | "answer lost" | "denied";
 
 export interface MemoryStore extends ObjectStore {

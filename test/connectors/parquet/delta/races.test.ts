@@ -33,13 +33,13 @@ const writers = fc.record({
   checkpointEvery: fc.integer({ min: 1, max: 4 }),
 });
 
-/** Rows are told by their number: writer `a` has 1001, 1002 …, so that no two batches share one. */
+/** Rows have distinct numbers: writer `a` has 1001, 1002 …, so no two batches share one. */
 const numberOf = (appId: string, batch: number) => (appId === "a" ? 1_000 : 2_000) + batch;
 
-/** Opens the table; true of `isCrashed` says that the worker is started anew now. */
+/** Opens the table; with `isCrashed` the worker restarts first. */
 type Open = () => { readonly table: DeltaTable; readonly isCrashed: () => boolean };
 
-test(`every batch lands once, whoever else writes and whatever answer is lost (${RUNS} runs, seed ${seed})`, async () => {
+test(`commits every batch once, with concurrent writers and lost responses (${RUNS} runs, seed ${seed})`, async () => {
   await fc.assert(
     fc.asyncProperty(
       writers,
@@ -82,7 +82,7 @@ test(`every batch lands once, whoever else writes and whatever answer is lost ($
         ];
         expect(rows.toSorted()).toEqual(wanted);
         expect(new Set(verdict.txns).size, "each (appId, version) stands once").toBe(verdict.txns.length);
-        // What we make of it, from the checkpoint on, is what the checker made of all commits.
+        // Our snapshot, read from the checkpoint, equals the checker's snapshot of all commits.
         const { files, version } = await openMeter(store).files(signal);
         expect(version).toBe(verdict.version);
         expect(files.map(({ key }) => key).toSorted()).toEqual(
@@ -122,7 +122,7 @@ async function write(
   }
 }
 
-/** Makes one file of all there are, so many times; what others add meanwhile stays, what others took is looked at anew. */
+/** Compacts all files repeatedly; files of other writers stay, and conflicts are retried. */
 async function compact(
   store: MemoryStore,
   contents: Map<string, readonly number[]>,

@@ -98,7 +98,7 @@ function behind(behindGateway: string, event: ReturnType<typeof valueEvent>) {
   return { ...event, data: { ...event.data, behindGateway } };
 }
 
-/** What delta-rs sees is what the events say, but for the value of a position that somebody took away. */
+/** delta-rs sees the rows of the events, except for a removed position. */
 function sameLake(
   what: string,
   found: Readonly<Record<string, readonly Cells[]>>,

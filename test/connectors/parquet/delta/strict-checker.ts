@@ -9,7 +9,7 @@ import { z } from "zod";
 const time = z.number().int().min(Date.parse("2020-01-01")).max(Date.parse("2100-01-01"));
 const size = z.number().int().positive();
 const values = z.record(z.string(), z.string().min(1).nullable());
-/** RFC 2396: what may stand in a path without being encoded. */
+/** Characters that RFC 2396 allows in a path without encoding. */
 const path = z.string().regex(/^(?:[A-Za-z0-9\-_.!~*'()/=]|%[0-9A-F]{2})+$/);
 
 const Stats = z.strictObject({
@@ -76,11 +76,11 @@ const Schema = z.strictObject({
   ),
 });
 
-/** What the log says at its end; `faults` are sentences, none where all is as it should be. */
+/** Final state of the log; `faults` lists violations of the protocol. */
 export interface Verdict {
   readonly faults: readonly string[];
   readonly version: number;
-  /** Paths as they stand in the log, with the file's rows. */
+  /** Paths as in the log, with the files' rows. */
   readonly files: ReadonlyMap<string, number>;
   readonly removed: ReadonlySet<string>;
   /** Every `txn` ever written, as `appId version`. */

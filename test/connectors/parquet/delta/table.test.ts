@@ -9,7 +9,7 @@ const signal = new AbortController().signal;
 const DAY_MS = 86_400_000;
 const LOG = "meter/_delta_log/";
 
-/** What the log says, once it is known to keep the protocol. */
+/** State of the log, after a check against the protocol. */
 function verdictOf(store: MemoryStore): Verdict {
   const objects = [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes] as const);
   const verdict = judged(new Map(objects));
@@ -197,7 +197,7 @@ describe("a commit", () => {
     expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 1"] });
   });
 
-  test("gives up on a signal, and the same commit lands later", async () => {
+  test("stops on a signal, and the same commit succeeds later", async () => {
     const store = createMemoryStore();
     const change = {
       ...ADDED,
@@ -291,7 +291,7 @@ describe("what others do meanwhile", () => {
     expect([...verdictOf(store).files.values()].toSorted()).toEqual([1, 1, 2]);
   });
 
-  test("whoever wants to replace a file that somebody else took away has to look again", async () => {
+  test("reports a conflict for the replacement of a file that another writer removed", async () => {
     const { store, table, other, a, b, both } = await withTwoFiles();
     await table.files(signal);
     await other.commit({ ...ADDED, remove: [b.key] }, signal);
@@ -322,7 +322,7 @@ describe("what others do meanwhile", () => {
     const again = { ...merge, add: [await landed(store, "c3", [reading(7)], { site: "2" })] };
     expect(await other.commit(again, signal)).toMatchObject({ outcome: "conflict" });
     expect(await other.commit({ ...again, basedOn: 4 }, signal)).toMatchObject({ outcome: "committed" });
-    // Of what a checkpoint has swallowed nobody knows what it changed.
+    // The changes before a checkpoint are unknown.
     const late = { ...merge, add: [await landed(store, "f", [reading(8)], { site: "9" })] };
     await openMeter(store, { checkpointEvery: 1 }).commit({ ...ADDED, add: [] }, signal);
     expect(await openMeter(store).commit(late, signal)).toMatchObject({ outcome: "conflict" });
@@ -411,7 +411,7 @@ describe("checkpoints", () => {
     expect(after).toEqual([`${LOG}00000000000000000006`]);
   });
 
-  test("that cannot be written are told, and do not take the commit back", async () => {
+  test("that cannot be written are logged, and do not undo the commit", async () => {
     const store = createMemoryStore((call) => (call === "put" ? "refused" : "none"));
     const table = openMeter(store, { checkpointEvery: 1 });
     for (const version of [0, 1, 2]) {
@@ -453,7 +453,7 @@ describe("vacuum", () => {
     expect(await table.vacuum(signal)).toBe(1);
     expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, true, true]);
     expect(await table.vacuum(signal)).toBe(0);
-    // What a checkpoint leaves out has to be gone by then.
+    // Files that a checkpoint drops must be removed before.
     nowMs += 7 * DAY_MS;
     await table.commit(ADDED, signal);
     expect(store.objects.has(`${LOG}${checkpointName(3)}`)).toBe(true);

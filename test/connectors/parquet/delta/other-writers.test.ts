@@ -40,7 +40,7 @@ const withFields = (metaData: object, fields: readonly unknown[]) => ({
   metaData: { ...metaData, schemaString: JSON.stringify({ type: "struct", fields }) },
 });
 
-/** What is said to a commit; nothing may have been written. */
+/** Error of a commit; nothing may have been written. */
 async function saidBy(store: MemoryStore, change = ADDED): Promise<string> {
   const before = [...store.objects.keys()];
   const error = await openMeter(store)
@@ -65,7 +65,7 @@ describe("a schema that changes", () => {
       { name: "unit", type: "string", nullable: true, metadata: { comment: "The unit." } },
     ]);
     expect(store.text(`${LOG}${commitName(2)}`)).not.toContain("metaData");
-    // The version of before writes on; its column stays.
+    // The earlier version continues to write; its column stays.
     expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 3 });
     expect(store.text(`${LOG}${commitName(3)}`)).not.toContain("metaData");
   });
@@ -251,7 +251,7 @@ describe("a log that is not whole", () => {
     expect(await saidBy(store)).toContain("00000000000000000000.checkpoint.parquet is not what");
   });
 
-  test("because somebody emptied the folder: the table is begun anew, by a worker that knew it before", async () => {
+  test("because its folder was emptied: a running worker starts the table again", async () => {
     const { store } = await made();
     const table = openMeter(store);
     await table.commit(ADDED, signal);
@@ -261,7 +261,7 @@ describe("a log that is not whole", () => {
   });
 });
 
-test("actions and fields that we do not know are passed over, and kept out of nobody's way", async () => {
+test("ignores unknown actions and fields, and keeps them for other writers", async () => {
   const { store } = await made();
   const add = {
     path: "x.parquet",
