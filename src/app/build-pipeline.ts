@@ -18,7 +18,7 @@ import type { Leaving } from "../engine/source/send.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { Store } from "../engine/store/store.ts";
-import { createGroupCommit } from "../engine/sync/read/group-commit.ts";
+import { createGroupCommit } from "../engine/sync/read/commit.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { withTickets } from "../engine/views/tickets.ts";

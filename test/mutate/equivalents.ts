@@ -152,7 +152,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "The sort uses only the sign.",
   },
   {
-    file: "src/engine/sync/sensors/compared.ts",
+    file: "src/engine/sync/sensors/sensor-table.ts",
     before: "if (Math.abs(shifted - Math.round(shifted)) < 1e-6) return decimals;",
     after: "if (Math.abs(shifted - Math.round(shifted)) <= 1e-6) return decimals;",
     reason: "A tolerance; no measured value is exactly at its edge.",
@@ -460,7 +460,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of none that is missing none is chosen.",
   },
   {
-    file: "src/engine/sync/plan/bisection-slots.ts",
+    file: "src/engine/sync/plan/group.ts",
     before: "const [first = 0, second = 0] = [a, b].map((each) =>",
     after: "const [first = 1, second = 0] = [a, b].map((each) =>",
     reason: "For the type checker: there are two.",
@@ -680,13 +680,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Once a whole request must go, no later slot asks for more: the rest is looked at for nothing.",
   },
   {
-    file: "src/engine/sync/plan/first-of.ts",
+    file: "src/engine/sync/plan/group.ts",
     before: "if (count <= 0) return first;",
     after: "if (count < 0) return first;",
     reason: "Of no places none is filled: the list stays empty.",
   },
   {
-    file: "src/engine/sync/plan/bisection-slots.ts",
+    file: "src/engine/sync/plan/group.ts",
     before: "const turn = group[0]?.[1].turn ?? null;",
     after: "const turn = group[0]?.[1].turn;",
     reason: "It is compared with words only.",
@@ -704,7 +704,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Every interval's turns begin one later.",
   },
   {
-    file: "src/engine/sync/plan/bisection-slots.ts",
+    file: "src/engine/sync/plan/group.ts",
     before: "if (patience(a) === 0 || patience(b) === 0) return 0;",
     after: "if (patience(a) === 0 || patience(b) === 0) return 1;",
     reason: "An order that says of each pair that it is the other way round leaves all as they are.",
@@ -716,7 +716,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "What is the same is shown the same.",
   },
   {
-    file: "src/engine/sync/plan/advice.ts",
+    file: "src/engine/sync/plan/report.ts",
     before: "for (let step = 0; step < 50; step++) {",
     after: "for (let step = 1; step < 50; step++) {",
     reason: "Bisection has come to one number long before.",
@@ -734,13 +734,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A bound for what no factor makes fit; any number of that size is one.",
   },
   {
-    file: "src/engine/sync/plan/advice.ts",
+    file: "src/engine/sync/plan/report.ts",
     before: "return Math.ceil((ms - 1e-6) / stepMs) * stepMs;",
     after: "return Math.ceil((ms - (1e-6 * 2)) / stepMs) * stepMs;",
     reason: "A millionth of a millisecond is what bisection leaves; two are none either.",
   },
   {
-    file: "src/engine/sync/plan/advice.ts",
+    file: "src/engine/sync/plan/report.ts",
     before: "for (let step = 0; step < 50; step++) {",
     after: "for (let step = 0; step < (50 * 2); step++) {",
     reason: "Bisection has come to one number long before.",

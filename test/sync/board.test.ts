@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { PlannedTags } from "#src/engine/sync/plan/planned.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import type { ScheduleContext } from "#src/engine/sync/read/scheduled-tag.ts";
+import type { ScheduleContext } from "#src/engine/sync/read/schedule-columns.ts";
 import { createTagSchedule, type TagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
 import type { WatchedTag } from "#src/engine/sync/read/value-event.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";

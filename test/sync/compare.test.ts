@@ -1,8 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { siteMismatches, some } from "#src/engine/sync/compare/building.ts";
-import { compareClasses } from "#src/engine/sync/compare/classes.ts";
-import { selectionMismatches } from "#src/engine/sync/compare/selections.ts";
-import { type WritableTag, writableMismatches } from "#src/engine/sync/compare/writable.ts";
+import {
+  compareClasses,
+  selectionMismatches,
+  siteMismatches,
+  some,
+  type WritableTag,
+  writableMismatches,
+} from "#src/engine/sync/compare.ts";
 import type { Selection } from "#src/engine/sync/select.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Malformed, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { createControls } from "../../src/engine/sync/read/controls.ts";
+import { createControls } from "../../src/engine/sync/read/next-group.ts";
 
 describe("Whether failed reads concern all tags", () => {
   const away = new Retryable("The service is away.");

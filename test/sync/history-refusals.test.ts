@@ -14,7 +14,7 @@ import {
   type HistoryPull,
   type HistoryPullOptions,
 } from "#src/engine/sync/history/pull.ts";
-import { createDemand } from "#src/engine/sync/plan/demand.ts";
+import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";

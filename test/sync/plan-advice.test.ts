@@ -1,10 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/advice.ts";
-import { createDemand } from "#src/engine/sync/plan/demand.ts";
-import { type Demand, overloadFactor, slotsPerSlot } from "#src/engine/sync/plan/overload.ts";
+import {
+  type ClassDemand,
+  createDemand,
+  overloadFactor,
+  slotsPerSlot,
+} from "#src/engine/sync/plan/overload.ts";
+import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/report.ts";
 import { wish } from "./wish.ts";
 
-function changes(wishes: readonly Demand[], more: Partial<AdviceFacts> = {}) {
+function changes(wishes: readonly ClassDemand[], more: Partial<AdviceFacts> = {}) {
   const stretched = overloadFactor(wishes, 3_000, 20);
   const quota = { size: 20, share: 0.97, replyMs: 0, perMinute: 20, unused: [] };
   return changesThatFit({ wishes, stretched, ...quota, ...more });

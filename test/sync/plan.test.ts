@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { backedOff, overloadFactor } from "#src/engine/sync/plan/overload.ts";
+import { backedOff, learningPerMinute, overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
-import { learningPerMinute } from "#src/engine/sync/plan/quota-share.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
 import { wish } from "./wish.ts";

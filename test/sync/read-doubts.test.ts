@@ -5,9 +5,9 @@ import type { Event } from "#src/core/model/event.ts";
 import type { LeftOut } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { createDemand } from "#src/engine/sync/plan/demand.ts";
+import { createDemand } from "#src/engine/sync/plan/overload.ts";
+import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createGroupCommit } from "#src/engine/sync/read/group-commit.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import {
   type StoredLeftOut,

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/core/model/building.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { valueEvent } from "#src/engine/sync/read/value-event.ts";
-import { isUnitOfNumbers, judgeType } from "#src/engine/sync/read/value-type.ts";
+import { isUnitOfNumbers, judgeType, valueEvent } from "#src/engine/sync/read/value-event.ts";
 import { lastGoodOf, type StoredValue } from "#src/engine/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");

@@ -4,15 +4,16 @@ import { formatDuration } from "../../core/values/duration.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import {
+  type ClassComparison,
+  compareClasses,
   type Mismatch,
   type SeenBuilding,
+  selectionMismatches,
   siteMismatches,
   sitesThere,
   some,
-} from "../../engine/sync/compare/building.ts";
-import { type ClassComparison, compareClasses } from "../../engine/sync/compare/classes.ts";
-import { selectionMismatches } from "../../engine/sync/compare/selections.ts";
-import { writableMismatches } from "../../engine/sync/compare/writable.ts";
+  writableMismatches,
+} from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { PRIORITIES } from "../shell/known-things.ts";
 import type { CheckLine } from "./check-line.ts";

@@ -2,7 +2,7 @@ import { canListen, isListening } from "../../app/config/around-writing.ts";
 import { type Config, connectorOf } from "../../app/config/config.ts";
 import type { Places } from "../../app/config/places.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
-import { some } from "../../engine/sync/compare/building.ts";
+import { some } from "../../engine/sync/compare.ts";
 import type { CheckLine } from "./check-line.ts";
 
 /** As `from` names the command line and the status page. */

@@ -1,6 +1,6 @@
 import type { Config, SourceEntry } from "../../app/config/config.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
-import { some } from "../../engine/sync/compare/building.ts";
+import { some } from "../../engine/sync/compare.ts";
 import type { CheckLine } from "./check-line.ts";
 
 const DAY_MS = 86_400_000;

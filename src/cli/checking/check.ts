@@ -7,7 +7,7 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { counted } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
-import type { SeenBuilding } from "../../engine/sync/compare/building.ts";
+import type { SeenBuilding } from "../../engine/sync/compare.ts";
 import { readCredentials } from "../../ui/status/credentials.ts";
 import type { CliContext } from "../shell/context.ts";
 import { questionOf } from "../writing/approval.ts";

@@ -1,7 +1,7 @@
 import type { Gateway, Site, System, Tag } from "../../core/model/building.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { LocatedObject, NamedThing, SeenBuilding } from "./compare/building.ts";
+import type { LocatedObject, NamedThing, SeenBuilding } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";

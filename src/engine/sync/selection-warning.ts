@@ -1,7 +1,7 @@
 import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfMany } from "../../core/runtime/waiting.ts";
 import type { Store } from "../store/store.ts";
-import { compareClasses, type NamedSelection } from "./compare/classes.ts";
+import { compareClasses, type NamedSelection } from "./compare.ts";
 import { visibleSites } from "./inventory/held.ts";
 import { buildingFromState } from "./seen-building.ts";
 

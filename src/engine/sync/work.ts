@@ -7,7 +7,7 @@ import type { LiveReads } from "./read/live-reads.ts";
 
 export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { PollTime } from "./job.ts";
-export type { SuddenChange } from "./read/sudden-change.ts";
+export type { SuddenChange } from "./read/value-event.ts";
 
 /**
  * Counts that a running worker changes with each commit, so that `/readyz` and `/metrics` read no tag, value or alarm: a building of

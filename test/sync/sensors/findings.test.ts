@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
-import { compared } from "#src/engine/sync/sensors/compared.ts";
 import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
-import { createSensorTable, type SensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
+import { compared, createSensorTable, type SensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { replay, seed } from "../../seed.ts";
 

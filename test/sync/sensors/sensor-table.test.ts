@@ -2,10 +2,9 @@ import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import type { SensorFinding } from "#src/core/model/tag-facts.ts";
-import { compared } from "#src/engine/sync/sensors/compared.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
-import { reportParts } from "#src/engine/sync/sensors/report.ts";
-import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
+import { compared, createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
+import { reportParts } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 
 const MINUTE = 60_000;

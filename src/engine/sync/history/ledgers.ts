@@ -1,7 +1,7 @@
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag } from "../inventory/held.ts";
-import type { FollowedHistory } from "../plan/quota-share.ts";
+import type { FollowedHistory } from "../plan/overload.ts";
 import { firstMatch } from "../select.ts";
 import type { StoredHistory } from "../snapshot.ts";
 import { type BackfillRequest, backfillRules } from "./backfills.ts";

@@ -7,8 +7,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import type { Follower } from "../follower.ts";
-import type { Demand } from "../plan/demand.ts";
-import { followingPerMinute, learningPerMinute } from "../plan/quota-share.ts";
+import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
 import { standInLine } from "../standing.ts";
 import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./choose-request.ts";
 import { createCompleteDays } from "./complete-days.ts";
@@ -49,7 +48,7 @@ export interface HistoryPullOptions {
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
   /** Where it says what its promises take of the quota. */
-  readonly demand?: Pick<Demand, "setFollowing">;
+  readonly demand?: Pick<HistoryDemand, "setFollowing">;
   /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
   readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */

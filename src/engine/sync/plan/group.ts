@@ -1,7 +1,4 @@
-import { slotOfBisection } from "./bisection-slots.ts";
-import { firstOf, type IsBefore } from "./first-of.ts";
-import type { Plan, PlannedTags, PlanRules } from "./planned.ts";
-import { HALF_WAY, judge, type Places, urgenciesFor, worstOf } from "./urgency.ts";
+import { type Apart, NEVER_MS, type Plan, type PlannedTags, type PlanRules } from "./planned.ts";
 
 /** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
@@ -242,4 +239,179 @@ function orderOf({ ids }: PlannedTags): Order {
     return earliness === otherEarliness ? isWorse(a, b) : earliness < otherEarliness;
   };
   return { idOf, isWorse, isSooner };
+}
+
+/**
+ * Age as a multiple of the interval, up to which tags that travel apart wait for a slot that nobody needs: one of 60 s
+ * takes a slot from the others once its value is 120 s old.
+ */
+const STARVING = 2;
+
+/** Tags that travel apart and whose turn it is: all of a label, which may be more than a request takes. */
+interface BisectionSlot extends Omit<Plan, "group"> {
+  readonly places: Places;
+}
+
+/** What the ordinary tags, those that travel with all others, have to say to it. */
+interface Ordinary {
+  /** Some of them must go in this slot. */
+  readonly needSlot: boolean;
+  readonly places: Places;
+}
+
+/** Whose turn it is of those that travel apart; null when the slot is for the others. */
+function slotOfBisection(
+  tags: PlannedTags,
+  urgencies: Urgencies,
+  ordinary: Ordinary,
+  rules: PlanRules,
+): BisectionSlot | null {
+  if (tags.apart.size === 0) return null;
+  const free = [...tags.apart].filter(([place]) => tags.underWay[place] !== 1);
+  // Who is searched comes last, and in turn.
+  const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
+    (a, b) => patience(a) - patience(b) || turnAmongPatient(a, b),
+  );
+  const worstOrdinary = worstOf(ordinary.places, urgencies);
+  for (const group of groups) {
+    const places = Uint32Array.from(group, ([place]) => place);
+    // One that was never read rides along and makes nobody wait.
+    const aged = places.filter((place) => tags.lastMs[place] !== NEVER_MS);
+    const worst = worstOf(aged.length === 0 ? places : aged, urgencies);
+    // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
+    // starving before every ordinary tag has its first.
+    const isUnread = worst === Number.POSITIVE_INFINITY;
+    const isFree = !ordinary.needSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
+    const turn = group[0]?.[1].turn ?? null;
+    // The sooner a site in doubt is answered, the sooner its tags share requests with others again.
+    const isLastSlot = places.some((place) => urgencies.slotsLeft[place] === 0);
+    const isDue = isLastSlot && worst >= worstOrdinary;
+    const isSoonDue = !ordinary.needSlot && worst >= HALF_WAY;
+    const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
+    // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
+    const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
+    const mayDisplace = !ordinary.needSlot || rules.mayDisplace !== false;
+    const isStarving = worst >= STARVING && !isUnread && turn !== "patient" && mayDisplace;
+    const isWaiting = worst >= 1 || (isLastSlot && turn !== "patient");
+    if (!(hasTurn || isOldest || isStarving || (isWaiting && isFree))) continue;
+    if (turn === "patient") return { places, isSearch: true };
+    return ordinary.needSlot && !hasTurn ? { places, displaces: true } : { places };
+  }
+  return null;
+}
+
+type Grouped = readonly (readonly [place: number, apart: Apart])[];
+
+function patience([first]: Grouped): number {
+  return first?.[1].turn === "patient" ? 1 : 0;
+}
+
+/** An order: whose site has not been asked for longest. */
+function turnAmongPatient(a: Grouped, b: Grouped): number {
+  if (patience(a) === 0 || patience(b) === 0) return 0;
+  const [first = 0, second = 0] = [a, b].map((each) =>
+    Math.min(...each.map(([, { siteAskedMs }]) => siteAskedMs)),
+  );
+  return first - second;
+}
+
+/**
+ * Whether the tag at place `a` goes before the one at `b`; of two tags one does, and none before itself. A yes or no and
+ * not a difference, which would be an object for each of 50,000 tags.
+ */
+type IsBefore = (a: number, b: number) => boolean;
+
+/** The first `count` in an order, of those that fit: of 50,000 tags 20, without sorting them all. */
+export function firstOf(
+  places: Uint32Array,
+  count: number,
+  isBefore: IsBefore,
+  fits: (place: number) => boolean,
+): readonly number[] {
+  const first: number[] = [];
+  if (count <= 0) return first;
+  for (let n = 0; n < places.length; n++) {
+    const candidate = places[n] as number;
+    const isFull = first.length === count;
+    if (isFull && !isBefore(candidate, first[count - 1] as number)) continue;
+    if (!fits(candidate)) continue;
+    let at = isFull ? count - 1 : first.length;
+    for (; at > 0; at--) {
+      const before = first[at - 1] as number;
+      if (!isBefore(candidate, before)) break;
+      first[at] = before;
+    }
+    first[at] = candidate;
+  }
+  return first;
+}
+
+/**
+ * How long a tag may be without its first value before that is due, beside its interval, milliseconds: the first round of
+ * 4,000 tags takes 10 minutes of the whole quota, and everything that is new is equally late in it.
+ */
+const FIRST_ROUND_MS = 600_000;
+
+/**
+ * Age as a part of the interval, from which on a tag may ride along for the sake of a later slot: one of 60 s may when
+ * it was read 30 s ago, not when it was read 25 s ago.
+ */
+const HALF_WAY = 0.5;
+
+/**
+ * How urgent each tag is, in columns as the tags themselves, and lent to one plan after the other: a building of 50,000
+ * tags is planned twice in each slot, and new objects for all of them would cost more than everything else that the worker
+ * does.
+ */
+interface Urgencies {
+  /** Slots that may still be left out before it is late; 0 = it must go now. */
+  readonly slotsLeft: Float64Array;
+  /** Slots from one reading to the next. */
+  readonly periodSlots: Float64Array;
+  /** Age relative to the interval: 1 = due; infinite where it has no value yet. */
+  readonly index: Float64Array;
+  /** Places of the tags that travel with all others, and of those that are being read. */
+  readonly ordinary: Uint32Array;
+  readonly comingRound: Uint32Array;
+}
+
+/** Some of the tags, by their places. */
+export type Places = Uint32Array;
+
+function urgenciesFor(count: number): Urgencies {
+  return {
+    slotsLeft: new Float64Array(count),
+    periodSlots: new Float64Array(count),
+    index: new Float64Array(count),
+    ordinary: new Uint32Array(count),
+    comingRound: new Uint32Array(count),
+  };
+}
+
+/** Works out how urgent each tag is, into those columns. */
+export function judge(urgencies: Urgencies, tags: PlannedTags, nowMs: number, rules: PlanRules): void {
+  const { slotsLeft, periodSlots, index } = urgencies;
+  const { count, intervalMs: intervals, lastMs, sinceMs, underWay } = tags;
+  const { slotMs, leadMs, jitterMs = leadMs } = rules;
+  for (let place = 0; place < count; place++) {
+    const intervalMs = intervals[place] as number;
+    const readMs = lastMs[place] as number;
+    // As if the reply of one that is being read came just now.
+    const isAsked = underWay[place] === 1;
+    const isNew = !isAsked && readMs === NEVER_MS;
+    // What has no value yet rides along in the first round; only where it could not it is due.
+    // Only numbers that were just worked out: chosen between one of them and `nowMs`, each was made an object of its own.
+    const newMs = Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS);
+    const ageMs = isAsked ? 0 : isNew ? newMs : nowMs - readMs;
+    periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
+    slotsLeft[place] = Math.max(0, Math.floor((intervalMs - leadMs - ageMs) / slotMs));
+    index[place] = isNew ? Number.POSITIVE_INFINITY : ageMs / intervalMs;
+  }
+}
+
+/** The largest age relative to the interval; 0 where there is no tag. */
+function worstOf(places: Places, { index }: Urgencies): number {
+  let worst = 0;
+  for (let n = 0; n < places.length; n++) worst = Math.max(worst, index[places[n] as number] as number);
+  return worst;
 }

@@ -1,3 +1,5 @@
+import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
+
 /**
  * Wishes that exceed the quota are stretched: every class by the same factor, an important one by less, a firm one not
  * at all, as long as the firm ones leave enough for the others. Pure.
@@ -5,7 +7,7 @@
  * 800 tags wished every 60 s need 2 requests in each slot of 3 s, so they are read every 126 s, 2.1 times the wish. Where
  * half of them have importance 2, those are read every 107 s (1.78), the others every 153 s (2.55).
  */
-export interface Demand {
+export interface ClassDemand {
   readonly name: string;
   /** A tag that is read less often because it keeps failing counts as less than one. */
   readonly tags: number;
@@ -25,7 +27,7 @@ export interface Overload {
 }
 
 /** Share of the slots that a plan may fill, 19.4 of 20 a minute; the rest takes up what integer slots and jitter cost. */
-export const PLANNABLE_SHARE = 0.97;
+const PLANNABLE_SHARE = 0.97;
 
 /** Share of the slots that the firm classes may take together, 16 of 20 a minute, so that the others never starve. */
 const FIRM_SHARE = 0.8;
@@ -35,19 +37,19 @@ const FIRM_SHARE = 0.8;
  * `replyMs`: milliseconds that a reply takes; with 1,000 a tag wished every 60 s has to be asked for every 59 s.
  */
 export function overloadFactor(
-  wishes: readonly Demand[],
+  wishes: readonly ClassDemand[],
   slotMs: number,
   size: number,
   share = PLANNABLE_SHARE,
   replyMs = 0,
 ): Overload {
-  const demandAt = (factorOf: (wish: Demand) => number) =>
+  const demandAt = (factorOf: (wish: ClassDemand) => number) =>
     wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slotMs, size, replyMs), 0);
   const demand = demandAt(() => 1);
   const firm = wishes.filter((wish) => wish.firm);
   const firmDemand = firm.reduce((sum, wish) => sum + slotsPerSlot(wish, 1, slotMs, size, replyMs), 0);
   const firmKept = firmDemand <= Math.min(FIRM_SHARE, share);
-  const factorOf = (wish: Demand, scale: number) =>
+  const factorOf = (wish: ClassDemand, scale: number) =>
     wish.firm && firmKept ? 1 : 1 + (scale - 1) / wish.importance;
   const scale = demand <= share ? 1 : smallestScale((s) => demandAt((wish) => factorOf(wish, s)), share);
   return {
@@ -62,7 +64,7 @@ export function overloadFactor(
  * every 60 s, replies of 1 s, slots of 3 s, so every 19 slots, 20 tags a request: 400 / (19 × 20) = 1.05.
  */
 export function slotsPerSlot(
-  wish: Demand,
+  wish: ClassDemand,
   factor: number,
   slotMs: number,
   size: number,
@@ -93,4 +95,63 @@ function smallestScale(demandAt: (scale: number) => number, share: number): numb
 export function backedOff(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
   return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
+}
+
+/** How the slots of the quota are divided between live reads and history. Pure; the worker and `plenum plan` share it. */
+export interface FollowedHistory {
+  readonly resolution: Resolution;
+  readonly total: boolean;
+  readonly tags: number;
+  /** Milliseconds from one fetch of closed buckets to the next, e.g. 600,000; infinite for what is not followed. */
+  readonly everyMs: number;
+}
+
+/** Share of the requests that live reads keep at least, however much history is asked for: 10 of 20 a minute. */
+const LIVE_SHARE_MIN = 0.5;
+
+/**
+ * Requests per minute that it takes to keep these series complete: one for `size` tags, whatever the range. 45 tags at
+ * 5 min, fetched every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute.
+ */
+export function followingPerMinute(followed: readonly FollowedHistory[], size: number): number {
+  return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
+    // A total is one request per bucket, and nothing is new before a bucket has closed.
+    const intervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
+    return Number.isFinite(intervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / intervalMs : sum;
+  }, 0);
+}
+
+/**
+ * Requests per minute that learning whether tags have a log has at least, while there is anything to learn: what the
+ * live reads cannot plan with. Of 20 requests a minute 0.6, which is 720 tags an hour; mostly it is much more.
+ */
+export function learningPerMinute(tags: number, perMinute: number): number {
+  return tags === 0 ? 0 : (1 - PLANNABLE_SHARE) * perMinute;
+}
+
+/**
+ * Share of the polls' requests that live reads may plan with. History with 4 of 20 requests a minute leaves 0.97 - 0.2 =
+ * 0.77; with 15 it gets no more than leaves them 0.5. Where history is counted apart, 0.97.
+ */
+export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
+  if (!shared) return PLANNABLE_SHARE;
+  const history = Math.min(PLANNABLE_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));
+  return PLANNABLE_SHARE - history;
+}
+
+/** Requests per minute that history needs: live reads share its quota and plan with the remainder. */
+export interface HistoryDemand {
+  /** Requests a minute to follow the configured history; tags count as soon as they are known to have a log. */
+  followingPerMinute(): number;
+  setFollowing(perMinute: number): void;
+}
+
+export function createDemand(): HistoryDemand {
+  let following = 0;
+  return {
+    followingPerMinute: () => following,
+    setFollowing(perMinute) {
+      following = perMinute;
+    },
+  };
 }

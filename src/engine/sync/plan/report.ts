@@ -1,13 +1,15 @@
-import { durationText } from "../../../core/values/duration.ts";
+import { durationText, formatDuration } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { changesThatFit, type PlanChange } from "./advice.ts";
-import { type Demand, overloadFactor, slotsPerSlot } from "./overload.ts";
 import {
+  type ClassDemand,
   type FollowedHistory,
   followingPerMinute,
   learningPerMinute,
   liveQuotaShare,
-} from "./quota-share.ts";
+  type Overload,
+  overloadFactor,
+  slotsPerSlot,
+} from "./overload.ts";
 
 /** What the plan is made from; src/engine/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
 export interface PlanFacts {
@@ -32,7 +34,7 @@ export interface PlanFacts {
   readonly alarms?: AlarmPolling;
 }
 
-export interface ClassFacts extends Demand {
+export interface ClassFacts extends ClassDemand {
   /** All its tags, also those that are read less often because they answer nothing. */
   readonly allTags: number;
   /** How old its values became at most lately; null while no worker has measured it. */
@@ -95,7 +97,7 @@ export interface PlanReport {
   readonly alarms?: string;
 }
 
-export interface LanePlan {
+interface LanePlan {
   /** `spare` goes to the backfill first, then to fresher values. */
   readonly lane: "write" | "live" | "history" | "spare";
   readonly requestsPerMinute: number;
@@ -103,7 +105,7 @@ export interface LanePlan {
   readonly share: number;
 }
 
-export interface ClassPlan {
+interface ClassPlan {
   readonly name: string;
   readonly tags: number;
   readonly wishedSeconds: number;
@@ -118,7 +120,7 @@ export interface ClassPlan {
   readonly requestsPerMinute: number;
 }
 
-export interface BackfillPlan {
+interface BackfillPlan {
   readonly requestsLeft: number;
   readonly requestsPerMinute: number;
   readonly paused: boolean;
@@ -153,8 +155,8 @@ export function planReport(facts: PlanFacts): PlanReport {
   const share = liveQuotaShare(quota.polls, following, quota.shared);
   const wishes = classes.filter(({ tags }) => tags > 0);
   const stretched = overloadFactor(wishes, slotMs, quota.size, share, REPLY_MS);
-  const factorOf = (wish: Demand) => stretched.factors.get(wish.name) ?? 1;
-  const perMinuteOf = (wish: Demand) =>
+  const factorOf = (wish: ClassDemand) => stretched.factors.get(wish.name) ?? 1;
+  const perMinuteOf = (wish: ClassDemand) =>
     slotsPerSlot(wish, factorOf(wish), slotMs, quota.size, REPLY_MS) * quota.polls;
   const live = wishes.reduce((sum, wish) => sum + perMinuteOf(wish), 0);
   const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
@@ -281,4 +283,88 @@ function unusedQuota({ perMinute, reserve, polite, size }: QuotaFacts) {
 
 function rounded(value: number, digits = 2): number {
   return Number(value.toFixed(digits));
+}
+
+/** One change of the configuration after which the wishes fit. */
+interface PlanChange {
+  /** For a person. */
+  readonly text: string;
+  /** The lines of the configuration, below the source. */
+  readonly yaml: string;
+  /** What it costs: tags, each times how much older its value may become than wished (1 = twice as old). */
+  readonly cost: number;
+}
+
+export interface AdviceFacts {
+  readonly wishes: readonly ClassDemand[];
+  readonly stretched: Overload;
+  readonly size: number;
+  /** Share of the polls' requests that live reads may plan with. */
+  readonly share: number;
+  readonly replyMs: number;
+  /** Requests per minute that polls get, now and at most; why not now, as a change. */
+  readonly perMinute: number;
+  readonly unused: readonly { readonly perMinute: number; readonly text: string; readonly yaml: string }[];
+}
+
+const MOST_FACTOR = 1_000;
+
+/** The changes that make the wishes fit, each by itself, cheapest first; empty when they fit. Pure. */
+export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
+  const { wishes, size, share, replyMs, stretched, unused } = facts;
+  const slotMs = 60_000 / facts.perMinute;
+  const demandWith = (factorOf: (wish: ClassDemand) => number, slot = slotMs) =>
+    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slot, size, replyMs), 0);
+  if (demandWith(() => 1) <= share) return [];
+
+  const free = unused
+    .filter(({ perMinute }) => demandWith(() => 1, 60_000 / perMinute) <= share)
+    .map(({ text, yaml }) => ({ text, yaml, cost: 0 }));
+  const single = wishes.flatMap((wish) => {
+    const others = demandWith((each) => (each === wish ? MOST_FACTOR : 1));
+    if (others > share) return [];
+    const everyMs = smallestInterval(
+      wish.everyMs,
+      (ms) => demandWith((each) => (each === wish ? ms / wish.everyMs : 1)) <= share,
+    );
+    const every = formatDuration(everyMs);
+    return {
+      text: `Let the values of class ${wish.name} become ${every} old instead of ${formatDuration(wish.everyMs)}.`,
+      yaml: `read: [{name: ${wish.name}, every: ${every}}]`,
+      cost: wish.tags * (everyMs / wish.everyMs - 1) * wish.importance,
+    };
+  });
+  const longer = wishes.map((wish) => ({ wish, factor: stretched.factors.get(wish.name) ?? 1 }));
+  const everyOf = ({ wish, factor }: (typeof longer)[number]) =>
+    formatDuration(roundedUp(wish.everyMs * factor));
+  const all = {
+    text: `Let every class become ${Math.max(...longer.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
+    yaml: `read: [${longer.map((each) => `{name: ${each.wish.name}, every: ${everyOf(each)}}`).join(", ")}]`,
+    cost: longer.reduce((sum, { wish, factor }) => sum + wish.tags * (factor - 1) * wish.importance, 0),
+  };
+  return [...free, ...single, ...(wishes.length > 1 ? [all] : [])].toSorted((a, b) => a.cost - b.cost);
+}
+
+/** By bisection, then rounded up to what a person would write. */
+function smallestInterval(fromMs: number, fits: (ms: number) => boolean): number {
+  let low = fromMs;
+  let high = fromMs * MOST_FACTOR;
+  for (let step = 0; step < 50; step++) {
+    const middle = (low + high) / 2;
+    if (fits(middle)) high = middle;
+    else low = middle;
+  }
+  return roundedUp(high);
+}
+
+const STEPS: readonly (readonly [below: number, stepMs: number])[] = [
+  [60_000, 1_000],
+  [600_000, 10_000],
+  [3_600_000, 60_000],
+  [Number.POSITIVE_INFINITY, 600_000],
+];
+
+function roundedUp(ms: number): number {
+  const [, stepMs] = STEPS.find(([below]) => ms < below) ?? [0, 600_000];
+  return Math.ceil((ms - 1e-6) / stepMs) * stepMs;
 }

@@ -6,20 +6,15 @@ import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source
 import { documentSet } from "../../store/store.ts";
 import type { Follower, RunContext } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
-import type { Demand } from "../plan/demand.ts";
-import type { Overload } from "../plan/overload.ts";
-import { liveQuotaShare } from "../plan/quota-share.ts";
+import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
 import { firstMatch } from "../select.ts";
 import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { standInLine } from "../standing.ts";
-import { createBisection } from "../tag-group/bisection.ts";
-import { namedMember, refusalOf } from "../tag-group/refusal.ts";
+import { createBisection, createSlowTags, namedMember, refusalOf } from "./bisection.ts";
 import { createReadCommit, type ReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
-import { createControls } from "./controls.ts";
-import { createNextGroup } from "./next-group.ts";
-import { createSlowTags } from "./slow.ts";
+import { createControls, createNextGroup } from "./next-group.ts";
 import { type ClassFreshness, createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 /**
@@ -62,7 +57,7 @@ export interface LiveReadOptions extends ReadCommitOptions {
   readonly classes: ReadConfig;
   readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
   /** What following history takes of the same quota. */
-  readonly demand: Demand;
+  readonly demand: HistoryDemand;
   /** Whether the lists are being read for the first time, so that most tags may be unknown; never unless given. */
   readonly isFirstInventory?: () => boolean;
 }

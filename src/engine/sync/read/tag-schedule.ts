@@ -1,15 +1,15 @@
 import { backedOff, type Overload, overloadFactor } from "../plan/overload.ts";
 import { NEVER_MS, type PlannedTags } from "../plan/planned.ts";
 import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
-import { quarantineMs } from "../tag-group/refusal.ts";
-import { createScheduleColumns } from "./schedule-columns.ts";
+import { quarantineMs } from "./bisection.ts";
 import {
+  createScheduleColumns,
   factsOf,
   lookAtSites,
   type ScheduleContext,
   type ScheduledTag,
   type SiteFacts,
-} from "./scheduled-tag.ts";
+} from "./schedule-columns.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 /**

@@ -1,6 +1,5 @@
 import type { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/building.ts";
-import { type Bucket, compared } from "./compared.ts";
 
 /**
  * What one period has shown of each tag, as numbers in rows: 26 of 8 bytes each, 10 MB for 50,000 tags.
@@ -27,7 +26,7 @@ export interface SensorTable {
 }
 
 /** Up to 250 tags. */
-export interface PackedSensors {
+interface PackedSensors {
   readonly ids: readonly string[];
   /** One row after the other. */
   readonly numbers: readonly number[];
@@ -305,4 +304,33 @@ function lastWithValue(points: Points): number {
   let at = points.length - 1;
   while (at >= 0 && points.value(at) === null) at--;
   return at;
+}
+
+/** A bucket of a log; a boolean as 0 or 1. */
+interface Bucket {
+  readonly atMs: number;
+  readonly value: number;
+}
+
+const MOST_DECIMALS = 6;
+
+/**
+ * By how much a live value lies outside of what the log says around its time; 0 where it lies inside. A bucket may be an
+ * average, its first value or its last, and the service does not say which: so whatever lies between the bucket and its
+ * neighbours is explained, and so is what was lost by rounding: 21.04 against 20.9, 21 and 21.0 is, 21.6 is 0.55 above.
+ */
+export function compared(live: number, around: readonly Bucket[]): number {
+  const values = around.map(({ value }) => value);
+  const roundedBy = 0.5 * 10 ** -Math.max(...values.map(decimalsOf));
+  const low = Math.min(...values) - roundedBy;
+  const high = Math.max(...values) + roundedBy;
+  return live > high ? live - high : live < low ? live - low : 0;
+}
+
+function decimalsOf(value: number): number {
+  for (let decimals = 0; decimals < MOST_DECIMALS; decimals++) {
+    const shifted = value * 10 ** decimals;
+    if (Math.abs(shifted - Math.round(shifted)) < 1e-6) return decimals;
+  }
+  return MOST_DECIMALS;
 }

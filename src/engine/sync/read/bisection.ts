@@ -1,3 +1,6 @@
+import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
+import { createLastMedian } from "../../../core/runtime/last-median.ts";
+
 /**
  * Finds the tags that make whole requests fail, without a request that delays anybody else. Deterministic; times are
  * monotonic milliseconds.
@@ -29,12 +32,12 @@ export interface Bisection {
   /** These failed together, for a reason that need not be theirs. */
   failed(ids: readonly string[]): void;
   /** These were refused together. Returns the tag that is proven now, or null. */
-  refused(ids: readonly string[], refusal: GroupRefusal): string | null;
+  refused(ids: readonly string[], refusal: RefusedRequest): string | null;
   /** Nothing is suspected of anybody. */
   forget(): void;
 }
 
-export interface GroupRefusal {
+interface RefusedRequest {
   readonly atMs: number;
   /** When the service last said what the token may: before this request was refused, and by now. */
   readonly tokenSaidBeforeMs: number;
@@ -193,6 +196,101 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
     forget() {
       suspicions.clear();
       sitesInDoubt.clear();
+    },
+  };
+}
+
+/**
+ * What the service's refusal of a group of tags is about. `forbidden`: scope, ability or view (403). `not-found`: a tag
+ * that it does not know (404). `no-log`: a tag without a log (404 of history). `invalid`: a request that we should not
+ * have made (422). Null for anything else: trouble that says nothing about the tags.
+ */
+type GroupRefusal = "forbidden" | "not-found" | "no-log" | "invalid" | null;
+
+export function refusalOf(failure: Failure): GroupRefusal {
+  if (failure instanceof NoLog) return "no-log";
+  if (failure instanceof Rejected) return "not-found";
+  if (!(failure instanceof ConfigError)) return null;
+  if (failure.reason === "forbidden") return "forbidden";
+  return failure.reason === "validation" ? "invalid" : null;
+}
+
+/** The tag that a validation error names by its place in the request: `tags.3`, `tags[3]`, `tags.3.id`. */
+export function namedMember(ids: readonly string[], failure: Failure): string | null {
+  if (!(failure instanceof ConfigError) || failure.field === undefined) return null;
+  const place = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
+  return place === undefined ? null : (ids[Number(place)] ?? null);
+}
+
+/** How long what was refused alone is left alone, by how often in a row: 10 minutes, 1, 6 and 24 hours. */
+const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
+
+export function quarantineMs(times: number): number {
+  return WAITS_MS[Math.min(times, WAITS_MS.length) - 1] ?? WAITS_MS[0];
+}
+
+/**
+ * Finds the tags that make whole requests slow, because a request waits for its slowest gateway. Deterministic.
+ *
+ * Every tag of a slow request is under suspicion. A suspected group is read apart, in halves, until a half is fast
+ * (its tags are cleared) or one tag is left (it is slow, and shares its requests with the other slow ones).
+ */
+interface SlowTags {
+  /** Whether any tag is slow, or suspected of it. */
+  any(): boolean;
+  /** Tags with the same text travel together, apart from the others; null for ordinary tags. */
+  labelOf(id: string): string | null;
+  /** A request came back; no answer in time counts as `Infinity`. */
+  replied(ids: readonly string[], latencyMs: number): void;
+  /** Nobody is slow, or suspected of it. */
+  forget(): void;
+  /** The middle of the latest latencies, milliseconds; 0 before the first. */
+  typicalMs(): number;
+}
+
+/** A request is slow when it takes this many times the typical time, and this long at least. */
+const SLOW_FACTOR = 4;
+const SLOW_MS = 3_000;
+/** Replies that make up the typical time, and how many are needed before anything is called slow. */
+const REMEMBERED = 50;
+const NEEDED = 5;
+
+const SLOW = "slow";
+
+export function createSlowTags(): SlowTags {
+  const labels = new Map<string, string>();
+  const latencies = createLastMedian(REMEMBERED);
+  let suspicions = 0;
+
+  const typicalMs = () => latencies.value() ?? 0;
+  const suspect = (ids: readonly string[]) => {
+    suspicions++;
+    for (const id of ids) labels.set(id, `suspects ${suspicions}`);
+  };
+
+  return {
+    any: () => labels.size > 0,
+    labelOf: (id) => labels.get(id) ?? null,
+    typicalMs,
+    forget: () => labels.clear(),
+    replied(ids, latencyMs) {
+      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= NEEDED;
+      const wasApart = ids.some((id) => labels.has(id));
+      // Slow tags do not make slow typical: only ordinary requests do, and an answer that never came has no time.
+      if (!wasApart && Number.isFinite(latencyMs)) latencies.add(latencyMs);
+      if (!isSlow) {
+        for (const id of ids) labels.delete(id);
+        return;
+      }
+      const [only] = ids;
+      if (ids.length === 1 && only !== undefined) {
+        labels.set(only, SLOW);
+        return;
+      }
+      if (ids.every((id) => labels.get(id) === SLOW)) return;
+      const middle = Math.ceil(ids.length / 2);
+      suspect(ids.slice(0, middle));
+      suspect(ids.slice(middle));
     },
   };
 }
