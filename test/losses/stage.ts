@@ -1,7 +1,6 @@
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import type { TransportReply } from "#src/engine/source/reception.ts";
-import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
+import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";

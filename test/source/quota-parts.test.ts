@@ -1,7 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { createCaution } from "#src/engine/source/quota/caution.ts";
-import { createOtherClientWatch, type OtherClientUse } from "#src/engine/source/quota/other-clients.ts";
-import { createSpentSlots } from "#src/engine/source/quota/spent-slots.ts";
+import {
+  createCaution,
+  createOtherClientWatch,
+  type OtherClientUse,
+} from "#src/engine/source/quota/caution.ts";
+import { createSpentSlots } from "#src/engine/source/quota/record.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
 /** The parts of the quota by themselves, with times in milliseconds; quota.test.ts has them together. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createSharingEvidence } from "#src/engine/source/quota/sharing.ts";
+import { createSharingEvidence } from "#src/engine/source/quota/quota.ts";
 import { LIMITERS, type LimiterName } from "../bench/quota/limiters.ts";
 import { createRandom } from "../bench/quota/random.ts";
 

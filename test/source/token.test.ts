@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createToken } from "#src/engine/source/token.ts";
+import { createToken } from "#src/engine/source/send.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, GOOD, never, reply, trialConfig, trialSource } from "./trial-source.ts";
 

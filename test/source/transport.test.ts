@@ -3,10 +3,10 @@ import { type AddressInfo, createServer as createTcpServer, type Server, type So
 import { setImmediate } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe, expect, it } from "vitest";
-import { StaleSocket } from "#src/engine/source/connection-failure.ts";
 import {
   createHttpTransport,
   type HttpTransport,
+  StaleSocket,
   type TransportRequest,
 } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";

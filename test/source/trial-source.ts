@@ -5,9 +5,8 @@ import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { Limiter } from "#src/engine/source/quota/limiter.ts";
-import type { TransportReply } from "#src/engine/source/reception.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
-import type { Transport, TransportRequest } from "#src/engine/source/transport.ts";
+import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 
 /** A source over a transport of the test's own, with a limiter that lets everything through and remembers. */
 

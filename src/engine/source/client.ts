@@ -1,25 +1,32 @@
-import { Malformed } from "../../core/errors/errors.ts";
+import { ConfigError, Malformed, Rejected } from "../../core/errors/errors.ts";
 import { proxyOf } from "../../core/http/proxy.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, createClockCheck } from "../../core/runtime/clock-check.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { monotonicMark } from "../../core/runtime/moment.ts";
-import { checkedGroup, checkedWrites, decided } from "./asked.ts";
-import { recallingTags } from "./at-sight.ts";
+import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { createClockSkew, createSkewReporter } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
+import { requestTime } from "./iso-time.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
-import { createPageCache } from "./page-cache.ts";
-import { createPaging, type ListRequest } from "./pages.ts";
-import { type Filters, filterQuery, historyQuery, readQuery } from "./query.ts";
+import { createPageCache, createPaging, type ListRequest, sameRecord } from "./pages.ts";
 import type { Limiter } from "./quota/limiter.ts";
-import { sameRecord } from "./same-record.ts";
 import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
-import { createSend, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
-import type { Choose, HistoryQuery, Known, Lane, Page, Source } from "./source.ts";
+import { createSend, createToken, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
+import {
+  type Choose,
+  type HistoryQuery,
+  isAskable,
+  type Known,
+  type Lane,
+  type Page,
+  type SlotOffer,
+  type Source,
+  TAGS_PER_REQUEST,
+  type TagWrite,
+} from "./source.ts";
 import { valueReader } from "./tag-values.ts";
-import { createToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
 import { isBeyondNumbers } from "./wire.ts";
 
@@ -54,7 +61,7 @@ export function createSource(options: SourceOptions): Source {
   const memory = createPageCache(note);
   const schemas = recordSchemas(memory.note);
   const readers = recordReaders(schemas);
-  const values = valueReader(recallingTags(readers.tag), note, (tags) =>
+  const values = valueReader(readers.tag, note, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
   const http: HttpTransport =
@@ -272,3 +279,140 @@ function asHeld<T extends { readonly id: string | number }>(item: T | null, held
 
 /** The slot came, and by then there was nothing left to write. */
 class NothingToWrite extends Error {}
+
+/** A request whose content is known, or is decided when a slot is free. */
+interface Decided<C> {
+  /** For the limiter; absent where there is nothing to decide. */
+  readonly choose?: (offer: SlotOffer) => number | null;
+  /** What is asked for, once it is decided. */
+  readonly chosen: () => C;
+}
+
+/** What was given, or what is chosen when a slot is free; either way `check` sees it before it leaves. */
+export function decided<T extends object, C>(asked: T | Choose<T>, check: (asked: T) => C): Decided<C> {
+  if (!isChoose(asked)) {
+    const checked = check(asked);
+    return { chosen: () => checked };
+  }
+  let checked: { readonly content: C } | undefined;
+  return {
+    choose(offer) {
+      const choice = asked(offer);
+      if ("passMs" in choice) return choice.passMs;
+      checked = { content: check(choice.ask) };
+      return null;
+    },
+    chosen() {
+      if (checked === undefined) throw new Error("A request left before it was decided what it asks for.");
+      return checked.content;
+    },
+  };
+}
+
+/** The same request, seen by `look` at the moment it is decided. */
+export function watched<T extends object>(asked: T | Choose<T>, look: (asked: T) => void): T | Choose<T> {
+  if (!isChoose(asked)) {
+    look(asked);
+    return asked;
+  }
+  return (offer) => {
+    const choice = asked(offer);
+    if ("ask" in choice) look(choice.ask);
+    return choice;
+  };
+}
+
+function isChoose<T extends object>(asked: T | Choose<T>): asked is Choose<T> {
+  return typeof asked === "function";
+}
+
+/** A request that we must not have made. Not a word of the service: nobody may be blamed for it. */
+export class Misuse extends Error {}
+
+/**
+ * The ids of one request, each once. A group that cannot be asked for is a mistake of ours and nobody's refusal:
+ * `Misuse`. Only a comma is impossible in an id, because it separates them; the service may use anything else.
+ */
+function checkedGroup(ids: readonly string[]): string[] {
+  const distinct = [...new Set(ids)];
+  if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
+  if (distinct.length > TAGS_PER_REQUEST) {
+    throw new Misuse(
+      `A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`,
+    );
+  }
+  const bad = distinct.find((id) => !isAskable(id));
+  if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
+  return distinct;
+}
+
+/** Writes that may leave in one request: 1 to 20 tags, each once, each a finite number or a boolean. */
+function checkedWrites(writes: readonly TagWrite[]): readonly TagWrite[] {
+  if (idsOf(writes).length < writes.length) {
+    throw new Rejected("One request must not write the same tag twice.");
+  }
+  for (const { tagId, value } of writes) {
+    if (typeof value !== "boolean" && !(typeof value === "number" && Number.isFinite(value))) {
+      throw new Rejected(`Tag ${tagId}: only a finite number or a boolean can be written.`);
+    }
+  }
+  return writes;
+}
+
+/** A write that cannot be asked for is refused, not tried again. */
+function idsOf(writes: readonly TagWrite[]): string[] {
+  try {
+    return checkedGroup(writes.map((write) => write.tagId));
+  } catch (error) {
+    throw error instanceof Misuse ? new Rejected(error.message) : error;
+  }
+}
+
+/** Longest `search` text (interface, Limits). */
+const LONGEST_SEARCH = 255;
+
+type Filters = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** The filters that are set, as the interface spells them. Throws `ConfigError` for a search that is too long. */
+function filterQuery(filters: Filters): Record<string, string> {
+  const query: Record<string, string> = {};
+  for (const [name, value] of Object.entries(filters)) {
+    if (value === undefined || value === "") continue;
+    // Both true/false and 1/0 are accepted (interface, GET alarms); the framework's own check knows 1/0 only.
+    query[name] = typeof value === "boolean" ? String(Number(value)) : String(value);
+  }
+  if ((query.search ?? "").length > LONGEST_SEARCH) {
+    throw new ConfigError(`A search text has at most ${LONGEST_SEARCH} characters.`, {
+      reason: "validation",
+      field: "search",
+    });
+  }
+  return query;
+}
+
+/** The query of tags/read. */
+export function readQuery(ids: readonly string[]): string {
+  return `tags=${ids.map(encodeURIComponent).join("%2C")}`;
+}
+
+/** The query of tags/history. Throws `Rejected` for a range, `ConfigError` for a zone, that would be refused. */
+function historyQuery(query: HistoryQuery, ids: readonly string[], scalar: boolean): string {
+  const from = requestTime(query.from);
+  const to = requestTime(query.to);
+  if (from === null || to === null || from >= to) {
+    throw new Rejected(
+      `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,
+    );
+  }
+  const complaint = zoneComplaint(query.timeZone);
+  if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
+  const asked = new URLSearchParams({
+    tags: ids.join(","),
+    from,
+    to,
+    resolution: query.resolution,
+    tz: query.timeZone,
+    ...(scalar ? { scalar: "1" } : {}),
+  });
+  return asked.toString();
+}

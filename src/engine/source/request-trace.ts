@@ -2,7 +2,7 @@ import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { watched } from "./asked.ts";
+import { watched } from "./client.ts";
 import type { QuotaEndpoint } from "./quota/limiter.ts";
 import type { Lane, Source } from "./source.ts";
 

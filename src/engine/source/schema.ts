@@ -11,7 +11,7 @@ import type {
   TokenInfo,
 } from "../../core/model/building.ts";
 import { masked } from "../../core/values/masking.ts";
-import { parseAlarmFast, parseTagFast } from "./at-sight.ts";
+import { parseAlarmFast } from "./parse-alarm.ts";
 import { isRecord } from "./reply.ts";
 import {
   type Fields,
@@ -117,11 +117,11 @@ export type Readers = { readonly [name in keyof Listed]: Reader<Listed[name]> } 
   alarm(askedSiteId: number | undefined): Reader<Alarm>;
 };
 
-/** The records of lists: at sight where they are as they should be, and by their schema where they are not. */
+/** Readers of list records. Alarms take the fast path of `parse-alarm.ts` first. */
 export function recordReaders(schemas: RecordSchemas): Readers {
   return {
     site: readerOf(schemas.site),
-    tag: readerOf(schemas.tag, parseTagFast),
+    tag: readerOf(schemas.tag),
     gateway: readerOf(schemas.gateway),
     host: readerOf(schemas.host),
     system: readerOf(schemas.system),

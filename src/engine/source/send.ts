@@ -1,23 +1,22 @@
 import { ConfigError, type Failure, meaningOf, Retryable } from "../../core/errors/errors.ts";
 import type { Health } from "../../core/model/building.ts";
+import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Log, Secret } from "../../core/runtime/log.ts";
+import { type Log, Secret } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { type Moment, momentOf } from "../../core/runtime/moment.ts";
+import { cachedSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
-import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
-import { createMaintenance } from "./maintenance.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
-import type { TransportReply } from "./reception.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
 import { healthIn } from "./schema.ts";
 import type { Lane, SlotOffer } from "./source.ts";
-import type { Transport, TransportRequest } from "./transport.ts";
+import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
 /**
@@ -25,7 +24,7 @@ import type { Note } from "./wire.ts";
  * its reply (wait, come back with another token) reaches the limits before the request gives up its place in
  * them, so that nothing leaves in between.
  */
-export interface Send {
+interface Send {
   /** One of the three tag endpoints, under the quota. */
   tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent>;
   /** Everything else that needs the token, at the gentle pace of lists. */
@@ -52,7 +51,7 @@ export interface TagCall {
   readonly isLogged?: boolean;
 }
 
-export interface ListCall {
+interface ListCall {
   readonly endpoint: ListEndpoint | "me";
   /** A lane in place of the usual one of the endpoint. */
   readonly lane?: ListLane;
@@ -76,7 +75,7 @@ export interface Sent {
   readonly queuedMs: number;
 }
 
-export interface SendOptions {
+interface SendOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
@@ -351,4 +350,64 @@ function rateLimitIn(reply: TransportReply) {
 
 function wholeNumber(text: string | undefined): number | null {
   return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
+}
+
+/** How long the whole service is left alone after a 503. */
+interface Maintenance {
+  /** A 503 arrived. Milliseconds to wait: as told, or a growing, jittered while when nobody said. */
+  seen(toldMs: number | null): number;
+  /** The service answered again. */
+  over(): void;
+}
+
+/** 30 s at first, so that a short restart is hardly noticed; at most 15 min, so that the end of a long one is. */
+const BACKOFF = { firstMs: 30_000, maxMs: 900_000 };
+
+function createMaintenance(options: { readonly clock: Clock; readonly random: () => number }): Maintenance {
+  const { clock, random } = options;
+  let attempts = 0;
+  let untilMs = Number.NEGATIVE_INFINITY;
+
+  return {
+    seen(toldMs) {
+      const nowMs = clock.monotonic();
+      // Requests that were under way together bring one maintenance several times.
+      if (nowMs >= untilMs) attempts++;
+      const waitMs = toldMs ?? Math.max(backoffMs(BACKOFF, Math.max(1, attempts), random), untilMs - nowMs);
+      untilMs = Math.max(untilMs, nowMs + waitMs);
+      return waitMs;
+    },
+    over() {
+      attempts = 0;
+    },
+  };
+}
+
+/**
+ * The access token as it is now. It is read again for every request, which is seldom and cheap, so a new token in
+ * the file works at once, without a restart. Throws `ConfigError` with what to do when there is none that may be
+ * used, and `LocalFailure` while it is exchanged (`cachedSecret`); no message repeats what was found.
+ */
+export function createToken(
+  from: SecretRef,
+  clock: Pick<Clock, "monotonic">,
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): () => Secret {
+  const secret = cachedSecret(from, clock, environment);
+  const place = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
+  return () => {
+    const token = secret()
+      .reveal()
+      .replace(/^\uFEFF/, "")
+      .trim();
+    if (token === "")
+      throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
+    // It becomes part of a header, so it may hold visible ASCII only.
+    if (!/^[\x21-\x7e]+$/.test(token)) {
+      throw new ConfigError(`What is in ${place} is not an access token.`, {
+        hint: "Put the token there and nothing else: one line, no spaces, no quotes.",
+      });
+    }
+    return new Secret(token);
+  };
 }

@@ -13,7 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../../core/model/building.ts";
-import type { OtherClientUse } from "./quota/other-clients.ts";
+import type { OtherClientUse } from "./quota/caution.ts";
 
 /**
  * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures

@@ -1,12 +1,11 @@
 import { Points } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
 import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
-import { LoggedSeries } from "./measurement-list.ts";
+import { LoggedSeries } from "./logged-series.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
 import type { LeftOut } from "./source.ts";
-import { kindOf, numberIn, tagValueIn } from "./values.ts";
-import { listIn, type Note } from "./wire.ts";
+import { kindOf, listIn, type Note, numberIn, tagValueIn } from "./wire.ts";
 
 /**
  * Values of tags out of read, write and history replies.

@@ -1,5 +1,4 @@
-import type { TransportReply } from "#src/engine/source/reception.ts";
-import type { Transport } from "#src/engine/source/transport.ts";
+import type { Transport, TransportReply } from "#src/engine/source/transport.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** The tag endpoints of a service whose logs are sparse, so that a year of 3,000 tags can be asked for in seconds. */

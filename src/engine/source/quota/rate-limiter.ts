@@ -3,14 +3,10 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Moment } from "../../../core/runtime/moment.ts";
 import { firstOf, WOKEN, type WorkSignal } from "../../../core/runtime/waiting.ts";
 import type { Lane, RateLimitStatus } from "../source.ts";
-import { createCaution } from "./caution.ts";
+import { createCaution, createOtherClientWatch, type OtherClientUse } from "./caution.ts";
 import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
-import { createOtherClientWatch, type OtherClientUse } from "./other-clients.ts";
-import { createRate } from "./rate.ts";
-import type { QuotaRecord } from "./record.ts";
-import { createSpentSlots, type Slot } from "./spent-slots.ts";
-import { createStatedLimit } from "./stated-limit.ts";
+import { createSpentSlots, type QuotaRecord, type Slot } from "./record.ts";
 
 /** One request on its way through an allowance. */
 export interface QuotaRequest extends Waiting {
@@ -53,7 +49,7 @@ export interface QuotaShare {
   readonly polite: number;
 }
 
-export interface RateLimiterOptions extends QuotaShare {
+interface RateLimiterOptions extends QuotaShare {
   readonly name: string;
   readonly clock: Clock;
   readonly record: QuotaRecord;
@@ -346,4 +342,67 @@ function isReply(error: unknown): boolean {
     kind === "no-log" ||
     kind === "malformed"
   );
+}
+
+/**
+ * Spreads requests evenly over the window, so that an urgent one never finds the whole window just spent: the
+ * next slot comes free within one period instead of within one window.
+ */
+export interface Rate {
+  /** When the next paced request may leave. */
+  readyAt(): number;
+  /** One left at `now`. With catch-up, up to one period that was missed is made good by the next request. */
+  left(now: number, periodMs: number, catchUp: boolean): void;
+}
+
+function createRate(now: number): Rate {
+  let next = now;
+  return {
+    readyAt: () => next,
+    left(now, periodMs, catchUp) {
+      next = catchUp ? Math.max(next + periodMs, now) : now + periodMs;
+    },
+  };
+}
+
+/**
+ * The limit that the service states with its replies (`X-RateLimit-Limit`), for as long as it does. A lower one than ours
+ * counts at once. It is given up when ten replies and ten minutes have not repeated it: a 2 that a proxy, or one server of
+ * several, stated once would else cost nine tenths of the quota until the next start.
+ */
+interface StatedLimit {
+  /** A reply states this limit, requests per minute, at `now` (monotonic milliseconds). */
+  says(perMinute: number, now: number): void;
+  /** A reply has come, whatever it states. */
+  answered(): void;
+  /** The limit that counts at `now`; infinite while none does. */
+  most(now: number): number;
+}
+
+const REPEATED_WITHIN_MS = 600_000;
+const REPEATED_WITHIN_REPLIES = 10;
+
+function createStatedLimit(): StatedLimit {
+  let stated = Number.POSITIVE_INFINITY;
+  let atMs = Number.NEGATIVE_INFINITY;
+  let repliesSince = 0;
+
+  const most = (now: number) => {
+    if (now - atMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES)
+      stated = Number.POSITIVE_INFINITY;
+    return stated;
+  };
+
+  return {
+    says(perMinute, now) {
+      if (perMinute > most(now)) return;
+      stated = perMinute;
+      atMs = now;
+      repliesSince = 0;
+    },
+    answered() {
+      repliesSince += 1;
+    },
+    most,
+  };
 }

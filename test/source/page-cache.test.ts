@@ -90,7 +90,7 @@ describe("a page that is the one of last time", () => {
   });
 
   it("a secret that becomes known is masked in it from then on", async () => {
-    const secret = "page-memory-secret-0123456789";
+    const secret = "page-cache-secret-0123456789";
     const list = listOfTags([
       { ...tagRecord("1"), attributes: { ...tagRecord("1").attributes, display_name: secret } },
     ]);

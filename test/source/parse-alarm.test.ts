@@ -2,16 +2,13 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { neverShow } from "#src/core/values/masking.ts";
-import { parseAlarmFast, parseTagFast, recallingTags } from "#src/engine/source/at-sight.ts";
-import { sameRecord } from "#src/engine/source/same-record.ts";
-import { recordReaders, recordSchemas } from "#src/engine/source/schema.ts";
-import { alarmRecord, tagRecord } from "./trial-source.ts";
+import { sameRecord } from "#src/engine/source/pages.ts";
+import { parseAlarmFast } from "#src/engine/source/parse-alarm.ts";
+import { recordSchemas } from "#src/engine/source/schema.ts";
+import { alarmRecord } from "./trial-source.ts";
 
-/**
- * What is read at sight is what the schema makes of it, and such that the schema would have counted nothing. That it is
- * read at all where it is as the interface says is what makes it quick.
- */
-const SECRET = "at-sight-secret-0123456789";
+/** Compares the fast path for alarms with the schema: the same alarm, and no field that the schema would count. */
+const SECRET = "parse-alarm-secret-0123456789";
 neverShow(SECRET);
 
 const TIMES = [
@@ -83,7 +80,7 @@ function put(record: unknown, [key, ...rest]: Path, to: unknown): unknown {
   return copy;
 }
 
-/** A record of which up to five places say something else. */
+/** A record with up to five changed fields. */
 function bent(record: unknown): fc.Arbitrary<unknown> {
   const place = fc.constantFrom(...placesOf(record).filter((path) => path.length > 0));
   return fc
@@ -91,7 +88,7 @@ function bent(record: unknown): fc.Arbitrary<unknown> {
     .map((changes) => changes.reduce((made, [path, to]) => put(made, path, to), record));
 }
 
-/** Names that no place of a record knows are let go. */
+/** Records with up to three unknown fields. */
 const withMore = (records: fc.Arbitrary<unknown>) =>
   fc
     .tuple(records, fc.dictionary(fc.string(), Anything, { maxKeys: 3 }))
@@ -100,57 +97,22 @@ const withMore = (records: fc.Arbitrary<unknown>) =>
     );
 
 function compare<T>(
-  atSight: T | null,
+  fast: T | null,
   schema: { safeParse(record: unknown): { data?: T } },
   record: unknown,
   noted: string[],
 ) {
-  if (atSight === null) return;
+  if (fast === null) return;
   noted.length = 0;
   const read = schema.safeParse(record);
-  expect({ read: atSight, noted: [] }).toStrictEqual({ read: read.data, noted });
+  expect({ read: fast, noted: [] }).toStrictEqual({ read: read.data, noted });
 }
 
-describe("a record that is read at sight", () => {
+describe("parseAlarmFast", () => {
   const noted: string[] = [];
   const schemas = recordSchemas((field) => void noted.push(field));
 
-  it("tag: is what its schema makes of it, and nothing was to be counted", () => {
-    const records = fc.oneof(withMore(bent(tagRecord("4711"))), Anything);
-    fc.assert(
-      fc.property(records, (record) => compare(parseTagFast(record), schemas.tag, record, noted)),
-      { numRuns: 5_000 },
-    );
-  });
-
-  it("tag: one that is recalled is what it would be if it were read anew, and what is unusual is counted again", () => {
-    const { tag: read } = recordReaders(schemas);
-    const records = fc.oneof(bent(tagRecord("4711")), bent(tagRecord("4712")), Anything);
-    fc.assert(
-      fc.property(fc.array(records, { maxLength: 6 }), (some) => {
-        const recalling = recallingTags(read);
-        for (const record of [...some, ...some, ...some.toReversed()]) {
-          noted.length = 0;
-          const anew = { tag: read(record), noted: [...noted] };
-          noted.length = 0;
-          expect({ tag: recalling(record), noted: [...noted] }).toStrictEqual(anew);
-        }
-      }),
-      { numRuns: 2_000 },
-    );
-  });
-
-  it("tag: what has become a secret since is masked in one that was read before", () => {
-    const word = "at-sight-later-0123456789";
-    const recalling = recallingTags(parseTagFast);
-    const record = put(tagRecord("4711"), ["attributes", "display_name"], `echo ${word}`);
-    const first = recalling(record);
-    expect([first?.displayName, recalling(record) === first]).toEqual([`echo ${word}`, true]);
-    neverShow(word);
-    expect(recalling(record)?.displayName).not.toContain(word);
-  });
-
-  it.each([undefined, 7])("alarm, asked for of site %s: the same", (siteId) => {
+  it.each([undefined, 7])("returns what the schema returns, for the list of site %s", (siteId) => {
     const whole = put(alarmRecord("a1"), ["attributes", "resolved_at"], TIMES[0]);
     const records = fc.oneof(withMore(bent(alarmRecord("a1"))), withMore(bent(whole)), Anything);
     fc.assert(
@@ -161,9 +123,7 @@ describe("a record that is read at sight", () => {
     );
   });
 
-  it("is every record that is as the interface says", () => {
-    expect(parseTagFast(tagRecord("4711"))).not.toBeNull();
-    expect(parseTagFast({ ...tagRecord("4711"), value: 21.5 })).not.toBeNull();
+  it("accepts each form of alarm that the interface describes", () => {
     const at = TIMES[0];
     const alarm = alarmRecord("a1");
     for (const change of [
@@ -178,15 +138,14 @@ describe("a record that is read at sight", () => {
       ).not.toBeNull();
   });
 
-  it("masks what a service echoes", () => {
-    expect(parseTagFast(put(tagRecord("1"), ["attributes", "display_name"], SECRET))?.displayName).toBe(
-      "[redacted]",
-    );
+  it("masks secrets in texts", () => {
+    const record = put(alarmRecord("a1"), ["attributes", "description"], SECRET);
+    expect(parseAlarmFast(record, undefined)?.description).toBe("[redacted]");
   });
 });
 
-describe("the same record", () => {
-  it("is what isDeepStrictEqual says of plain values", () => {
+describe("sameRecord", () => {
+  it("agrees with isDeepStrictEqual on plain values", () => {
     const Value = fc.oneof(fc.jsonValue(), fc.constantFrom(...NUMBERS, undefined, { a: undefined }, {}));
     const Pair = fc.oneof(
       fc.tuple(Value, Value),

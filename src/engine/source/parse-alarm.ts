@@ -1,61 +1,13 @@
-import type { Alarm, AlarmActivity, Site, Tag } from "../../core/model/building.ts";
-import { secretsKnown } from "../../core/values/masking.ts";
+import type { Alarm, AlarmActivity, Site } from "../../core/model/building.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord } from "./reply.ts";
 import { PRIORITIES, STATUSES, timeText, wellFormed } from "./wire.ts";
 
 /**
- * Records that are as the interface says in every place, read without a schema: a list of 5,000 alarms holds 115,000
- * values, and zod takes ten times as long. Null for any other record; src/engine/source/schema.ts says what is made of it, and
- * counts what is unusual. test/source/at-sight.test.ts compares the two.
+ * Parses an alarm record without a schema when each field is exactly as the interface says, or returns null: then
+ * `schema.ts` parses the record and counts what is unusual. A list of 5,000 alarms has 115,000 fields, and zod takes ten
+ * times as long.
  */
-export function parseTagFast(record: unknown): Tag | null {
-  if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
-  const { display_name, description, unit } = record.attributes;
-  if (typeof display_name !== "string" || !isTextOrNull(description) || !isTextOrNull(unit)) return null;
-  return {
-    id: wellFormed(record.id),
-    displayName: wellFormed(display_name),
-    description: textOrNull(description),
-    unit: textOrNull(unit),
-  };
-}
-
-/** What is remembered of so many tags, at 300 bytes each. */
-const RECALLED_MAX = 1_000;
-
-/**
- * The same reader, which recalls the tags that it has read: in a reply of values 20 records say again what they said three
- * seconds ago, and each text would be searched for secrets anew. A text in which something was masked is never the same.
- */
-export function recallingTags(read: (record: unknown) => Tag | null): (record: unknown) => Tag | null {
-  const known = new Map<string, Tag>();
-  let secrets = secretsKnown();
-  return (record) => {
-    if (secrets !== secretsKnown()) {
-      secrets = secretsKnown();
-      known.clear();
-    }
-    const tag = isRecord(record) && typeof record.id === "string" ? known.get(record.id) : undefined;
-    if (tag !== undefined && isRecord(record) && says(record.attributes, tag)) return tag;
-    const anew = read(record);
-    if (anew !== null) {
-      if (known.size >= RECALLED_MAX) known.clear();
-      known.set(anew.id, anew);
-    }
-    return anew;
-  };
-}
-
-function says(attributes: unknown, { displayName, description, unit }: Tag): boolean {
-  return (
-    isRecord(attributes) &&
-    attributes.display_name === displayName &&
-    attributes.description === description &&
-    attributes.unit === unit
-  );
-}
-
 export function parseAlarmFast(record: unknown, askedSiteId: number | undefined): Alarm | null {
   if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
   const told = record.attributes;
