@@ -49,7 +49,7 @@ export interface SourceOptions {
   /** Where `token: {env}` looks; the process's environment unless given. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
-  /** Learns what the Date of each reply says of our clock; its own, which nobody asks, unless given. */
+  /** Checks our clock against the Date of each reply; the client creates its own unless given. */
   readonly clockDoubt?: ClockCheck;
   /** Asked before each request leaves; any may when left out. */
   readonly leaving?: Leaving;
@@ -284,11 +284,11 @@ class NothingToWrite extends Error {}
 interface Decided<C> {
   /** For the limiter; absent where there is nothing to decide. */
   readonly choose?: (offer: SlotOffer) => number | null;
-  /** What is asked for, once it is decided. */
+  /** Returns the chosen content. */
   readonly chosen: () => C;
 }
 
-/** What was given, or what is chosen when a slot is free; either way `check` sees it before it leaves. */
+/** Wraps a given or a deferred choice; `check` validates the content before the request is sent. */
 export function decided<T extends object, C>(asked: T | Choose<T>, check: (asked: T) => C): Decided<C> {
   if (!isChoose(asked)) {
     const checked = check(asked);
@@ -326,12 +326,12 @@ function isChoose<T extends object>(asked: T | Choose<T>): asked is Choose<T> {
   return typeof asked === "function";
 }
 
-/** A request that we must not have made. Not a word of the service: nobody may be blamed for it. */
+/** A request that our code must not make. It is no refusal by the service, so no tag is suspected. */
 export class Misuse extends Error {}
 
 /**
- * The ids of one request, each once. A group that cannot be asked for is a mistake of ours and nobody's refusal:
- * `Misuse`. Only a comma is impossible in an id, because it separates them; the service may use anything else.
+ * Returns the distinct ids of one request. Throws `Misuse` for a group that cannot be requested. Only a comma is
+ * impossible in an id, because it separates ids.
  */
 function checkedGroup(ids: readonly string[]): string[] {
   const distinct = [...new Set(ids)];

@@ -26,7 +26,7 @@ export function createClockSkew(
 ): ClockSkew {
   const aheads = createLastMedian(REMEMBERED);
   let steps = 0;
-  /** What was compared with a clock that has been set since says nothing about it. */
+  /** Drops comparisons with a clock that has been set since. */
   function forgetBeforeStep(): void {
     doubt.look();
     if (doubt.steps.wakeups() === steps) return;

@@ -22,9 +22,9 @@ const LONGEST = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /**
- * ISO 8601 as services write it, into UTC with milliseconds and a trailing `Z`.
- * Without an offset it stays exactly as given: nobody guesses which zone was meant. What is no time stays as given
- * too, and is not `known`. A leap second `:60` is the first instant of the next minute, as in POSIX time.
+ * Converts ISO 8601 as services write it into UTC with milliseconds and a trailing `Z`. Text without an offset, or
+ * that is no time, is returned unchanged and not `known`: the zone is not guessed. A leap second `:60` is the first
+ * instant of the next minute, as in POSIX time.
  */
 export function wireTime(raw: string): WireTime {
   if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
@@ -48,8 +48,8 @@ export function wireTime(raw: string): WireTime {
 }
 
 /**
- * A time of ours as a history request spells it: whole seconds and a trailing `Z` (interface, GET tags/history).
- * Null when it is not an ISO 8601 time in UTC.
+ * Formats our time for a history request: full seconds and a trailing `Z` (interface, GET tags/history). Null if it is
+ * not an ISO 8601 time in UTC.
  */
 export function requestTime(iso: string): string | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;

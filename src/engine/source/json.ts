@@ -160,7 +160,7 @@ export function endOfText(bytes: Buffer, opening: number): number {
   return -1;
 }
 
-/** What follows a value in a list, itself so many levels deep; -1 where it is beyond the bounds or has no end. */
+/** Returns the offset after a value in a list of that depth; -1 if it exceeds the limits or has no end. */
 export function endOfValue(bytes: Buffer, from: number, listDepth: number): number {
   let depth = listDepth;
   for (let at = from; at < bytes.length; at++) {
@@ -185,7 +185,7 @@ export function endOfValue(bytes: Buffer, from: number, listDepth: number): numb
   return -1;
 }
 
-/** What follows a number; -1 where it is none of JSON, or absurdly long. */
+/** Returns the offset after a number; -1 if it is no JSON number, or too long. */
 export function endOfNumber(bytes: Buffer, from: number): number {
   let at = bytes[from] === MINUS ? from + 1 : from;
   if (bytes[at] === ZERO) at++;
@@ -198,7 +198,7 @@ export function endOfNumber(bytes: Buffer, from: number): number {
   return at - from >= MAX_NUMBER_LENGTH ? -1 : at;
 }
 
-/** What follows at least one digit; -1 where there is none. */
+/** Returns the offset after at least one digit; -1 if there is none. */
 function afterDigits(bytes: Buffer, from: number): number {
   let at = from;
   while (isDigit(bytes[at] as number)) at++;

@@ -70,7 +70,7 @@ const EMPTY_REFUSALS = 3;
 export interface ListRateLimitOptions {
   readonly perMinute: number;
   readonly clock: Clock;
-  /** What a task is told of when its slot was taken; by both clocks unless given. */
+  /** Creates the time stamp of a slot that each task receives; of both clocks unless given. */
   readonly mark?: Mark;
 }
 

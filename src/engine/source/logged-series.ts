@@ -187,7 +187,7 @@ class ListReader {
   readonly series: LoggedSeries;
   isOver = false;
   isUncertain = false;
-  /** Where it is; in the end the closing bracket. */
+  /** Byte offset of the reader; at the end that of the closing bracket. */
   at: number;
   readonly #bytes: Buffer;
   #date = -1;
@@ -269,7 +269,7 @@ class ListReader {
     return at + 1;
   }
 
-  /** Whatever else stands in the list: the same, by the parser of the language. */
+  /** Reads any other entry with `JSON.parse`. */
   #unusual(from: number): number {
     const end = endOfValue(this.#bytes, from, IN_MEASUREMENTS);
     if (end >= 0) {

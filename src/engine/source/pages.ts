@@ -41,7 +41,7 @@ export interface Asked {
 interface PagingOptions {
   readonly clock: Clock;
   readonly note: Note;
-  /** Of the service; a link to another one is counted. */
+  /** Origin of the service; a link to another origin is counted. */
   readonly origin: string;
   readonly maxPages?: number;
   readonly maxMs?: number;
@@ -121,7 +121,7 @@ export function createPaging(options: PagingOptions): Paging {
   };
 }
 
-/** The name of the field is the service's to choose (`per page`, `query.perPage`), and it may stand in the words alone. */
+/** The service chooses the name of the field (`per page`, `query.perPage`), and only the message may name it. */
 function isAboutPageSize(error: unknown): boolean {
   if (!(error instanceof ConfigError) || error.reason !== "validation") return false;
   return /per[^a-z]*page|page[^a-z]*size/i.test(`${error.field ?? ""} ${error.message}`);
@@ -229,12 +229,11 @@ function countIn(value: unknown): number | null {
 }
 
 /**
- * What the pages of lists said last time. A list of 5,000 alarms is read twice every 30 seconds and nearly always says
- * the same; where a page is the same, byte for byte, to the same request, it means the same, and nothing of it is read
- * anew: not even its JSON. What is counted of it is counted again.
+ * Reuses the records of a list page when the next response has the same bytes. A list of 5,000 alarms is requested
+ * twice every 30 seconds and rarely changes. Counts of unusual fields are repeated.
  *
- * Remembered are a hash, the few words that lead to the next page, and the records. Only lists whose records their reader
- * holds anyway come here (see `Held` in source.ts): of 50,000 tags it keeps 100 hashes and 50,000 references.
+ * The cache stores a hash, the links to the next page and references to the records. It serves only lists whose
+ * records the caller stores anyway (`Known` in `source.ts`): 100 hashes and 50,000 references for 50,000 tags.
  */
 interface PageCache {
   /** For the readers of records: what they note, goes on, and is remembered with the page. */
@@ -250,14 +249,14 @@ interface PageRequest {
   records<T>(answer: DecodedReply, read: () => readonly T[]): readonly T[];
 }
 
-/** What is needed of a page to walk on from it. */
+/** Parts of a page that lead to the next one. */
 type Around = Pick<DecodedReply, "envelope">["envelope"];
 
 interface RememberedPage {
   readonly hash: string;
   readonly around: Around;
   readonly records: readonly unknown[];
-  /** What was noted while it was read. */
+  /** Unusual fields counted while the page was parsed. */
   readonly noted: readonly string[];
 }
 
@@ -266,7 +265,7 @@ const MOST_PAGES = 1_000;
 
 export function createPageCache(tell: Note): PageCache {
   const pages = new Map<string, RememberedPage>();
-  /** Of the page that is being read; null between two. */
+  /** Unusual fields of the page being parsed; null between two pages. */
   let noted: string[] | null = null;
 
   const keep = (key: string, page: RememberedPage) => {
@@ -288,7 +287,7 @@ export function createPageCache(tell: Note): PageCache {
       let now = "";
       return {
         recall(reply) {
-          // What is masked of a page depends on the secrets that are known.
+          // Include the number of known secrets: masking depends on them.
           now = `${reply.status} ${secretsKnown()} ${hash("sha256", reply.body, "base64")}`;
           const before = pages.get(key);
           found = before?.hash === now ? before : undefined;

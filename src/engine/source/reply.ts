@@ -13,14 +13,14 @@ import { type ParsedJson, parseJson } from "./json.ts";
 import type { TransportReply } from "./transport.ts";
 
 /**
- * The one place that decides whether a reply is an answer, because errors arrive with HTTP 200 (interface, Errors).
+ * Decides whether a reply is a response or an error, because errors also arrive with HTTP 200 (interface, Errors).
  *
  * | Seen                                             | Becomes                                        |
  * | ------------------------------------------------ | ---------------------------------------------- |
  * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
  * | 429                                              | `Throttled` allowance, always with a time      |
- * | 503, whatever its body                           | `Throttled` everything, null when nobody said; |
- * |                                                  | the service's own word only in its errors      |
+ * | 503, whatever its body                           | `Throttled` everything, null if not stated;    |
+ * |                                                  | a stated time counts only in its errors        |
  * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
  * | 404 in the body: of history, about a log         | `NoLog`                                        |
  * | 404 in the body: of a tag of read, write, history | `Rejected`                                    |
@@ -29,13 +29,13 @@ import type { TransportReply } from "./transport.ts";
  * | `errors` without a status that says something    | `Retryable`                                    |
  * | a redirect, HTML, broken JSON, no `data`         | `Malformed`; never "an empty list"             |
  *
- * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` beside `data` is a
- * failure; an empty `errors` beside `data` is none.
+ * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` together with `data`
+ * is a failure; an empty `errors` is none.
  */
 export interface ReplyContext {
-  /** What was asked, for the message, e.g. `tags/history`. */
+  /** Endpoint for the message, e.g. `tags/history`. */
   readonly endpoint: string;
-  /** What a 404 inside the body means here. */
+  /** Meaning of a 404 inside the body. */
   readonly missing: "no-log" | "rejected" | "settings";
   /** Wall time, milliseconds since 1970, for a date without anything to compare it with. */
   readonly nowMs: number;
@@ -278,7 +278,7 @@ const LONGEST_THROTTLE_SECONDS = 3_600;
  */
 const SHORTFALL_SECONDS = 1;
 
-/** What a 429 says: how long to wait, in milliseconds, and whether the service itself said 0 s. */
+/** Wait that a 429 requests, in milliseconds, and whether the service itself stated 0 s. */
 interface ThrottleWait {
   readonly waitMs: number;
   readonly saysNow: boolean;

@@ -17,9 +17,12 @@ export interface TracedRequest {
   readonly tagIds: readonly string[];
   /** `ok`, the kind of the failure (src/core/errors/errors.ts), or `stopped`. */
   readonly outcome: string;
-  /** What went wrong, as a sentence; null when nothing did. */
+  /** Error message; null if the request succeeded. */
   readonly message: string | null;
-  /** From the wish to the result, waiting for the quota included; of a standing wish from the moment it was decided. */
+  /**
+   * Time from the request to the result, waiting for the quota included; if the content is chosen late, from that
+   * choice.
+   */
   readonly tookMs: number;
 }
 
@@ -49,7 +52,7 @@ export function traced(
   ): Promise<T> {
     const add = (outcome: string, message: string | null) => {
       const ids = tagIds();
-      // A write that found nothing to do, and a standing wish that was given up, never left.
+      // An empty write, or a waiting request that was cancelled, was never sent.
       if (ids.length === 0) return;
       count += 1;
       const tookMs = Math.round(clock.monotonic() - sinceMs());
@@ -68,7 +71,7 @@ export function traced(
     }
   }
 
-  /** Of one request: its tags, and since when they are asked for; a standing wish begins when it is decided. */
+  /** Records the tags of one request and its start: the moment its content is chosen. */
   function follow() {
     let ids: readonly string[] = [];
     let since = clock.monotonic();

@@ -35,11 +35,11 @@ import {
  */
 export type RecordSchemas = { readonly [name in keyof Listed]: RecordSchema<Listed[name]> } & {
   readonly tokenInfo: RecordSchema<TokenInfo>;
-  /** Of the list of one site, or of all. */
+  /** Schema for the list of one site, or of all sites. */
   alarm(askedSiteId: number | undefined): RecordSchema<Alarm>;
 };
 
-/** What lists are of, but alarms. */
+/** Record types of all lists except alarms. */
 interface Listed {
   readonly site: Site;
   readonly tag: Tag;

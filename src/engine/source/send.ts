@@ -38,7 +38,7 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 
 export interface TagCall {
   readonly endpoint: QuotaEndpoint;
-  /** As it stands in the address; called when the slot is there. */
+  /** Returns the URL's query; called when the slot is free. */
   readonly query?: () => string;
   /** Asked whenever a slot is free, as `Limiter.run` says; without it the first free slot is taken. */
   readonly choose?: (offer: SlotOffer) => number | null;
@@ -55,9 +55,9 @@ interface ListCall {
   readonly endpoint: ListEndpoint | "me";
   /** A lane in place of the usual one of the endpoint. */
   readonly lane?: ListLane;
-  /** As it stands in the address. */
+  /** Query of the URL. */
   readonly query?: string;
-  /** An answer that needs no decoding, because it is known from before; null for any other. */
+  /** Returns a cached response for the same bytes; null for any other. */
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
@@ -71,7 +71,7 @@ export interface Sent {
   readonly answer: DecodedReply;
   /** From the send to the whole reply. */
   readonly latencyMs: number;
-  /** From the wish to the send. */
+  /** Time from the request to its sending. */
   readonly queuedMs: number;
 }
 
@@ -120,9 +120,9 @@ const HEADERS = {
   "user-agent": USER_AGENT,
 };
 
-/** What each endpoint's limit is told about a reply. */
+/** Reports a reply to the limit of its endpoint. */
 interface Limit {
-  /** What a refusal of this limit keeps back. */
+  /** Requests that a refusal of this limit pauses. */
   readonly scope: () => PauseScope;
   observe(
     headers: { readonly limit: number | null; readonly remaining: number | null },
@@ -141,7 +141,7 @@ export function createSend(options: SendOptions): Send {
   const longWaits = createLongWaits({ clock, log, lists, limiter, health });
   let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
 
-  /** What asks before a request leaves whose slot was taken since then. */
+  /** Returns the check that runs before a request is sent; `since` is the time of its slot. */
   function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
     return leaving === undefined ? {} : { mayLeave: () => leaving(since) };
   }
@@ -172,7 +172,7 @@ export function createSend(options: SendOptions): Send {
       request.mayLeave?.();
       const reply = await transport(request, signal);
       limit.observe(rateLimitIn(reply), startedMs);
-      // What a proxy kept has an age, and the time of another day.
+      // A cached response of a proxy has an age and an old Date.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
       const recalled = "recall" in call ? call.recall?.(reply) : null;
       const parsed = isLogged(call) ? await parseLogged(reply.body) : undefined;
@@ -294,7 +294,7 @@ export function createSend(options: SendOptions): Send {
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
-      // What was chosen once is asked for again as it is.
+      // Repeat a retried request with the content that was chosen first.
       const turn = <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return sent(call, limit, turn, signal);
@@ -312,8 +312,8 @@ export function createSend(options: SendOptions): Send {
 }
 
 /**
- * The service refused a token in whose place there is another by now. What is revoked first and exchanged a second later
- * would else pass for a refused token that nobody has renewed, and nothing would be asked for a minute.
+ * The service refused a token that has been replaced since. A token that is revoked first and exchanged a second later
+ * is retried at once; otherwise all requests would pause for a minute.
  */
 class OldToken extends Retryable {}
 
@@ -354,7 +354,7 @@ function wholeNumber(text: string | undefined): number | null {
 
 /** How long the whole service is left alone after a 503. */
 interface Maintenance {
-  /** A 503 arrived. Milliseconds to wait: as told, or a growing, jittered while when nobody said. */
+  /** Records a 503 and returns the milliseconds to wait: as stated, or a growing, jittered time. */
   seen(toldMs: number | null): number;
   /** The service answered again. */
   over(): void;

@@ -59,7 +59,7 @@ export interface Source {
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
-  /** What may be sent to lists. */
+  /** Current rate of list requests. */
   listRate(): ListRate;
   /** Our clock minus the service's by the last replies' Date headers, milliseconds; null while none said. */
   clockSkewMs(): number | null;
@@ -87,7 +87,7 @@ export interface SlotOffer {
 /** Tags in one read, write or history request (interface, Limits). */
 export const TAGS_PER_REQUEST = 20;
 
-/** Whether a tag can be asked for: its id stands in a list that commas separate (interface, GET tags/read). */
+/** Returns true if a tag can be requested: commas separate ids in the query (interface, GET tags/read). */
 export function isAskable(id: string): boolean {
   return id !== "" && !id.includes(",");
 }
@@ -130,8 +130,8 @@ export interface SystemFilter {
 }
 
 /**
- * What is held under an id. A record that says the same is shown as that very object: it is in memory once, and who
- * compares sees it at once. So the caller must not change what it was shown.
+ * Returns the stored record of an id. An equal record of a reply is replaced by that object: it is in memory once, and
+ * a comparison by reference succeeds. Do not change it.
  */
 export type Known<T> = (id: string) => T | undefined;
 
@@ -195,7 +195,7 @@ export interface ListRate {
 }
 
 export interface QuotaStatus {
-  /** What may be sent, for each count of the service that is known of: one for all tag endpoints, or one for each. */
+  /** Remaining requests per quota: one quota for all tag endpoints, or one for each. */
   readonly buckets: readonly RateLimitStatus[];
   /** Until when the service told every lane to wait (503), milliseconds since 1970; null when it did not. */
   readonly heldUntilMs: number | null;
@@ -215,6 +215,6 @@ export interface RateLimitStatus {
   /** Milliseconds until a request of this lane could leave if it came now. */
   readonly nextSlotInMs: number;
   readonly throttled: number;
-  /** What is known of somebody else who spends the same quota; null when nothing is. */
+  /** Evidence of another client that uses the same quota; null if there is none. */
   readonly foreign: OtherClientUse | null;
 }

@@ -96,7 +96,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
       if (reception.hasBegun()) throw connectionFailure(error, origin);
-      // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
+      // No new socket was opened, so the server had closed this kept-alive one.
       const stale = opened === openedBefore && isBrokenSocket(error);
       if (!stale) throw await unanswered(error, origin, proxy, signal);
       throw new StaleSocket(connectionFailure(error, origin).message, { cause: error });
@@ -195,7 +195,10 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined): 
     });
   }
 
-  /** What was announced is taken into one piece as it comes: kept in chunks, a large answer would be held twice in the end. */
+  /**
+   * Copy chunks of an announced length into one buffer as they arrive; otherwise a large reply would be in memory
+   * twice.
+   */
   function makeRoom(): void {
     const announced = Number(headers["content-length"] ?? 0);
     if (announced > maxBytes) throw tooLarge();
@@ -268,8 +271,8 @@ function flat(headers: Readonly<Record<string, string | string[] | undefined>>):
 }
 
 /**
- * The far end closed a kept-alive socket just as a request left on it. The request was not answered; a GET may go
- * again at once, on a new connection. A POST may not: nobody knows whether it was read.
+ * The server closed a kept-alive socket while a request was sent on it. A GET may be repeated at once on a new
+ * connection. A POST may not: the server may have processed it.
  */
 export class StaleSocket extends Retryable {}
 

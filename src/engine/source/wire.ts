@@ -6,9 +6,9 @@ import { wireTime } from "./iso-time.ts";
 import { isRecord, textOf } from "./reply.ts";
 
 /**
- * The tolerant building blocks of src/engine/source/schema.ts. Unknown members are let go, a member of the wrong kind
- * becomes the emptiest value of the right kind and is counted through `note` under its name. Only ids are strict:
- * without them nobody can tell records apart or count them.
+ * Tolerant field parsers for `schema.ts`. Unknown members are ignored. A member of the wrong type becomes the empty
+ * value of the right type and is counted through `note`. Only ids are strict: records without them cannot be told
+ * apart.
  */
 export type Note = (field: string, times?: number) => void;
 
@@ -108,7 +108,7 @@ export function fields(note: Note) {
         })
         .catch(noted(field, { text: "", raw: "" })),
 
-    /** What is no time is no time here: a broken `resolved_at` must not resolve an alarm. */
+    /** Text that is no time becomes null: a broken `resolved_at` must not resolve an alarm. */
     timeOrNull: (field: string) =>
       z
         .string()

@@ -1,7 +1,7 @@
 import type { Site } from "../../core/model/building.ts";
 import { firstMatch, type SelectableTag, type Selection, selects } from "./select.ts";
 
-/** What the service shows of the buildings of one source, for a comparison with what the configuration names. */
+/** Buildings of one source as the service lists them, to compare with the names in the configuration. */
 export interface SeenBuilding {
   /** Every site that the token sees. */
   readonly sites: readonly Site[];
@@ -9,7 +9,7 @@ export interface SeenBuilding {
   readonly followed: readonly number[] | null;
   /** The tags of the followed sites. */
   readonly tags: readonly SelectableTag[];
-  /** Null where nobody has listed them. */
+  /** Null if they were not listed. */
   readonly systems: readonly NamedThing[] | null;
   readonly gateways: readonly LocatedObject[] | null;
   /** By tag id, what the last reading was; a tag that is not here was not read, or had no value. */
@@ -27,9 +27,9 @@ export interface LocatedObject extends NamedThing {
 
 /** Something that the configuration says and that means nothing in this building. */
 export interface Mismatch {
-  /** Where it stands, below the section that was compared, such as `["units", 0]`. */
+  /** Path below the compared section, such as `["units", 0]`. */
   readonly path: readonly (string | number)[];
-  /** What is so, what there is instead and, where it is known, what to write. */
+  /** States the mismatch, what exists instead and, if known, what to write. */
   readonly message: string;
 }
 
@@ -45,7 +45,7 @@ export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   return `there are ${some(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-/** Which of some site ids the token does not see, and which it sees and nobody follows. */
+/** Returns configured sites that the token cannot see, and visible sites that are not configured. */
 export function siteMismatches(
   wanted: readonly number[],
   building: Pick<SeenBuilding, "sites" | "followed">,
@@ -68,11 +68,11 @@ export function siteMismatches(
 type Fields = Omit<Selection, "exclude">;
 
 /**
- * What of a selection selects nothing in a building: entries of its fields that fit no tag, fields that fit some but
- * none together, an `exclude` that takes everything or nothing. Empty where each word of it means something.
+ * Returns the parts of a selection that select no tag in a building: entries that match no tag, fields that match some
+ * tags but none together, and an `exclude` that removes all tags or none. Empty if every part has an effect.
  */
 export function selectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
-  // Whoever sees no tags at all learns that once, and not of each selection.
+  // Without any tags the caller reports that once, not for each selection.
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
   const dead = deadEntries(include, building);
@@ -219,8 +219,8 @@ export interface ClassComparison {
 }
 
 /**
- * What each class of a list has in a building, in the order of the list, and what of it means nothing there: words of
- * its selection, or the class itself where earlier ones take all its tags. Paths begin below the class.
+ * Returns the tags of each class, in the order of the list, and its mismatches: entries that match no tag, or a class
+ * whose tags all belong to earlier classes. Paths begin below the class.
  */
 export function compareClasses(
   classes: readonly NamedSelection[],
@@ -252,7 +252,7 @@ function takenBefore(
   return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
 }
 
-/** What an entry of `commands.allow` says of its tag. */
+/** Facts about a tag named in `commands.allow`. */
 export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly site_id: number;

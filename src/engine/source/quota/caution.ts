@@ -1,21 +1,21 @@
 /**
- * What refusals teach. A request that our own count allowed was refused all the same: the service counts in some
- * other way than a window, a packet took longer than believed, or somebody else uses the token.
+ * Slows down after refusals. The service refused a request that our count allowed: it counts in another way than by a
+ * window, a packet took longer than assumed, or another client uses the token.
  *
  * - The first takes one slot away (a weighted counter bears 19 even requests, not 20) and adds a margin of 0.25 s
  *   per window to the pace. Each further one doubles the margin, up to 4 s.
  * - If two or more slots were unused, no window can have refused: the service limits the spacing (a leaky bucket).
  *   Then the full margin at once, and urgent requests keep the spacing too.
- * - One that comes within 30 minutes of such a lesson means a stranger: the rate is cut by a third each time, and
+ * - One that comes within 30 minutes of the last means another client: the rate is cut by a third each time, and
  *   comes back by one request per minute every ten minutes.
  *
- * A lesson lasts an hour, because it may have been a passing thing, and a day when it comes again. The margin
+ * The caution lasts an hour, and a day if a refusal comes again. The margin
  * shrinks by a fifth in three clean hours.
  */
 interface Caution {
   /** A refusal at `now`, with `used` slots occupied besides the refused one; `known`: there can be no others. */
   refused(now: number, used: number, known: boolean): void;
-  /** What to keep to at `now`. */
+  /** Returns the limits at `now`. */
   terms(now: number): CautionTerms;
 }
 
@@ -120,11 +120,14 @@ interface OtherClientWatch {
   refusals(now: number, wallMs: number): void;
   /** Slots that somebody else seems to occupy now. */
   occupied(now: number): number;
-  /** What is known, until half an hour has passed without new evidence. */
+  /** Returns the evidence of the last half hour, or null. */
   use(now: number): OtherClientUse | null;
 }
 
-/** One odd count may be left over from before a start; only what goes on longer than two windows is told. */
+/**
+ * Counts needed before another client is reported: one odd count may precede a restart, so it must last longer than
+ * two windows.
+ */
 const SEEN_TIMES = 3;
 const SEEN_FOR_MS = 120_000;
 const REMEMBER_MS = 30 * 60_000;

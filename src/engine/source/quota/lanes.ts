@@ -6,13 +6,13 @@ export interface Waiting {
   readonly lane: Lane;
   readonly signal: AbortSignal;
   /**
-   * What to ask for is decided only now that a slot is free; null: it goes. A number: it lets the slot pass, and wants
-   * to be asked again after so many milliseconds at the latest.
+   * Chooses the content when a slot is free. Null takes the slot. A number passes it on and calls again after at most
+   * so many milliseconds.
    */
   readonly choose?: (offer: SlotOffer) => number | null;
 }
 
-/** What p-queue is told of a request that it queues. */
+/** Options that p-queue gets with a queued request. */
 export interface LaneOptions extends QueueAddOptions {
   readonly request: Waiting;
 }
@@ -29,7 +29,7 @@ export interface Lanes {
    * asked in their order, after those that were passed over too often.
    */
   letOut(now: number, readyAt: ReadyAt): { readonly isOut: boolean; readonly lookAtMs: number };
-  /** A request of this lane got a slot; whoever waits behind it was passed over. */
+  /** A request of this lane got a slot; counts the requests behind it as passed over. */
   served(lane: Lane): void;
   /** Requests that wait for a slot; those that let the last one pass are not counted. */
   counts(): Record<Lane, number>;
@@ -48,7 +48,7 @@ interface Entry {
 
 /** A lane is passed over so many times in a row by the lanes before it; then the next slot is its own. */
 const PATIENCE = 9;
-/** The lane that takes only what nobody else wants. */
+/** Lane that takes only slots that no other lane wants. */
 const LAST = LANES.at(-1);
 /** A request that lets a slot pass is not asked again before this, in milliseconds, unless another lane wants one. */
 const LEAST_PASS_MS = 50;

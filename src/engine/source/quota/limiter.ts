@@ -5,12 +5,12 @@ import type { Lane, QuotaStatus, SlotOffer } from "../source.ts";
 export const QUOTA_ENDPOINTS = ["read", "write", "history"] as const;
 export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 
-/** What the client asks of the quota of the tag endpoints. */
+/** Quota of the tag endpoints, as the client uses it. */
 export interface Limiter {
   /**
-   * Runs the task once a slot is free; the slot is taken (and persisted) before the task starts, which is told since
-   * when that was under way; the task's end marks the response. With `choose` it is asked whenever a slot is free for its lane: null takes it, a number lets it pass
-   * and wants to be asked again after so many milliseconds at the latest; when it throws, `run` rejects with that.
+   * Runs the task once a slot is free. The slot is taken and stored before the task starts; the task gets that time,
+   * and its end marks the response. `choose` is called whenever a slot is free for its lane: null takes it, a number
+   * passes it on and calls again after at most so many milliseconds. If it throws, `run` rejects with that error.
    */
   run<T>(
     lane: Lane,
@@ -29,8 +29,8 @@ export interface Limiter {
    */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
   /**
-   * What the reply's `X-RateLimit-*` headers say about the allowance; null where the reply does not say. `sentMs` is when
-   * its request left, on the monotonic clock.
+   * Records the `X-RateLimit-*` headers of a reply; null for absent ones. `sentMs`: monotonic time when the request
+   * was sent.
    */
   observe(
     endpoint: QuotaEndpoint,

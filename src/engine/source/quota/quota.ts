@@ -33,13 +33,12 @@ export interface QuotaOptions {
   /** The longest believable way of a request to the service, in milliseconds (a lost packet is sent again after 3 s). */
   readonly longestWayMs?: number;
   /**
-   * When no record is found: `pace` sends at four fifths of the pace for one window, urgent requests too; `wait`
-   * sends nothing for one window. A first start cannot be told from a lost file. A careful pace fits into what an
-   * even use before has left; at worst the very first request is refused (2 to 5 in 100 lost files, where a burst
-   * draws 19 refusals each), and a new user sees the first values at once.
+   * Behaviour if no record is found. `pace`: four fifths of the usual rate for one window, urgent requests included.
+   * `wait`: no request for one window. A first start looks like a lost file, so the slow rate lets a new user see
+   * values at once. After a lost file, 2 to 5 in 100 first requests are refused; a burst would cause 19 refusals each.
    */
   readonly withoutRecord?: "pace" | "wait";
-  /** What a task is told of when its slot was taken; by both clocks unless given. */
+  /** Creates the time stamp of a slot that each task receives; of both clocks unless given. */
   readonly mark?: Mark;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
@@ -50,7 +49,7 @@ export interface QuotaOptions {
 export interface Quota extends Limiter {
   /** Loads the stored slots; `run` does it by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
-  /** What is known of somebody else who uses the same token; null when nothing is. */
+  /** Evidence of another client with the same token; null if there is none. */
   foreign(): OtherClientUse | null;
   /** Another share of the service's limit; what was spent and what the service said count on. */
   change(share: QuotaShare): void;
@@ -278,7 +277,7 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
  * One pair (a read leaves 19, the first history leaves 19 too) is not clear: the minute may have turned between
  * them, or an allowance has refilled. Three requests one after the other are, each sent after the reply to the one before:
  * endpoint A, endpoint B, A again, where A's count has risen by exactly one, so nothing was reset between, and B's count
- * is far from A's, so B is counted elsewhere. Of requests under way together nobody knows which was counted first:
+ * is far from A's, so B is counted elsewhere. The order in which the service counted parallel requests is unknown:
  *
  *   read sent, counted 20th; the window turns; history counted 1st, and answered; the read is answered: 20
  */

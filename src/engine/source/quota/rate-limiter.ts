@@ -100,7 +100,7 @@ export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
   /** Ends the waiting of each request that has no slot yet. */
   const queued = new Map<QuotaRequest, WorkSignal>();
 
-  /** The limit is the least of ours and the service's; another one has its own lessons. */
+  /** Uses the lower of the configured and the stated limit; a changed limit starts with its own caution. */
   const settleLimit = (now: number) => {
     const next = Math.min(granted, stated.most(now));
     if (next === limit) return;
@@ -108,7 +108,7 @@ export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
     caution = createCaution(limit);
   };
 
-  /** What the moment allows: slots in the window, the time between paced requests, and who is paced. */
+  /** Returns the current limits: slots in the window, time between paced requests, and the paced lanes. */
   const terms = (now: number) => {
     settleLimit(now);
     const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
@@ -308,7 +308,7 @@ export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
   };
 }
 
-/** A request whose choice fails is let out, and fails itself, without a slot: nobody else has to wait for it. */
+/** Lets a request whose choice throws leave the queue without a slot, so that it blocks no other; it then rejects. */
 function guarded({ lane, signal, choose }: QuotaRequest): {
   readonly waiting: Waiting;
   readonly fault: () => Promise<never> | null;

@@ -50,7 +50,7 @@ interface QuotaRecordOptions {
 const SAVE_WITHIN_MS = 250;
 /** A change of the wall clock against measured time that is a jump, not the slewing of a time server. */
 const JUMP_MS = 100;
-/** What is older is of no use; the newest records stay as the proof that there is a record. */
+/** Age after which stamps are dropped; the newest stay as proof that a record exists. */
 const KEEP_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
 /** A slot that was recorded ahead may be used for so long, in milliseconds. */
@@ -106,8 +106,8 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   }
 
   /**
-   * By how much the wall clock was set since its stamps were written, milliseconds: also while no process was there to
-   * notice it, or too short to. Null where the machine does not say, or was started anew.
+   * Returns by how many milliseconds the wall clock was set since the record was written, even while no process ran.
+   * Null if unknown, or after a restart of the machine.
    */
   async function setMeanwhileMs(): Promise<number | null> {
     const since = clock.sinceBoot?.() ?? null;
@@ -225,7 +225,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
  *
  * The service counts a request somewhere between its send and its response, and forgets it one window later.
  * So a request occupies its slot from the send until `countedBy` + window, where `countedBy` is the response or
- * the send + the longest believable way, whichever is earlier. Whoever never holds more than N slots by this
+ * the send + the longest believable way, whichever is earlier. A client that never has more than N slots by this
  * measure is never refused by a sliding log of N, by a fixed window however it is aligned, or by a token bucket
  * of N: any 21 arrivals are then more than one window apart.
  *
@@ -252,7 +252,7 @@ interface SpentSlots {
    * that lies within the last minute, so that requests older than a minute may still weigh something.
    */
   unexplained(count: number, since: number): number;
-  /** Everything it remembers, for whoever takes over. */
+  /** Returns all slots, to hand them to another limiter. */
   slots(): readonly Slot[];
 }
 

@@ -62,8 +62,8 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
 }
 
 /**
- * Fills in the places of the tags that travel with all others, and says how many they are. A function of its own, as each
- * of these loops: in the midst of `planGroup` it was compiled anew for every plan, because what follows it comes once.
+ * Fills in the column indexes of the ordinary tags and returns their number. A separate function, as each of these
+ * loops: inside `planGroup` V8 compiled it again for every plan.
  */
 function takeOrdinary(into: Places, { count, underWay, apart }: PlannedTags): number {
   const anyApart = apart.size > 0;
@@ -242,8 +242,8 @@ function orderOf({ ids }: PlannedTags): Order {
 }
 
 /**
- * Age as a multiple of the interval, up to which tags that travel apart wait for a slot that nobody needs: one of 60 s
- * takes a slot from the others once its value is 120 s old.
+ * Age, as a multiple of the interval, from which tags that are read apart may take a slot from others: a 60 s tag
+ * waits for spare slots until its value is 120 s old.
  */
 const STARVING = 2;
 
@@ -252,7 +252,7 @@ interface BisectionSlot extends Omit<Plan, "group"> {
   readonly places: Places;
 }
 
-/** What the ordinary tags, those that travel with all others, have to say to it. */
+/** Urgency of the ordinary tags. */
 interface Ordinary {
   /** Some of them must go in this slot. */
   readonly needSlot: boolean;
@@ -275,7 +275,7 @@ function slotOfBisection(
   const worstOrdinary = worstOf(ordinary.places, urgencies);
   for (const group of groups) {
     const places = Uint32Array.from(group, ([place]) => place);
-    // One that was never read rides along and makes nobody wait.
+    // A tag that was never read shares the request and delays no other.
     const aged = places.filter((place) => tags.lastMs[place] !== NEVER_MS);
     const worst = worstOf(aged.length === 0 ? places : aged, urgencies);
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
@@ -288,7 +288,7 @@ function slotOfBisection(
     const isDue = isLastSlot && worst >= worstOrdinary;
     const isSoonDue = !ordinary.needSlot && worst >= HALF_WAY;
     const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
-    // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
+    // Spare slot: read the stalest tags, and find slow tags before the next interval is due.
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
     const mayDisplace = !ordinary.needSlot || rules.mayDisplace !== false;
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient" && mayDisplace;
@@ -347,8 +347,8 @@ export function firstOf(
 }
 
 /**
- * How long a tag may be without its first value before that is due, beside its interval, milliseconds: the first round of
- * 4,000 tags takes 10 minutes of the whole quota, and everything that is new is equally late in it.
+ * Extra time until the first value of a tag is due, in milliseconds: the first round of 4,000 tags takes 10 minutes of
+ * the complete quota, so all new tags are equally late.
  */
 const FIRST_ROUND_MS = 600_000;
 
@@ -399,8 +399,8 @@ export function judge(urgencies: Urgencies, tags: PlannedTags, nowMs: number, ru
     // As if the reply of one that is being read came just now.
     const isAsked = underWay[place] === 1;
     const isNew = !isAsked && readMs === NEVER_MS;
-    // What has no value yet rides along in the first round; only where it could not it is due.
-    // Only numbers that were just worked out: chosen between one of them and `nowMs`, each was made an object of its own.
+    // A tag without a value shares requests of the first round and becomes due only after it. Keep this an expression
+    // of computed numbers: choosing between one and `nowMs` made V8 allocate an object for each.
     const newMs = Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS);
     const ageMs = isAsked ? 0 : isNew ? newMs : nowMs - readMs;
     periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));

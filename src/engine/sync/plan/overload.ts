@@ -1,11 +1,11 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 
 /**
- * Wishes that exceed the quota are stretched: every class by the same factor, an important one by less, a firm one not
- * at all, as long as the firm ones leave enough for the others. Pure.
+ * Stretches target intervals that exceed the quota: all classes by the same factor, important ones by less, firm ones
+ * not at all as long as they leave enough for the others. Pure.
  *
- * 800 tags wished every 60 s need 2 requests in each slot of 3 s, so they are read every 126 s, 2.1 times the wish. Where
- * half of them have importance 2, those are read every 107 s (1.78), the others every 153 s (2.55).
+ * 800 tags at 60 s need 2 requests in each slot of 3 s, so they are read every 126 s, 2.1 times the target. If half of
+ * them have importance 2, those are read every 107 s (1.78) and the others every 153 s (2.55).
  */
 export interface ClassDemand {
   readonly name: string;
@@ -18,9 +18,9 @@ export interface ClassDemand {
 }
 
 export interface Overload {
-  /** Requests that the wishes need per slot; more than 1 cannot be served. */
+  /** Requests per slot that the target intervals need; more than 1 exceeds the quota. */
   readonly demand: number;
-  /** By class name: how many times longer than wished the interval is; 1 where the wish is met. */
+  /** Planned interval divided by target interval, by class name; 1 if the target is met. */
   readonly factors: ReadonlyMap<string, number>;
   /** False when the firm classes alone ask for too much and have to stretch as well. */
   readonly firmKept: boolean;
@@ -33,8 +33,8 @@ const PLANNABLE_SHARE = 0.97;
 const FIRM_SHARE = 0.8;
 
 /**
- * `share`: the part of the slots that may be planned with, 0.77 where history takes 4 of 20 requests a minute.
- * `replyMs`: milliseconds that a reply takes; with 1,000 a tag wished every 60 s has to be asked for every 59 s.
+ * `share`: part of the slots for live reads, 0.77 if history takes 4 of 20 requests a minute. `replyMs`: time to a
+ * response; with 1,000 ms a 60 s tag is requested every 59 s.
  */
 export function overloadFactor(
   wishes: readonly ClassDemand[],

@@ -11,7 +11,7 @@ import {
   slotsPerSlot,
 } from "./overload.ts";
 
-/** What the plan is made from; src/engine/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
+/** Input of the plan; `facts-for-plan.ts` collects it from the state or from the service's lists. */
 export interface PlanFacts {
   readonly source: string;
   readonly basis: "state" | "lists";
@@ -59,7 +59,7 @@ export interface QuotaFacts {
   readonly size: number;
 }
 
-/** What decides how often the active alarms can be polled. */
+/** Figures that limit how often active alarms can be polled. */
 export interface AlarmPolling {
   readonly alarms: number;
   readonly pages: number;
@@ -80,9 +80,9 @@ export interface PlanReport {
   readonly tagsNotRead: number;
   readonly quota: QuotaFacts;
   readonly lanes: readonly LanePlan[];
-  /** Whether the requests suffice for the wishes by count; what became of them is measured, class by class. */
+  /** True if the number of requests suffices for the target intervals; each class states what was measured. */
   readonly fits: boolean;
-  /** What the wishes need of what can be planned with; above 1 they do not fit. */
+  /** Requests that the target intervals need, divided by those that can be planned; above 1 they do not fit. */
   readonly load: number;
   readonly classes: readonly ClassPlan[];
   /** Reading every tag of every class once, with all that polls get. */
@@ -91,9 +91,9 @@ export interface PlanReport {
   /** Learning which tags have a log; it ends, so the promises above are made without it. Null when all is known. */
   readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
   readonly backfill: BackfillPlan | null;
-  /** What makes it fit, each change by itself, the cheapest first; empty when it fits. */
+  /** Alternative changes that make the plan fit, the cheapest first; empty if it fits. */
   readonly changes: readonly PlanChange[];
-  /** What to expect where the active alarms cannot be polled as often as configured, one sentence; absent where they can. */
+  /** Message if the active alarms cannot be polled as often as configured. */
   readonly alarms?: string;
 }
 
@@ -109,12 +109,12 @@ interface ClassPlan {
   readonly name: string;
   readonly tags: number;
   readonly wishedSeconds: number;
-  /** How old a value becomes at most: the wish, stretched where the quota does not suffice. */
+  /** Greatest age of a value by plan: the target interval, stretched if the quota does not suffice. */
   readonly promisedSeconds: number;
   /** How old it becomes at most while nothing else wants the spare requests. */
   readonly atBestSeconds: number;
   readonly measuredSeconds: number | null;
-  /** Whether it was measured to be older than wished, as far as the shown figures differ; the plan may fit all the same. */
+  /** True if the measured age exceeds the target in the rounded figures; the plan may fit all the same. */
   readonly olderThanWished: boolean;
   readonly stretch: number;
   readonly requestsPerMinute: number;
@@ -134,12 +134,12 @@ interface BackfillPlan {
 /** Least share of the quota that the backfill gets however much is asked for, because a waiting lane is not starved. */
 const BACKFILL_SHARE_MIN = 0.03;
 
-/** What a plan allows for a reply and the look at the clock before it; a worker counts with what it measures. */
+/** Time for a response and the clock check before it, as planned; a worker uses measured times. */
 const REPLY_MS = 200;
 
 /**
- * What to expect where the pages do not fit between two polls; null where they do. A poll that is under way lets a tick
- * pass: 20 pages at 30 lists a minute take 40 s, so of polls every 30 s every second one begins.
+ * Returns a message if the pages do not fit between two polls, or null. A running poll skips the next tick: 20 pages
+ * at 30 lists a minute take 40 s, so every second poll of 30 s starts.
  */
 function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
   const neededMs = (pages / listsPerMinute) * 60_000;
@@ -240,7 +240,7 @@ export function planReport(facts: PlanFacts): PlanReport {
   };
 }
 
-/** Two ages that are shown with the same figure are the same to whoever reads them. */
+/** Compares ages as rounded for the reader: two ages with the same figure are equal. */
 function isOlder(measuredMs: number | null, wishedMs: number): boolean {
   if (measuredMs === null || measuredMs <= wishedMs) return false;
   return durationText(rounded(measuredMs / 1_000)) !== durationText(wishedMs / 1_000);
@@ -285,13 +285,13 @@ function rounded(value: number, digits = 2): number {
   return Number(value.toFixed(digits));
 }
 
-/** One change of the configuration after which the wishes fit. */
+/** One change of the configuration that makes the target intervals fit. */
 interface PlanChange {
   /** For a person. */
   readonly text: string;
   /** The lines of the configuration, below the source. */
   readonly yaml: string;
-  /** What it costs: tags, each times how much older its value may become than wished (1 = twice as old). */
+  /** Cost: sum over the tags of (new interval / target interval - 1); 1 for one tag read half as often. */
   readonly cost: number;
 }
 
@@ -309,7 +309,7 @@ export interface AdviceFacts {
 
 const MOST_FACTOR = 1_000;
 
-/** The changes that make the wishes fit, each by itself, cheapest first; empty when they fit. Pure. */
+/** Returns alternative changes that make the target intervals fit, cheapest first; empty if they fit. Pure. */
 export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   const { wishes, size, share, replyMs, stretched, unused } = facts;
   const slotMs = 60_000 / facts.perMinute;

@@ -2,32 +2,31 @@ import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors
 import { createLastMedian } from "../../../core/runtime/last-median.ts";
 
 /**
- * Finds the tags that make whole requests fail, without a request that delays anybody else. Deterministic; times are
- * monotonic milliseconds.
+ * Finds the tags that make complete requests fail, without delaying other reads. Deterministic; times are monotonic
+ * milliseconds.
  *
- * When a request for tags of several sites fails, the sites are in doubt: each of their tags travels with tags of its
- * own site only, as punctually as any other, until a request of that site is answered. So a site that is refused costs
- * the others one slot. When a request for tags of one site fails, its members are suspects: they travel apart, in
- * halves, in slots that nobody needs, until a group is answered (its tags are cleared) or one tag is left. When one half
- * is answered the other is divided without being asked whole, because it is likely to hold the culprit; when one half
- * fails, the other joins those that are likely to be clean. Neither proves anything.
- *
- * A tag is proven to be refused only after it was refused alone twice, a minute apart at least, with the service's word
- * in between and after that the token may read it: a scope, a view or a service that was away for a moment condemns
- * nobody, nor does one that comes and goes.
+ * 1. A request for several sites fails: each of these sites is in doubt. Its tags share requests only with tags of the
+ *    same site, at their usual intervals, until one such request succeeds. A refused site therefore costs the others
+ *    one slot.
+ * 2. A request for one site fails: its tags are suspects. They are read apart, in halves and in spare slots, until a
+ *    group succeeds (its tags are cleared) or one tag is left. When one half succeeds, the other is divided at once
+ *    because it probably contains the cause. When one half fails, the other half joins the probably clean tags.
+ *    Neither proves anything.
+ * 3. A tag is proven to be refused after two single refusals at least 62 s apart, if `GET me` says after each that the
+ *    token may read it. A scope, a view or a service that is briefly unavailable therefore condemns no tag.
  */
 export interface Bisection {
   /** Whether any tag, or any site, is suspected. */
   any(): boolean;
-  /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
+  /** Tags with the same label share requests, apart from the others; null for tags that are not suspected. */
   labelOf(id: string): string | null;
-  /** `punctual`: only its site is in doubt. `patient`: it, or its whole site, is searched, in slots that nobody needs. */
+  /** `punctual`: only its site is in doubt. `patient`: the tag or its complete site is searched, in spare slots. */
   turnOf(id: string): "punctual" | "patient" | null;
-  /** Whether it is suspected by itself, and not only as one of its site. */
+  /** True if the tag itself is suspected, not only its site. */
   isSuspect(id: string): boolean;
   /** Before this a tag is not asked again; a tag that was refused alone waits for its second look. */
   notBeforeMs(id: string): number;
-  /** These were answered: nobody of them is to blame. */
+  /** A request for these tags succeeded: removes them from suspicion. */
   cleared(ids: readonly string[]): void;
   /** These failed together, for a reason that need not be theirs. */
   failed(ids: readonly string[]): void;
@@ -47,8 +46,8 @@ interface RefusedRequest {
 }
 
 /**
- * Between two looks at a tag that is refused alone, in milliseconds: a little more than the minute in which the token is
- * asked once, so that its word can be had after each.
+ * Least time between two single requests for a refused tag, in milliseconds. `GET me` is sent at most once a minute,
+ * so its response is available after each of them.
  */
 const SECOND_LOOK_MS = 62_000;
 
@@ -201,9 +200,9 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
 }
 
 /**
- * What the service's refusal of a group of tags is about. `forbidden`: scope, ability or view (403). `not-found`: a tag
- * that it does not know (404). `no-log`: a tag without a log (404 of history). `invalid`: a request that we should not
- * have made (422). Null for anything else: trouble that says nothing about the tags.
+ * Meaning of a refusal. `forbidden`: scope, ability or view (403). `not-found`: an unknown tag (404). `no-log`: a tag
+ * without a log (404 of history). `invalid`: our request was wrong (422). Null: a failure that says nothing about the
+ * tags.
  */
 type GroupRefusal = "forbidden" | "not-found" | "no-log" | "invalid" | null;
 
@@ -242,7 +241,7 @@ interface SlowTags {
   labelOf(id: string): string | null;
   /** A request came back; no answer in time counts as `Infinity`. */
   replied(ids: readonly string[], latencyMs: number): void;
-  /** Nobody is slow, or suspected of it. */
+  /** Clears all slow and suspected tags. */
   forget(): void;
   /** The middle of the latest latencies, milliseconds; 0 before the first. */
   typicalMs(): number;

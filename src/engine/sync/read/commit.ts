@@ -46,7 +46,7 @@ export interface ReadCommitOptions {
   readonly offlineGatewayOf?: (siteId: number) => string | null;
   /** Our clock minus the service's, milliseconds; null when unknown. */
   readonly clockSkewMs?: () => number | null;
-  /** Is told of each value that was read, once it is committed. */
+  /** Called with each value after its commit. */
   readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
   /** Called when many values of a site have turned null at once. */
   readonly onSuddenNulls?: (siteId: number) => void;
@@ -54,7 +54,7 @@ export interface ReadCommitOptions {
   readonly together: GroupCommit;
 }
 
-/** What is held of so many tags of a source is kept at hand, about 300 bytes each; of more, each is read from the store. */
+/** Stored values cached per source, about 300 bytes each; beyond this number they are read from the store. */
 const AT_HAND_MAX = 1_000;
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
 const SKEW_IN_DOUBT_MS = 300_000;
@@ -65,10 +65,10 @@ export function createReadCommit(options: ReadCommitOptions, board: TagSchedule)
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log: options.log, clock });
   const sudden = createSuddenChanges(clock, options.log, (id) => board.watched(id) !== undefined);
-  /** As it was committed last; nobody else writes it. */
+  /** Stored values as of the last commit; only this module writes them. */
   const atHand = new Map<string, StoredValue>();
 
-  /** What is held of tags and not at hand. */
+  /** Reads stored values that are not cached. */
   async function fetched(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
     const away = ids.filter((id) => !atHand.has(id));
     const held = away.map(async (id) => [id, await store.document<StoredValue>(valueSet, id)] as const);
@@ -295,7 +295,10 @@ export interface GroupCommit {
   commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
 }
 
-/** From one transaction to the next, in milliseconds. What is read is seconds old anyway when it is told. */
+/**
+ * Time between two transactions, in milliseconds. A value is seconds old when it is read, so one second more is
+ * acceptable.
+ */
 const GATHER_MS = 1_000;
 /**
  * From the first reply after a pause to its transaction, in milliseconds. Sources that were started together ask together
@@ -337,7 +340,7 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
       const waitMs = Math.max(restMs, companyMs);
       if (waitMs > 0) await sleepFor(clock, waitMs, first.hurry);
       lastMs = clock.monotonic();
-      // A second reply of one source is told after the first, and need not wait for it any longer.
+      // Commit a second reply of the same source after the first, without another wait.
       for (let [next] = waiting; next !== undefined; [next] = waiting) {
         await commitAll(takeOneOfEach());
         if (waiting.length > 0) await yieldToEventLoop();

@@ -18,9 +18,19 @@ import { createControls, createNextGroup } from "./next-group.ts";
 import { type ClassFreshness, createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 /**
- * The live reads of one source. A request stands in the quota's lane `live`, and the planner decides which 20 tags it
- * is for when a slot is free: those that a promise needs, or none, and then the slot goes to history. Another stands in
- * the last lane, `spare`, and reads what is oldest when nobody wants the slot.
+ * Reads the live values of one source.
+ *
+ * A request waits in the quota's lane `live`. When a slot is free, `next-group.ts` picks up to 20 tags, or none: then
+ * history gets the slot. A second request waits in the last lane, `spare`, and reads the stalest tags when no other
+ * lane wants the slot. Life of a request:
+ *
+ *   waiting ── slot free ──► sent ── reply ────► committed ──────────────► waiting
+ *      ▲  └─ no tag due: pass ┘└─── failure ──► settle ─ some tags ──────► waiting
+ *      │                                          └──── all tags: throw ─► trying
+ *      └──────────────── a control tag is read ◄─────────────────────────────┘
+ *
+ * While `trying`, one request at a time reads one control tag (`Controls`). The other states allow six requests at a
+ * time.
  */
 export interface LiveReads extends Follower, Pick<ReadCommit, "lastRead" | "suddenChanges"> {
   status(): LiveReadStatus;
@@ -28,7 +38,7 @@ export interface LiveReads extends Follower, Pick<ReadCommit, "lastRead" | "sudd
   leftOut(): ReadonlyMap<string, StoredLeftOut> | null;
   /** Sets the gauges of freshness; with 50,000 tags as it was within the last 50 s, because each tag has its own age. */
   showFreshness(): void;
-  /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
+  /** Returns the state of one tag, or undefined if it is not read. */
   known(id: string): KnownTag | undefined;
   /** Other classes, from the next request on; of what was read, and of what is on its way, nothing is lost. */
   change(classes: ReadConfig): void;
@@ -46,7 +56,7 @@ export interface LiveReadStatus {
   readonly aside: readonly string[];
   /** Tags of sites that the token does not see. */
   readonly outOfSight: number;
-  /** How the wishes fit into the quota; null before the first look. */
+  /** How the target intervals fit into the quota; null before the first check. */
   readonly stretch: Overload | null;
   /** Promised and achieved, by class, now. */
   readonly freshness: readonly ClassFreshness[];
@@ -56,7 +66,7 @@ export interface LiveReadOptions extends ReadCommitOptions {
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly classes: ReadConfig;
   readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
-  /** What following history takes of the same quota. */
+  /** Requests that following history takes from the same quota. */
   readonly demand: HistoryDemand;
   /** Whether the lists are being read for the first time, so that most tags may be unknown; never unless given. */
   readonly isFirstInventory?: () => boolean;
@@ -103,9 +113,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const { leftOut } = commit;
   const searched = { any: () => suspects.any() || leftOut.any() };
   const controls = createControls((tried) => board.control(tried));
-  /** Of the inventory that the board was made from. */
+  /** Versions of the inventory that the schedule was made from. */
   let watchedVersions: string | null = null;
-  /** Of the inventory at the last look. */
+  /** Versions of the inventory at the last check. */
   let seenVersions: string | null = null;
   /** Tags that were stored when the board was made, also those that no class selects. */
   let storedTags = 0;
@@ -131,7 +141,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return liveQuotaShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
   const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
-  /** What failed was about no tag, so whoever came under suspicion by it travels with the others again. */
+  /** Clears all suspicions: the failure was not about tags. */
   const blameNobody = () => {
     suspects.forget();
     slow.forget();
@@ -204,7 +214,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     for (const name of shownClasses) {
       if (!classes.some((each) => each.name === name))
         freshnessPromised.remove({ source: source.name, class: name });
-      // What nobody knows is shown by no number at all.
+      // Remove the gauge of an unknown age; any number would be wrong.
       if (!classes.some((each) => each.name === name && each.achievedMs !== null))
         freshnessAchieved.remove({ source: source.name, class: name });
     }
@@ -247,7 +257,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return true;
   }
 
-  /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
+  /**
+   * Waits in a lane for a slot, reads the tags that are due, and settles the reply. Throws a failure that concerns all
+   * tags.
+   */
   async function readOnce(
     lane: Lane,
     begun: () => void,
@@ -290,7 +303,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
   }
 
-  /** What a failure means for the tags of its request. Throws it when it concerns all of them, and all others. */
+  /** Settles a failed request. Throws the failure if it concerns all tags, not only those of the request. */
   async function settle(
     group: readonly string[],
     startedAtMs: number,
@@ -348,7 +361,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       if (afterOutage === true) blameNobody();
       const ending = AbortSignal.any([draining, forced]);
       await refresh();
-      // Nobody stands in line where nothing is to be read.
+      // Request no slot while no class is configured.
       while (classes.length === 0 && !ending.aborted) await changed.nextWakeup(ending);
       if (ending.aborted) return;
       const emptied = new AbortController();

@@ -7,10 +7,15 @@ import type { Bisection } from "./bisection.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
 
 /**
- * Which tags the next request of live reads is for: those that a promise needs before anybody else, but for one slot of 20
- * that goes to the search for a tag which makes its group fail. What no promise needs goes to a control, to what is oldest
- * (`eager`, in a slot that nobody else wants), and to a tag that was set aside and may be tried again. Answers none where the
- * slot is better left to others.
+ * Picks up to 20 tags for the next read request, or none. In order:
+ *
+ * 1. while every read fails: one control tag, to find out when the service recovers;
+ * 2. in every 20th slot: a bisection group;
+ * 3. tags whose target interval would be missed, e.g. a 10 s tag last read 8.9 s ago with slots 3 s apart;
+ * 4. slots that no interval needs: a control tag, a bisection group, with `eager` the stalest tags, or a quarantined
+ *    tag whose wait is over.
+ *
+ * `[]` leaves the slot to history.
  */
 type NextGroup = (eager: boolean, spacingMs: number) => readonly string[];
 
@@ -23,7 +28,7 @@ interface NextGroupOptions {
   readonly replyMs: (spacingMs: number) => number;
 }
 
-/** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
+/** Bisection takes spare slots, and one of 20 so that it ends even under full load. */
 const SEARCH_EVERY_SLOTS = 20;
 /** And where slots are far apart, one in two minutes: with 3 requests a minute 20 slots are seven (milliseconds). */
 const SEARCH_EVERY_MS = 120_000;
@@ -58,7 +63,7 @@ export function createNextGroup({ clock, board, controls, suspects, replyMs }: N
     const due = planGroup(planned, nowMs, { ...rules, eager: false });
     if (due.displaces === true) displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
-    // A search among tags that are all refused would find nobody and never end.
+    // If all tags are refused, a bisection would never end: read a control tag first.
     const control = controls.isWorth(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
     if (control.length > 0) return control;
     if (due.group.length > 0) return due.group;
@@ -78,13 +83,13 @@ function isDoubtDue({ apart, underWay, lastMs, intervalMs }: PlannedTags, nowMs:
   return false;
 }
 
-/** Of the tags that are searched and due, the group of the one that waits longest; the sites take turns. */
+/** Returns the group of the longest-waiting tag among the suspects that are due; sites alternate. */
 function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
   const ageOf = (place: number) =>
     (nowMs - (planned.lastMs[place] as number)) / (planned.intervalMs[place] as number);
   const free = [...planned.apart].filter(([place]) => planned.underWay[place] !== 1);
   const due = free.filter(([place, { turn }]) => turn === "patient" && ageOf(place) >= 1);
-  // First whoever is not suspected by itself: one answer clears a whole site.
+  // Prefer tags that are suspected only through their site: one success clears the complete site.
   const isSuspect = ({ label }: Apart) => (label.startsWith("site ") ? 0 : 1);
   const [first] = due.toSorted(
     ([a, one], [b, other]) =>
@@ -96,13 +101,15 @@ function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
 }
 
 /**
- * Whether the reads fail for a reason that concerns all tags, so that nobody may be blamed for it: a service that is
- * away, a token that was taken back, an answer that is refused whatever is asked for.
+ * Detects that reads fail for a reason that concerns all tags: the service is down, the token was revoked, or every
+ * request is refused.
  *
- * A refused group of 20 does not tell: with a third of the tags refused nearly every group is. So after some refusals
- * in a row a *control* is asked, one tag alone that was answered lately, in a slot that no promise needs; when up to
- * three of them, each of another site where there is one, are refused too, it is about no single tag. Then, as after a
- * failure that concerns all, one control at a time *tries* until something is read.
+ *   working ── 3 refusals in a row ──► checking: reads control tags in spare slots ── any read ──► working
+ *   checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
+ *   working ── failure of token, quota or service, or 3 failures in a row ──► trying
+ *
+ * A control is a single tag that was read recently, each of another site if possible. A refused group of 20 proves
+ * nothing: if a third of the tags is refused, nearly every group is.
  */
 interface Controls {
   /** A failure concerned all, and nothing has been read since: only one request at a time tries, for one tag. */
@@ -134,7 +141,7 @@ interface Controls {
 
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
-/** Refusals in a row after which controls are asked in slots that nobody wants. */
+/** Refusals in a row after which control tags are read in spare slots. */
 const REFUSALS_IN_DOUBT = 3;
 /** So many controls refused: it is about no single tag. */
 const CONTROLS = 3;

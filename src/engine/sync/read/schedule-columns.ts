@@ -2,8 +2,8 @@ import { type Apart, NEVER_MS, type PlannedTags } from "../plan/planned.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 /**
- * What the planner is shown of the board, kept from slot to slot: of 50,000 tags 20 change in one, and to write all of
- * them takes a millisecond.
+ * The tag schedule as columns for the planner, updated per slot: of 50,000 tags 20 change per slot, and rewriting all
+ * takes 1 ms.
  */
 interface ScheduleColumns {
   /**
@@ -25,7 +25,7 @@ interface ScheduleColumnsOptions {
   readonly siteAskedMs: (siteId: number) => number;
 }
 
-/** As the planner reads them; places beyond `count` are left over. */
+/** Columns as the planner reads them; entries beyond `count` are unused. */
 type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "apart"> & {
     readonly ids: string[];
     readonly apart: Map<number, Apart>;
@@ -47,7 +47,7 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
   const { around } = options;
   let columns: Columns = columnsFor(0);
   let isOutdated = true;
-  /** What holds for the sites of all tags as it was written. */
+  /** Facts of all sites when the columns were written. */
   let written: ReadonlyMap<number, SiteFacts> = new Map();
   /** Tags that changed since they were written, or that wait for another try. */
   const touched = new Set<ScheduledTag>();
@@ -85,7 +85,7 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
   function write(tag: ScheduledTag, facts: SiteFacts, nowMs: number): void {
     const { place } = tag;
     const offline = facts.offline && !tag.answersAnyway;
-    // Its nulls were those of a gateway that is back: it is due as wished.
+    // The gateway is back, so its nulls no longer count: the tag is due at its target interval.
     if (tag.gatewayWasOffline && !offline) tag.nulls = 0;
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
@@ -125,16 +125,16 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
   };
 }
 
-/** What the board holds of a tag. Monotonic milliseconds. */
+/** State of one tag in the schedule. Monotonic milliseconds. */
 export interface ScheduledTag {
   readonly id: string;
-  /** Where it stands in the planner's columns; -1 where it does not. */
+  /** Index in the planner's columns; -1 if the tag is not in them. */
   place: number;
   watched: WatchedTag;
   lastMs: number | null;
   /**
-   * Where a value is held of which nobody knows how old it is, because the clock was set back meanwhile: when it counts as
-   * read for the plan. Null for any other.
+   * Time at which a value of unknown age counts as read: the clock was set back after it was stored. Null for all
+   * other values.
    */
   readonly countedMs: number | null;
   /** Since when it is to be read. */
@@ -151,25 +151,25 @@ export interface ScheduledTag {
   answersAnyway: boolean;
 }
 
-/** What decides about a tag beside its own past. */
+/** Facts about tags and sites that the schedule does not store itself. */
 export interface ScheduleContext {
   /** Whether its values are known to be missing because a gateway is away. */
   gatewayOffline(siteId: number): boolean;
   /** Whether the token sees the site. */
   sees(siteId: number): boolean;
-  /** Whether any tag travels apart from the others: as a rule none does, and then nobody asks for each of 50,000. */
+  /** True if any tag is read apart from the others. Usually false, which saves a query for each of 50,000 tags. */
   anyApart(): boolean;
   /** Tags with the same text travel together, apart from the others. */
   labelOf(id: string): string | null;
   /** How one that travels apart has its turn; null where it is slow. */
   turnOf(id: string): Apart["turn"];
-  /** Whether it is suspected, by itself, of being refused. */
+  /** True if the tag itself, not only its site, is suspected of being refused. */
   isSuspect(id: string): boolean;
   /** Before this the tag is not asked. */
   notBeforeMs(id: string): number;
 }
 
-/** What holds for all tags of a site. */
+/** Facts that are the same for all tags of a site. */
 export interface SiteFacts {
   /** Its gateways are away. */
   readonly offline: boolean;
@@ -179,7 +179,7 @@ export interface SiteFacts {
 
 interface SiteLook {
   of(siteId: number): SiteFacts;
-  /** What was asked for so far. */
+  /** Sites queried so far. */
   readonly seen: ReadonlyMap<number, SiteFacts>;
 }
 

@@ -13,8 +13,8 @@ import {
 import type { WatchedTag } from "./value-event.ts";
 
 /**
- * What the live reads know of each tag while the worker runs: when it was last asked, how it fares, and whether it
- * has to wait. Times are monotonic milliseconds; what must survive a restart is in the store.
+ * State of each tag while the worker runs: its last read, its failures and its waits. Times are monotonic
+ * milliseconds; the store keeps what must survive a restart.
  */
 export interface TagSchedule {
   /** Takes the tags that are to be read now; keeps what is known of those that stay. */
@@ -45,13 +45,13 @@ export interface TagSchedule {
   aside(): readonly string[];
   /** Tags of sites that the token does not see. */
   outOfSight(): number;
-  /** How the wishes fit into that share of the slots; the intervals follow it from now on. */
+  /** Fits the target intervals into that share of the slots and uses the resulting intervals from now on. */
   stretch(slotMs: number, size: number, share: number, replyMs: number): Overload;
   /** By class, how old values became lately, and how old the oldest is now. */
   freshness(nowMs: number): readonly ClassFreshness[];
   /** A new stretch of "lately" begins; what was before the last one is forgotten. */
   turnPage(): void;
-  /** What is known of one tag. */
+  /** Returns the state of one tag. */
   known(id: string): TagState | undefined;
 }
 
@@ -70,11 +70,11 @@ export interface ClassFreshness {
 
 export interface TagState {
   readonly watched: WatchedTag;
-  /** When it was last answered; null when never, and when nobody knows. */
+  /** Time of the last response; null if there was none or its time is unknown. */
   readonly lastMs: number | null;
-  /** When it counts as answered where nobody knows; null for any other. */
+  /** Time that counts as the last response if the real time is unknown; otherwise null. */
   readonly countedMs: number | null;
-  /** The interval as wished, stretched by the plan, and as it is kept, with the back-off. */
+  /** Target interval; the same times the overload factor; the same with back-off. */
   readonly wishedMs: number;
   readonly stretchedMs: number;
   readonly intervalMs: number;
@@ -153,8 +153,8 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
             ? null
             : Math.min(known.toMonotonic(quarantine.until), known.nowMs + quarantineMs(quarantine.times));
         if (asideUntilMs !== null) nextAside.add(id);
-        // By a clock that was ahead, it was read in what is still to come. As read just now it is asked for within its
-        // interval, as wished, and takes no slot that others need; how old it is stays unknown until then.
+        // The clock was ahead, so the stored time is in the future. Count the value as read now: the tag is due after
+        // its target interval, and its age is unknown until then.
         const readMs = value === undefined ? null : known.toMonotonic(value.time);
         const isAhead = readMs !== null && readMs > known.nowMs;
         next.set(id, {
@@ -282,7 +282,7 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
           count = { tags: 0, readClass };
           counts.set(readClass.name, count);
         }
-        // What is read less often leaves its places to the others.
+        // A tag that is read less often leaves its slots to the others.
         count.tags += stretchedMs / intervalMsOf(state, stretchedMs, facts);
       }
       const wishes = [...counts.values()].map(({ tags, readClass }) => ({

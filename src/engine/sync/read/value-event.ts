@@ -21,7 +21,7 @@ export interface WatchedTag extends LocatedTag {
   readonly readClass: ReadClass;
 }
 
-/** What one reading turns into: the document to hold, and the event to tell, if any. */
+/** Result of one reading: the document to store and the event to emit, if any. */
 export interface ValueOutcome {
   readonly held: StoredValue;
   readonly event: Event<"tag-value"> | null;

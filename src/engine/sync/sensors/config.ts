@@ -34,7 +34,7 @@ const MAY_REST = [
   "*gräns*",
 ];
 
-/** What the worker notices of sensors in what it reads anyway; it asks for nothing more. */
+/** Checks of sensors in values that are read anyway; they need no further requests. */
 export const SilentSensorsConfig = z
   .union([
     z.literal(false),

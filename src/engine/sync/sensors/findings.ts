@@ -12,7 +12,7 @@ export interface WatchedSensor {
 
 export interface SensorRules {
   readonly periodHours: number;
-  /** Whether it may stay at one value. */
+  /** Returns true if the value of this tag may stay constant. */
   readonly mayRest: (placed: LocatedTag) => boolean;
 }
 
@@ -25,7 +25,10 @@ const ENOUGH_REPLIES = 3;
 const ENOUGH_OTHERS = 5;
 /** A difference of live value and log is one from this part of their size, and of the range of the live values, on. */
 const DIFFERENCE = 0.05;
-/** Of booleans: most pairs differ, and on the whole it is on for another part of the time; one of averages is not. */
+/**
+ * Least share of differing pairs for booleans; in addition the share of time in `true` must differ. Averages are not
+ * booleans.
+ */
 const MOSTLY = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
 /** How many standard errors a mean lies from 0 before chance does not explain it: one tag in 30,000. */
@@ -33,7 +36,7 @@ const STANDARD_ERRORS = 4;
 const LAG_MS = 30 * 60_000;
 const TEMPERATURES: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
 
-/** What the rows of one site's tags show, in the order of the tags. Pure. */
+/** Returns the findings for the rows of one site's tags, in the order of the tags. Pure. */
 export function findingsIn(sensors: readonly WatchedSensor[], rules: SensorRules): readonly SensorFinding[] {
   const usual = usualLags(sensors);
   return sensors.flatMap((sensor) => {

@@ -2,11 +2,10 @@ import type { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/building.ts";
 
 /**
- * What one period has shown of each tag, as numbers in rows: 26 of 8 bytes each, 10 MB for 50,000 tags.
+ * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
  *
- * A live value is compared with the log by a probe: it waits until its bucket and the one behind it have come, and then
- * the next live value is the probe. So one value is compared for each reply of history, and nothing has to be kept of
- * the others.
+ * One live value per history response, the probe, is compared with the log. It waits until its bucket and the next one
+ * have arrived; then the next live value becomes the probe. No other values need to be stored.
  *
  *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are kept
  *   live                  × probe                    compared when v3 comes
@@ -14,7 +13,7 @@ import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/b
 export interface SensorTable {
   /** A live reading. `hour`: hours that the worker has watched in this period, whole. `atMs` null: no time to trust. */
   read(id: string, value: TagValue, hour: number, atMs: number | null): void;
-  /** What a request for closed buckets answered of one series, ascending. */
+  /** Receives the points of a request for closed buckets of one series, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   rows(): Iterable<readonly [id: string, row: SensorRow]>;
   /** How many groups of tags there are, as they are stored, and those that changed since they were packed last. */
@@ -39,7 +38,7 @@ export interface SensorRow {
   /** Hours in which it was read, and from the first to the last of them. */
   readonly hours: number;
   readonly spanHours: number;
-  /** Of the values; 0 where there was none. */
+  /** Least value; 0 if there is none. */
   readonly min: number;
   readonly max: number;
   readonly type: "none" | "number" | "boolean" | "mixed";
@@ -55,7 +54,7 @@ export interface SensorRow {
     readonly sumOffSquared: number;
     readonly sumLive: number;
     readonly sumLogged: number;
-    /** Of the larger of the two, without its sign. */
+    /** Sum of the larger of the two absolute values. */
     readonly sumSize: number;
     readonly min: number;
     readonly max: number;
@@ -66,7 +65,7 @@ const GROUP = 250;
 const FIRST_ROWS = 32;
 /** A log that has a value an hour leaves most buckets of 5 minutes empty: those that have one are neighbours, milliseconds. */
 const SPARSE_MS = 2 * 3_600_000;
-/** Of a week as one bucket nothing can be compared. */
+/** Resolutions that can be compared; a bucket of one week is too long. */
 const RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
 const COLUMNS = [
@@ -196,7 +195,7 @@ export function createSensorTable(): SensorTable {
     if (isFirst || logged.value > get(place, "logMax")) set(place, "logMax", logged.value);
   }
 
-  /** Of several series of a tag the finest is compared. */
+  /** Returns true for the finest series of the tag; coarser ones are ignored. */
   function takesSeries(place: number, rank: number): boolean {
     const known = get(place, "resolution");
     if (known !== 0 && known < rank) return false;
@@ -282,7 +281,7 @@ export function createSensorTable(): SensorTable {
     },
 
     load(packed) {
-      // What was written with other columns says nothing here; the period begins anew for its tags.
+      // Ignore rows that another version wrote with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * WIDTH) return;
       for (const [row, id] of packed.ids.entries()) {
         const place = placeOf(id);

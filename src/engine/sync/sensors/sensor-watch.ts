@@ -27,7 +27,7 @@ import { createSensorTable } from "./sensor-table.ts";
  */
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
-  /** What was answered of closed buckets, ascending. */
+  /** Receives the points of closed buckets, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   /** Judges by other rules from the next report on; what was seen so far counts. */
   change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
@@ -48,7 +48,9 @@ const HOUR_MS = 3_600_000;
 const LOOK_EVERY_MS = 60_000;
 /** How often what was seen is written down: 50,000 tags are 5 MB, and a kill costs at most what this brought. */
 const SAVE_EVERY_MS = HOUR_MS;
-/** Whoever looks every minute and comes later than this was stopped meanwhile, and saw nothing; milliseconds. */
+/**
+ * Longest gap between two checks, in milliseconds. After a longer gap the process was suspended and has seen nothing.
+ */
 const MOST_WATCHED_MS = 5 * LOOK_EVERY_MS;
 const PERIOD = "period";
 
@@ -223,7 +225,7 @@ const FINDINGS_PER_PART = 500;
 /** Names can be long: what a part holds as text stays below what a message broker usually takes. */
 const CHARACTERS_PER_PART = 150_000;
 
-/** What was noticed of one site in one period, as the parts that are told and kept. Pure. */
+/** Splits the findings of one site and period into the parts that are emitted and stored. Pure. */
 export function reportParts(
   site: Site,
   period: Pick<SilentSensors, "from" | "to" | "watchedHours">,
@@ -246,7 +248,7 @@ export function reportParts(
   }));
 }
 
-/** At least one, so that a site where all is well is told too. */
+/** Returns at least one part, so that a site without findings is reported too. */
 function portionsOf(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
   const portions: SensorFinding[][] = [[]];
   let characters = 0;
