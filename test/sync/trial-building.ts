@@ -1,7 +1,7 @@
 import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { decided } from "#src/engine/source/client.ts";
+import { decide } from "#src/engine/source/client.ts";
 import type { QuotaEndpoint } from "#src/engine/source/quota/limiter.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaStatus, Source } from "#src/engine/source/source.ts";
@@ -59,7 +59,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
       signal: AbortSignal,
       answer: (chosen: T) => Promise<R>,
     ): Promise<R> {
-      const { chosen, choose } = decided(asked, (each) => each);
+      const { chosen, choose } = decide(asked, (each) => each);
       const task = () => {
         sent[lane]++;
         return answer(chosen());

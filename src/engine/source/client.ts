@@ -58,8 +58,8 @@ export interface SourceOptions {
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log } = options;
   const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
-  const memory = createPageCache(note);
-  const schemas = recordSchemas(memory.note);
+  const pageCache = createPageCache(note);
+  const schemas = recordSchemas(pageCache.note);
   const readers = recordReaders(schemas);
   const values = valueReader(readers.tag, note, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
@@ -68,7 +68,7 @@ export function createSource(options: SourceOptions): Source {
     options.transport === undefined
       ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))
       : { send: options.transport, close: async () => {} };
-  const tellSkew = createSkewReporter((skewMs, differs) => {
+  const reportSkew = createSkewReporter((skewMs, differs) => {
     const seconds = Math.round(skewMs / 1_000);
     if (differs) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
     else log.info({ seconds }, "our clock and the service's agree again");
@@ -77,7 +77,7 @@ export function createSource(options: SourceOptions): Source {
   const compared = (aheadMs: number) => doubt.compared(name, aheadMs);
   const skew = createClockSkew(clock, { look: doubt.look, steps: doubt.steps, compared }, (skewMs) => {
     metrics.clockSkewSeconds.set({ source: name }, skewMs / 1_000);
-    tellSkew(skewMs);
+    reportSkew(skewMs);
   });
   const lists = createListRateLimit({
     perMinute: config.quota.list_requests_per_minute,
@@ -114,12 +114,12 @@ export function createSource(options: SourceOptions): Source {
       leavesOut,
       filters: filterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
-      read: held === undefined ? read : (record) => asHeld(read(record), held),
+      read: held === undefined ? read : (record) => asStored(read(record), held),
       leavesOutUnreadable: endpoint === "alarms",
       async ask(query) {
         const call = { endpoint, query, ...(lane === undefined ? {} : { lane }) };
         if (held === undefined) return send.list(call, signal);
-        const { recall, records } = memory.request(`${endpoint} ${query}`);
+        const { recall, records } = pageCache.request(`${endpoint} ${query}`);
         return { ...(await send.list({ ...call, recall }, signal)), records };
       },
     };
@@ -129,7 +129,7 @@ export function createSource(options: SourceOptions): Source {
   const leftOutSites = new Set<string>();
   function isLeftOutSite(record: unknown): boolean {
     if (!isBeyondNumbers(record)) return false;
-    memory.note("site.id");
+    pageCache.note("site.id");
     const id = String((record as { readonly id: unknown }).id).slice(0, LONGEST_ID);
     if (!leftOutSites.has(id))
       log.warn({ id }, "a site whose id is beyond 2^53 is left out; the other sites are followed");
@@ -138,12 +138,12 @@ export function createSource(options: SourceOptions): Source {
   }
 
   async function logged(
-    asked: HistoryQuery | Choose<HistoryQuery>,
+    requested: HistoryQuery | Choose<HistoryQuery>,
     scalar: boolean,
     lane: Lane,
     signal: AbortSignal,
   ) {
-    const { chosen, ...choosing } = decided(asked, (query) => {
+    const { chosen, ...choosing } = decide(requested, (query) => {
       const ids = checkedGroup(query.tagIds);
       return { ids, query: historyQuery(query, ids, scalar) };
     });
@@ -211,7 +211,7 @@ export function createSource(options: SourceOptions): Source {
       list("systems", readers.system, { site_id: filter.siteId, search: filter.search }, signal, held),
 
     async read(tagIds, lane, signal) {
-      const { chosen, ...choosing } = decided(tagIds, checkedGroup);
+      const { chosen, ...choosing } = decide(tagIds, checkedGroup);
       const query = () => readQuery(chosen());
       const call: TagCall = { endpoint: "read", query, ...choosing };
       const { answer, latencyMs } = await send.tags(call, lane, signal);
@@ -272,7 +272,7 @@ interface ListOptions {
 /** Characters of an id that the log shows. */
 const LONGEST_ID = 40;
 
-function asHeld<T extends { readonly id: string | number }>(item: T | null, held: Known<T>): T | null {
+function asStored<T extends { readonly id: string | number }>(item: T | null, held: Known<T>): T | null {
   const known = item === null ? undefined : held(String(item.id));
   return known !== undefined && sameRecord(item, known) ? known : item;
 }
@@ -289,15 +289,18 @@ interface Decided<C> {
 }
 
 /** Wraps a given or a deferred choice; `check` validates the content before the request is sent. */
-export function decided<T extends object, C>(asked: T | Choose<T>, check: (asked: T) => C): Decided<C> {
-  if (!isChoose(asked)) {
-    const checked = check(asked);
+export function decide<T extends object, C>(
+  requested: T | Choose<T>,
+  check: (requested: T) => C,
+): Decided<C> {
+  if (!isChoose(requested)) {
+    const checked = check(requested);
     return { chosen: () => checked };
   }
   let checked: { readonly content: C } | undefined;
   return {
     choose(offer) {
-      const choice = asked(offer);
+      const choice = requested(offer);
       if ("passMs" in choice) return choice.passMs;
       checked = { content: check(choice.ask) };
       return null;
@@ -310,20 +313,23 @@ export function decided<T extends object, C>(asked: T | Choose<T>, check: (asked
 }
 
 /** The same request, seen by `look` at the moment it is decided. */
-export function watched<T extends object>(asked: T | Choose<T>, look: (asked: T) => void): T | Choose<T> {
-  if (!isChoose(asked)) {
-    look(asked);
-    return asked;
+export function observed<T extends object>(
+  requested: T | Choose<T>,
+  look: (requested: T) => void,
+): T | Choose<T> {
+  if (!isChoose(requested)) {
+    look(requested);
+    return requested;
   }
   return (offer) => {
-    const choice = asked(offer);
+    const choice = requested(offer);
     if ("ask" in choice) look(choice.ask);
     return choice;
   };
 }
 
-function isChoose<T extends object>(asked: T | Choose<T>): asked is Choose<T> {
-  return typeof asked === "function";
+function isChoose<T extends object>(requested: T | Choose<T>): requested is Choose<T> {
+  return typeof requested === "function";
 }
 
 /** A request that our code must not make. It is no refusal by the service, so no tag is suspected. */
@@ -406,7 +412,7 @@ function historyQuery(query: HistoryQuery, ids: readonly string[], scalar: boole
   }
   const complaint = zoneComplaint(query.timeZone);
   if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
-  const asked = new URLSearchParams({
+  const requested = new URLSearchParams({
     tags: ids.join(","),
     from,
     to,
@@ -414,5 +420,5 @@ function historyQuery(query: HistoryQuery, ids: readonly string[], scalar: boole
     tz: query.timeZone,
     ...(scalar ? { scalar: "1" } : {}),
   });
-  return asked.toString();
+  return requested.toString();
 }

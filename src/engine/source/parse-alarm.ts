@@ -10,20 +10,20 @@ import { PRIORITIES, STATUSES, timeText, wellFormed } from "./wire.ts";
  */
 export function parseAlarmFast(record: unknown, askedSiteId: number | undefined): Alarm | null {
   if (!isRecord(record) || !isRecord(record.attributes) || !isId(record.id)) return null;
-  const told = record.attributes;
-  const site = siteAtSight(told.site);
-  const trigger = triggerAtSight(told.trigger);
-  const lastActiveEvent = activityAtSight(told.last_active_event);
+  const attributes = record.attributes;
+  const site = parseSite(attributes.site);
+  const trigger = parseTrigger(attributes.trigger);
+  const lastActiveEvent = parseActivity(attributes.last_active_event);
   if (site === null || trigger === null || lastActiveEvent === undefined) return null;
-  const { status, source, description, acknowledged, acknowledged_by, acknowledged_message } = told;
+  const { status, source, description, acknowledged, acknowledged_by, acknowledged_message } = attributes;
   if (typeof status !== "string" || !STATUSES.includes(status) || typeof acknowledged !== "boolean")
     return null;
   if (typeof source !== "string" || typeof description !== "string") return null;
   if (!isTextOrNull(acknowledged_by) || !isTextOrNull(acknowledged_message)) return null;
-  const triggeredAt = timeAtSight(told.triggered_at);
-  const resolvedAt = timeOrNullAtSight(told.resolved_at);
-  const recoveringUntil = timeOrNullAtSight(told.recovering_until);
-  const acknowledgedAt = timeOrNullAtSight(told.acknowledged_at);
+  const triggeredAt = parseTime(attributes.triggered_at);
+  const resolvedAt = parseTimeOrNull(attributes.resolved_at);
+  const recoveringUntil = parseTimeOrNull(attributes.recovering_until);
+  const acknowledgedAt = parseTimeOrNull(attributes.acknowledged_at);
   if (!triggeredAt || !resolvedAt || !recoveringUntil || !acknowledgedAt) return null;
   return {
     id: wellFormed(record.id),
@@ -45,12 +45,12 @@ export function parseAlarmFast(record: unknown, askedSiteId: number | undefined)
   };
 }
 
-function siteAtSight(site: unknown): Site | null {
+function parseSite(site: unknown): Site | null {
   if (!isRecord(site) || !isWhole(site.id) || typeof site.display_name !== "string") return null;
   return { id: site.id, displayName: wellFormed(site.display_name) };
 }
 
-function triggerAtSight(trigger: unknown): Alarm["trigger"] | null {
+function parseTrigger(trigger: unknown): Alarm["trigger"] | null {
   if (!isRecord(trigger) || !isWhole(trigger.id)) return null;
   const { id, display_name, description, priority, enabled } = trigger;
   if (typeof display_name !== "string" || !isTextOrNull(description) || typeof enabled !== "boolean")
@@ -66,7 +66,7 @@ function triggerAtSight(trigger: unknown): Alarm["trigger"] | null {
 }
 
 /** Undefined where it takes the schema to say what it is. */
-function activityAtSight(activity: unknown): AlarmActivity | null | undefined {
+function parseActivity(activity: unknown): AlarmActivity | null | undefined {
   if (activity === null) return null;
   if (!isRecord(activity) || !isWhole(activity.id)) return undefined;
   const { id, source, type, triggered_on, value, textlist_value } = activity;
@@ -74,7 +74,7 @@ function activityAtSight(activity: unknown): AlarmActivity | null | undefined {
     return undefined;
   if (value !== null && !(typeof value === "number" && Number.isFinite(value))) return undefined;
   if (!isTextOrNull(textlist_value)) return undefined;
-  const triggeredAt = timeAtSight(activity.triggered_at);
+  const triggeredAt = parseTime(activity.triggered_at);
   if (triggeredAt === null) return undefined;
   return {
     id,
@@ -104,7 +104,7 @@ function textOrNull(text: string | null): string | null {
 }
 
 /** A time and its raw text; null for what is no time at all. */
-function timeAtSight(value: unknown): { readonly text: string; readonly raw: string } | null {
+function parseTime(value: unknown): { readonly text: string; readonly raw: string } | null {
   if (typeof value !== "string") return null;
   const raw = timeText(value);
   const { text, known } = wireTime(raw);
@@ -113,6 +113,6 @@ function timeAtSight(value: unknown): { readonly text: string; readonly raw: str
 
 const NO_TIME = { text: null, raw: null } as const;
 
-function timeOrNullAtSight(value: unknown) {
-  return value === null ? NO_TIME : timeAtSight(value);
+function parseTimeOrNull(value: unknown) {
+  return value === null ? NO_TIME : parseTime(value);
 }

@@ -2,7 +2,7 @@ import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { watched } from "./client.ts";
+import { observed } from "./client.ts";
 import type { QuotaEndpoint } from "./quota/limiter.ts";
 import type { Lane, Source } from "./source.ts";
 
@@ -91,7 +91,7 @@ export function traced(
       ...source,
       read(asked, lane, signal) {
         const { decide, ids, sinceMs } = follow();
-        const remembered = watched(asked, decide);
+        const remembered = observed(asked, decide);
         return note(lane, "read", ids, sinceMs, signal, () => source.read(remembered, lane, signal));
       },
       write(prepare, signal) {
@@ -105,12 +105,12 @@ export function traced(
       },
       history(asked, lane, signal) {
         const { decide, ids, sinceMs } = follow();
-        const remembered = watched(asked, ({ tagIds }) => decide(tagIds));
+        const remembered = observed(asked, ({ tagIds }) => decide(tagIds));
         return note(lane, "history", ids, sinceMs, signal, () => source.history(remembered, lane, signal));
       },
       totals(asked, lane, signal) {
         const { decide, ids, sinceMs } = follow();
-        const remembered = watched(asked, ({ tagIds }) => decide(tagIds));
+        const remembered = observed(asked, ({ tagIds }) => decide(tagIds));
         return note(lane, "history", ids, sinceMs, signal, () => source.totals(remembered, lane, signal));
       },
     },

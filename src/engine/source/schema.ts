@@ -52,12 +52,12 @@ export interface RecordSchema<T> {
   safeParse(record: unknown): z.ZodSafeParseResult<T>;
 }
 
-const NOBODY: Note = () => undefined;
+const ignoreNote: Note = () => undefined;
 /** Whom to tell of what is unusual, for the time of one record: nothing is waited for while it is read. */
-let noteNow = NOBODY;
+let currentNote = ignoreNote;
 
 /** One set for all sources, each made when it is first needed: 200 sets take 57 MiB. */
-const field = fields((name) => noteNow(name));
+const field = fields((name) => currentNote(name));
 const SHARED = {
   site: once(() => siteSchema(field)),
   alarm: once(() => alarmSchema(field)),
@@ -102,11 +102,11 @@ export function recordSchemas(note: Note): RecordSchemas {
 }
 
 function parsedBy<T>(schema: z.ZodType<T>, record: unknown, note: Note): z.ZodSafeParseResult<T> {
-  noteNow = note;
+  currentNote = note;
   try {
     return schema.safeParse(record);
   } finally {
-    noteNow = NOBODY;
+    currentNote = ignoreNote;
   }
 }
 
@@ -129,9 +129,9 @@ export function recordReaders(schemas: RecordSchemas): Readers {
   };
 }
 
-function readerOf<T>(schema: RecordSchema<T>, atSight: Reader<T> = () => null): Reader<T> {
+function readerOf<T>(schema: RecordSchema<T>, fast: Reader<T> = () => null): Reader<T> {
   return (record) => {
-    const seen = atSight(record);
+    const seen = fast(record);
     if (seen !== null) return seen;
     const read = schema.safeParse(record);
     return read.success ? read.data : null;
@@ -174,29 +174,29 @@ function alarmSchema(field: Fields) {
     last_active_event: activitySchema(field),
   });
   return z.object({ id: RecordId, attributes }).transform(
-    ({ id, attributes: told }): Alarm => ({
+    ({ id, attributes: parsed }): Alarm => ({
       id,
-      site: told.site,
+      site: parsed.site,
       trigger: {
-        id: told.trigger.id,
-        displayName: told.trigger.display_name,
-        description: told.trigger.description,
-        priority: told.trigger.priority,
-        enabled: told.trigger.enabled,
+        id: parsed.trigger.id,
+        displayName: parsed.trigger.display_name,
+        description: parsed.trigger.description,
+        priority: parsed.trigger.priority,
+        enabled: parsed.trigger.enabled,
       },
-      status: told.status,
-      source: told.source,
-      description: told.description,
-      triggeredAt: told.triggered_at.text,
-      triggeredAtRaw: told.triggered_at.raw,
-      resolvedAt: told.resolved_at.text,
-      resolvedAtRaw: told.resolved_at.raw,
-      recoveringUntil: told.recovering_until.text,
-      acknowledged: told.acknowledged,
-      acknowledgedBy: told.acknowledged_by,
-      acknowledgedMessage: told.acknowledged_message,
-      acknowledgedAt: told.acknowledged_at.text,
-      lastActiveEvent: told.last_active_event,
+      status: parsed.status,
+      source: parsed.source,
+      description: parsed.description,
+      triggeredAt: parsed.triggered_at.text,
+      triggeredAtRaw: parsed.triggered_at.raw,
+      resolvedAt: parsed.resolved_at.text,
+      resolvedAtRaw: parsed.resolved_at.raw,
+      recoveringUntil: parsed.recovering_until.text,
+      acknowledged: parsed.acknowledged,
+      acknowledgedBy: parsed.acknowledged_by,
+      acknowledgedMessage: parsed.acknowledged_message,
+      acknowledgedAt: parsed.acknowledged_at.text,
+      lastActiveEvent: parsed.last_active_event,
     }),
   );
 }
@@ -214,14 +214,14 @@ function activitySchema(field: Fields) {
       triggered_at: field.time("alarm.last_active_event.triggered_at"),
     })
     .transform(
-      (told): AlarmActivity => ({
-        id: told.id,
-        source: told.source,
-        type: told.type,
-        triggeredOn: told.triggered_on,
-        value: told.value,
-        textlistValue: told.textlist_value,
-        triggeredAt: told.triggered_at.text,
+      (parsed): AlarmActivity => ({
+        id: parsed.id,
+        source: parsed.source,
+        type: parsed.type,
+        triggeredOn: parsed.triggered_on,
+        value: parsed.value,
+        textlistValue: parsed.textlist_value,
+        triggeredAt: parsed.triggered_at.text,
       }),
     )
     .nullable()
@@ -257,14 +257,14 @@ function gatewaySchema(field: Fields) {
     location: field.textOrNull("gateway.location"),
   });
   return z.object({ id: RecordId, attributes }).transform(
-    ({ id, attributes: told }): Gateway => ({
+    ({ id, attributes: parsed }): Gateway => ({
       id,
-      displayName: told.display_name,
-      online: told.online,
-      version: told.version,
-      hardware: told.hardware,
-      ipAddress: told.ip_address,
-      location: told.location,
+      displayName: parsed.display_name,
+      online: parsed.online,
+      version: parsed.version,
+      hardware: parsed.hardware,
+      ipAddress: parsed.ip_address,
+      location: parsed.location,
     }),
   );
 }
@@ -285,15 +285,15 @@ function hostSchema(field: Fields) {
     gateway,
   });
   return z.object({ id: RecordId, attributes }).transform(
-    ({ id, attributes: told }): Host => ({
+    ({ id, attributes: parsed }): Host => ({
       id,
-      displayName: told.display_name,
-      description: told.description,
-      type: told.type,
-      modelName: told.model_name,
-      ip: told.ip,
-      macAddress: told.mac_address,
-      gateway: told.gateway,
+      displayName: parsed.display_name,
+      description: parsed.description,
+      type: parsed.type,
+      modelName: parsed.model_name,
+      ip: parsed.ip,
+      macAddress: parsed.mac_address,
+      gateway: parsed.gateway,
     }),
   );
 }
@@ -311,17 +311,17 @@ function systemSchema(field: Fields) {
     datapoints_count: field.numberOrNull("system.datapoints_count"),
   });
   return z.object({ id: RecordId, attributes }).transform(
-    ({ id, attributes: told }): System => ({
+    ({ id, attributes: parsed }): System => ({
       id,
-      code: told.code,
-      displayName: told.display_name,
-      discipline: told.discipline,
-      description: told.description,
-      location: told.location,
-      manufacturer: told.manufacturer,
-      installedYear: told.installed_year,
-      maintenanceNotes: told.maintenance_notes,
-      datapointsCount: told.datapoints_count,
+      code: parsed.code,
+      displayName: parsed.display_name,
+      discipline: parsed.discipline,
+      description: parsed.description,
+      location: parsed.location,
+      manufacturer: parsed.manufacturer,
+      installedYear: parsed.installed_year,
+      maintenanceNotes: parsed.maintenance_notes,
+      datapointsCount: parsed.datapoints_count,
     }),
   );
 }
@@ -379,7 +379,7 @@ function healthSchema(field: Fields) {
 /** The health check has no envelope. What says nothing usable is `unhealthy`: it is a hint and never gates anything. */
 export function healthIn(body: unknown, note: Note): Health {
   if (!isRecord(body)) return { status: "unhealthy", time: null };
-  const told = parsedBy(SHARED.health(), body, note);
-  if (!told.success) return { status: "unhealthy", time: null };
-  return { status: told.data.status, time: told.data.timestamp.text };
+  const parsed = parsedBy(SHARED.health(), body, note);
+  if (!parsed.success) return { status: "unhealthy", time: null };
+  return { status: parsed.data.status, time: parsed.data.timestamp.text };
 }

@@ -45,7 +45,7 @@ export function valueReader(
 ): ValueReader {
   const withTexts = new Set<string>();
 
-  function found(answer: DecodedReply, askedIds: readonly string[]): readonly Found[] {
+  function recordsByTag(answer: DecodedReply, askedIds: readonly string[]): readonly Found[] {
     const data = listIn(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const asked = new Set(askedIds);
@@ -64,7 +64,7 @@ export function valueReader(
     return [...byId.values()];
   }
 
-  function tellTexts(tagIds: readonly string[]): void {
+  function reportTexts(tagIds: readonly string[]): void {
     const fresh = tagIds.filter((id) => !withTexts.has(id));
     if (fresh.length === 0) return;
     if (withTexts.size >= TEXTS_MAX) withTexts.clear();
@@ -78,7 +78,7 @@ export function valueReader(
       const readings: TagReading[] = [];
       const texts: string[] = [];
       const unreadable = new Map<string, string>();
-      for (const { tag, records } of found(answer, askedIds)) {
+      for (const { tag, records } of recordsByTag(answer, askedIds)) {
         const { id, displayName, description, unit } = tag;
         const raw = records.map((record) => record.value);
         const [value, ...others] = raw.map(tagValueIn);
@@ -91,7 +91,7 @@ export function valueReader(
         }
       }
       if (unreadable.size > 0) note("tag.value", unreadable.size);
-      tellTexts(texts);
+      reportTexts(texts);
       if (readings.length === askedIds.length) return { readings };
       const read = new Set(readings.map(({ id }) => id));
       const leftOut = askedIds
@@ -107,9 +107,13 @@ export function valueReader(
 
     logs(answer, askedIds) {
       const texts: string[] = [];
-      const logs = found(answer, askedIds).map(({ tag, records: [first, ...others] }): TagLog => {
+      const logs = recordsByTag(answer, askedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = seriesIn(first.measurements);
-        if (series === null || series.isBroken || !others.every((other) => saysTheSame(series, other))) {
+        if (
+          series === null ||
+          series.isBroken ||
+          !others.every((other) => hasSameMeasurements(series, other))
+        ) {
           note("log.measurements");
           const said = brokenBecause(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
@@ -120,13 +124,13 @@ export function valueReader(
         const { points, unreadableMs, said } = series;
         return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
       });
-      tellTexts(texts);
+      reportTexts(texts);
       return logs;
     },
 
     totals(answer, askedIds) {
       const texts: string[] = [];
-      const totals = found(answer, askedIds).map(({ tag, records }): TagTotal => {
+      const totals = recordsByTag(answer, askedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(totalIn);
         const raw = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
@@ -140,7 +144,7 @@ export function valueReader(
           : listedTwice("totals", raw);
         return { ...tag, total: null, unreadable };
       });
-      tellTexts(texts);
+      reportTexts(texts);
       return totals;
     },
   };
@@ -163,7 +167,7 @@ function seriesIn(measurements: unknown): LoggedSeries | null {
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
 }
 
-function saysTheSame(series: LoggedSeries, { measurements }: WireRecord): boolean {
+function hasSameMeasurements(series: LoggedSeries, { measurements }: WireRecord): boolean {
   return seriesIn(measurements)?.isSameAs(series) === true;
 }
 
@@ -182,9 +186,9 @@ function brokenBecause(series: LoggedSeries | null, measurements: unknown): stri
  */
 function totalIn(record: WireRecord): number | null | undefined {
   const places = [record.value, record.measurements].filter((place) => place !== undefined);
-  const found = places.map(oneNumberIn);
-  if (found.length === 0 || found.includes(undefined)) return undefined;
-  return found.find((total) => total !== null) ?? null;
+  const recordsByTag = places.map(oneNumberIn);
+  if (recordsByTag.length === 0 || recordsByTag.includes(undefined)) return undefined;
+  return recordsByTag.find((total) => total !== null) ?? null;
 }
 
 function oneNumberIn(raw: unknown): number | null | undefined {

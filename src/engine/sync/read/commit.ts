@@ -55,29 +55,29 @@ export interface ReadCommitOptions {
 }
 
 /** Stored values cached per source, about 300 bytes each; beyond this number they are read from the store. */
-const AT_HAND_MAX = 1_000;
+const CACHED_MAX = 1_000;
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
 const SKEW_IN_DOUBT_MS = 300_000;
 
-export function createReadCommit(options: ReadCommitOptions, board: TagSchedule): ReadCommit {
+export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedule): ReadCommit {
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log: options.log, clock });
-  const sudden = createSuddenChanges(clock, options.log, (id) => board.watched(id) !== undefined);
+  const sudden = createSuddenChanges(clock, options.log, (id) => schedule.watched(id) !== undefined);
   /** Stored values as of the last commit; only this module writes them. */
-  const atHand = new Map<string, StoredValue>();
+  const cached = new Map<string, StoredValue>();
 
   /** Reads stored values that are not cached. */
   async function fetched(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
-    const away = ids.filter((id) => !atHand.has(id));
-    const held = away.map(async (id) => [id, await store.document<StoredValue>(valueSet, id)] as const);
+    const uncached = ids.filter((id) => !cached.has(id));
+    const held = uncached.map(async (id) => [id, await store.document<StoredValue>(valueSet, id)] as const);
     return new Map(await Promise.all(held));
   }
 
-  function keepAtHand(id: string, held: StoredValue): void {
-    if (atHand.size >= AT_HAND_MAX && !atHand.has(id)) atHand.clear();
-    atHand.set(id, held);
+  function cache(id: string, held: StoredValue): void {
+    if (cached.size >= CACHED_MAX && !cached.has(id)) cached.clear();
+    cached.set(id, held);
   }
 
   let lastRead: PollTime | null = null;
@@ -94,12 +94,12 @@ export function createReadCommit(options: ReadCommitOptions, board: TagSchedule)
       const isClockInDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
       let settled = () => {};
       const change = async () => {
-        const away = await fetched(asked);
+        const uncached = await fetched(asked);
         const judged = asked.flatMap((id) => {
-          const watched = board.watched(id);
+          const watched = schedule.watched(id);
           const value = values.get(id);
           if (watched === undefined || value === undefined) return [];
-          const before = atHand.get(id) ?? away.get(id);
+          const before = cached.get(id) ?? uncached.get(id);
           return [{ id, watched, value, before, type: judgeType(watched.tag.unit, before, value) }];
         });
         const readings = judged.map(
@@ -121,13 +121,13 @@ export function createReadCommit(options: ReadCommitOptions, board: TagSchedule)
         );
         const left = await leftOut.change(asked, values, reply);
         // A request that is answered is not refused, whatever it says of the tag.
-        const freed = board.aside().filter((id) => asked.includes(id));
+        const freed = schedule.aside().filter((id) => asked.includes(id));
         settled = () => {
           left.settled();
-          for (const id of freed) board.release(id);
+          for (const id of freed) schedule.release(id);
           const counts = new Map<Quality, number>();
           for (const { id, held } of told) {
-            keepAtHand(id, held);
+            cache(id, held);
             counts.set(held.quality, (counts.get(held.quality) ?? 0) + 1);
           }
           for (const [quality, count] of counts)
@@ -149,7 +149,7 @@ export function createReadCommit(options: ReadCommitOptions, board: TagSchedule)
       for (const id of asked) {
         const value = values.get(id);
         if (value !== undefined) options.onRead?.(id, value, reply.receivedAtMs);
-        board.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
+        schedule.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
       }
     },
 
@@ -160,7 +160,7 @@ export function createReadCommit(options: ReadCommitOptions, board: TagSchedule)
       const until = isoUtc(clock.now() + waitMs);
       const held: StoredQuarantine = { until, reason: sentence(reason), at: isoUtc(clock.now()), times };
       await store.commit({ documents: [{ set: quarantineSet, put: [[id, held]] }] });
-      board.setAside(id, clock.monotonic() + waitMs);
+      schedule.setAside(id, clock.monotonic() + waitMs);
     },
   };
 }

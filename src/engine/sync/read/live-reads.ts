@@ -96,11 +96,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** Rings when there are other classes. */
   const changed = createWakeup();
   /** Ends the work that goes on, because no class is left. */
-  let nothingLeft: () => void = () => undefined;
+  let stopRun: () => void = () => undefined;
   const slow = createSlowTags();
-  const suspects = createBisection((id) => board.watched(id)?.siteId);
+  const suspects = createBisection((id) => schedule.watched(id)?.siteId);
   const labelOf = (id: string) => suspects.labelOf(id) ?? slow.labelOf(id) ?? leftOut.labelOf(id);
-  const board: TagSchedule = createTagSchedule({
+  const schedule: TagSchedule = createTagSchedule({
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
     anyApart: () => slow.any() || searched.any(),
@@ -109,10 +109,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     isSuspect: (id) => suspects.isSuspect(id),
     notBeforeMs: (id) => suspects.notBeforeMs(id),
   });
-  const commit = createReadCommit(options, board);
+  const commit = createReadCommit(options, schedule);
   const { leftOut } = commit;
   const searched = { any: () => suspects.any() || leftOut.any() };
-  const controls = createControls((tried) => board.control(tried));
+  const controls = createControls((tried) => schedule.control(tried));
   /** Versions of the inventory that the schedule was made from. */
   let watchedVersions: string | null = null;
   /** Versions of the inventory at the last check. */
@@ -121,7 +121,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let storedTags = 0;
   /** When the choice of tags was last made, on the monotonic clock. */
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
-  let lastStretch: Overload | null = null;
+  let lastOverload: Overload | null = null;
   /** The largest factor that the log knows of. */
   let loggedFactor = 1;
   /** Slots that first readings of tags took of the share that the plan leaves to history. */
@@ -142,36 +142,36 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   };
   const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
   /** Clears all suspicions: the failure was not about tags. */
-  const blameNobody = () => {
+  const clearSuspicions = () => {
     suspects.forget();
     slow.forget();
   };
-  const nextGroup = createNextGroup({ clock, board, controls, suspects: searched, replyMs });
+  const nextGroup = createNextGroup({ clock, schedule, controls, suspects: searched, replyMs });
 
   async function refresh(): Promise<void> {
     await watchTags();
-    await yieldIfMany(board.size());
+    await yieldIfMany(schedule.size());
     const isMinute = clock.monotonic() - refreshedAtMs >= REFRESH_MS - GROWTH_LOOK_MS;
-    if (isMinute) board.turnPage();
+    if (isMinute) schedule.turnPage();
     if (isMinute) refreshedAtMs = clock.monotonic();
-    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
-    await yieldIfMany(board.size());
+    logOverload(schedule.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
+    await yieldIfMany(schedule.size());
     showFreshness();
   }
 
   /** Refreshes when it is time, or when so many more tags are known; after how many milliseconds to look again. */
-  async function look(): Promise<number> {
+  async function refreshIfDue(): Promise<number> {
     const versions = await inventoryVersions();
     const isGrowing = versions !== seenVersions;
     seenVersions = versions;
     const leftMs = () => refreshedAtMs + REFRESH_MS - clock.monotonic();
     // Turns that look may come a second early.
-    if (board.size() === 0 || watchedVersions === null || leftMs() <= GROWTH_LOOK_MS) await refresh();
+    if (schedule.size() === 0 || watchedVersions === null || leftMs() <= GROWTH_LOOK_MS) await refresh();
     else if (versions !== watchedVersions) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
       if (size >= GROWTH * storedTags) await refresh();
     }
-    return board.size() === 0 || isGrowing ? GROWTH_LOOK_MS : Math.max(GROWTH_LOOK_MS, leftMs());
+    return schedule.size() === 0 || isGrowing ? GROWTH_LOOK_MS : Math.max(GROWTH_LOOK_MS, leftMs());
   }
 
   async function inventoryVersions(): Promise<string> {
@@ -201,7 +201,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
-    board.watch(watched, { values, aside, nowMs, toMonotonic });
+    schedule.watch(watched, { values, aside, nowMs, toMonotonic });
     storedTags = tags.length;
     // While it was read, other classes may have come.
     watchedVersions = asOf === classOf ? versions : null;
@@ -210,7 +210,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   function showFreshness(): void {
     freshnessShownMs = clock.monotonic();
     const { freshnessPromised, freshnessAchieved } = options.metrics;
-    const classes = board.freshness(clock.monotonic());
+    const classes = schedule.freshness(clock.monotonic());
     for (const name of shownClasses) {
       if (!classes.some((each) => each.name === name))
         freshnessPromised.remove({ source: source.name, class: name });
@@ -227,8 +227,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   /** Logs it once when it begins or changes much, and once when it is over; not while the building is being listed. */
-  function tellStretch(next: Overload): void {
-    lastStretch = next;
+  function logOverload(next: Overload): void {
+    lastOverload = next;
     if (options.isFirstInventory?.() === true) return;
     const before = loggedFactor;
     const now = worstFactor(next);
@@ -249,7 +249,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
    * readings take 15 minutes, and in each of them history gets the share that the plan leaves it.
    */
   function leavesToHistory(group: readonly string[]): boolean {
-    if (!group.every((id) => board.known(id)?.lastMs === null)) return false;
+    if (!group.every((id) => schedule.known(id)?.lastMs === null)) return false;
     const left = 1 - share();
     owedToHistory += left / (1 - left);
     if (owedToHistory < 1) return false;
@@ -271,7 +271,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     let startedAtMs = 0;
     const giveBack = () => {
       controls.returned(group);
-      board.returned(group);
+      schedule.returned(group);
     };
     const choose = (_offer: SlotOffer) => {
       // Should it be asked once more, what it said before has not left.
@@ -280,11 +280,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       group = nextGroup(lane === "spare", spacingMs);
       if (group.length > 0 && lane === "live" && leavesToHistory(group)) group = [];
       if (group.length === 0) {
-        const isEmpty = board.size() === 0;
+        const isEmpty = schedule.size() === 0;
         return { passMs: isEmpty ? Math.min(spacingMs, GROWTH_LOOK_MS) : spacingMs };
       }
       startedAtMs = clock.monotonic();
-      board.sent(group, startedAtMs);
+      schedule.sent(group, startedAtMs);
       begun();
       return { ask: group };
     };
@@ -315,9 +315,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const atMs = clock.monotonic();
     const refusal = refusalOf(failure);
     if (refusal === null || group.length === 0) {
-      if (controls.mayBlame(failure) && controls.isTrial(group)) blameNobody();
+      if (controls.mayBlame(failure) && controls.isTrial(group)) clearSuspicions();
       else if (controls.mayBlame(failure)) {
-        board.failed(group, atMs);
+        schedule.failed(group, atMs);
         suspects.failed(group);
         if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
       }
@@ -325,7 +325,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       log.warn({ err: failure }, "a live read failed");
       return;
     }
-    const siteOf = (id: string) => board.watched(id)?.siteId;
+    const siteOf = (id: string) => schedule.watched(id)?.siteId;
     const siteIds = new Set(group.flatMap((id) => siteOf(id) ?? []));
     const tokenSaidBeforeMs = scope.saidAtMs();
     const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
@@ -346,7 +346,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       named,
     });
     // One that was set aside and asked again alone needs no further proof.
-    const again = group.length === 1 && board.aside().includes(group[0] ?? "") ? (group[0] ?? null) : null;
+    const again = group.length === 1 && schedule.aside().includes(group[0] ?? "") ? (group[0] ?? null) : null;
     const guilty = proven ?? (why === "unexplained" ? again : null);
     if (guilty === null) return;
     await commit.setAside(guilty, failure);
@@ -358,14 +358,14 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     ability: ABILITY,
 
     async follow({ draining, forced, afterOutage, well }: RunContext) {
-      if (afterOutage === true) blameNobody();
+      if (afterOutage === true) clearSuspicions();
       const ending = AbortSignal.any([draining, forced]);
       await refresh();
       // Request no slot while no class is configured.
       while (classes.length === 0 && !ending.aborted) await changed.nextWakeup(ending);
       if (ending.aborted) return;
       const emptied = new AbortController();
-      nothingLeft = () => emptied.abort(new Stopping());
+      stopRun = () => emptied.abort(new Stopping());
       const leaving = AbortSignal.any([draining, emptied.signal]);
       controls.begin();
       await refresh();
@@ -375,7 +375,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         signal: AbortSignal.any([leaving, forced, over.signal]),
         bell: changed,
         looks: true,
-        turn: look,
+        turn: refreshIfDue,
         fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
       });
       try {
@@ -392,27 +392,27 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     },
 
     status: () => ({
-      tags: board.size(),
-      aside: board.aside(),
-      outOfSight: board.outOfSight(),
-      stretch: lastStretch,
-      freshness: board.freshness(clock.monotonic()),
+      tags: schedule.size(),
+      aside: schedule.aside(),
+      outOfSight: schedule.outOfSight(),
+      stretch: lastOverload,
+      freshness: schedule.freshness(clock.monotonic()),
     }),
     lastRead: commit.lastRead,
     leftOut: commit.leftOut.all,
     suddenChanges: commit.suddenChanges,
     showFreshness() {
-      if (clock.monotonic() - freshnessShownMs >= board.size()) showFreshness();
+      if (clock.monotonic() - freshnessShownMs >= schedule.size()) showFreshness();
     },
     change(next) {
       classes = next;
       classOf = firstMatch(classes);
       watchedVersions = null;
       changed.wakeUp();
-      if (classes.length === 0) nothingLeft();
+      if (classes.length === 0) stopRun();
     },
     known(id) {
-      const state = board.known(id);
+      const state = schedule.known(id);
       return state && { ...state, apart: labelOf(id), leftOut: leftOut.of(id) };
     },
   };

@@ -21,10 +21,10 @@ type NextGroup = (eager: boolean, spacingMs: number) => readonly string[];
 
 interface NextGroupOptions {
   readonly clock: Pick<Clock, "monotonic">;
-  readonly board: Pick<TagSchedule, "planned" | "nextProbe">;
+  readonly schedule: Pick<TagSchedule, "planned" | "nextProbe">;
   readonly controls: Pick<Controls, "isTrying" | "isOut" | "isWorth" | "next">;
   readonly suspects: Pick<Bisection, "any">;
-  /** How long a reply takes as a rule, milliseconds, where requests are so far apart. */
+  /** Usual time to a response, in milliseconds, at that spacing of requests. */
   readonly replyMs: (spacingMs: number) => number;
 }
 
@@ -35,7 +35,13 @@ const SEARCH_EVERY_MS = 120_000;
 /** Starving tags take at most every other slot that others need; half a slot for what is not exact. */
 const EVERY_OTHER = 1.5;
 
-export function createNextGroup({ clock, board, controls, suspects, replyMs }: NextGroupOptions): NextGroup {
+export function createNextGroup({
+  clock,
+  schedule,
+  controls,
+  suspects,
+  replyMs,
+}: NextGroupOptions): NextGroup {
   /** On the monotonic clock, as all times here. */
   let searchedAtMs = Number.NEGATIVE_INFINITY;
   /** When starving tags last took a slot that others needed. */
@@ -48,7 +54,7 @@ export function createNextGroup({ clock, board, controls, suspects, replyMs }: N
       const control = controls.next();
       if (control.length > 0) return control;
     }
-    const planned = board.planned(nowMs);
+    const planned = schedule.planned(nowMs);
     const isSearchTime =
       suspects.any() &&
       nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
@@ -69,7 +75,7 @@ export function createNextGroup({ clock, board, controls, suspects, replyMs }: N
     if (due.group.length > 0) return due.group;
     const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
     if (group.length > 0) return group;
-    const probe = board.nextProbe(nowMs);
+    const probe = schedule.nextProbe(nowMs);
     return probe === undefined ? [] : [probe];
   };
 }
@@ -112,58 +118,97 @@ function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
  * nothing: if a third of the tags is refused, nearly every group is.
  */
 interface Controls {
-  /** A failure concerned all, and nothing has been read since: only one request at a time tries, for one tag. */
+  /** Only one control at a time is read, because a failure concerned all tags and nothing was read since. */
   isTrying(): boolean;
   /**
-   * Whether a control is worth a slot: while it is trying, or after some refusals in a row; more of them where the slot
-   * would be a search's, which mostly has an answer in between.
+   * True while trying, or after several refusals in a row: 3 for an idle slot, 6 for the slot of a bisection group, which
+   * often succeeds in between.
    */
   isWorth(slot: "idle" | "search"): boolean;
-  /** Whether one is on its way. */
+  /** True while the request of a control is under way. */
   isOut(): boolean;
-  /** The control to be asked now; empty while one is on its way, and where there is no tag that could tell. */
+  /** Returns the next control; empty while one is under way or if no tag was read recently. */
   next(): readonly string[];
-  /** These were read: nothing concerns all. */
+  /** A request succeeded. */
   answered(): void;
-  /** Whether a failure can be due to the tags of its request; one of the quota, of the token or of the service cannot. */
+  /** True if the tags of the request can be the cause; failures of quota, token or service have other causes. */
   mayBlame(failure: Failure): boolean;
-  /** Whether this is the control that tries: what it meets is about no tag, for it was answered lately. */
+  /** True for the control read while trying: it was read recently, so its failure is not its own. */
   isTrial(group: readonly string[]): boolean;
-  /** A request failed for a reason that need not be its tags'. Answers whether it concerns all. */
+  /** A request failed. Returns true if the failure concerns all tags. */
   failed(failure: Failure): boolean;
-  /** A request was refused, and what the token may see does not say why. Answers whether it concerns all. */
+  /** A request was refused without an explanation by the token's scope. Returns true if all tags are concerned. */
   refused(group: readonly string[]): boolean;
-  /** The request for these is over, however it ended. */
+  /** The request for these tags has ended. */
   returned(group: readonly string[]): void;
-  /** The work begins again: failures in a row are counted from here on. */
+  /** A new run starts: counts start from 0. */
   begin(): void;
 }
 
-/** Failures in a row after which it is the service, not a gateway. */
+/** Failures in a row after which the service, not a gateway, must be the cause. */
 const FAILURES_MAX = 3;
 /** Refusals in a row after which control tags are read in spare slots. */
 const REFUSALS_IN_DOUBT = 3;
-/** So many controls refused: it is about no single tag. */
+/** Refused controls in a row that prove that no single tag is the cause. */
 const CONTROLS = 3;
-/** The same instead of a search: with the controls and one on its way, ten requests to what is refused altogether. */
+/** Refusals in a row after which a control replaces a bisection group: at most ten requests to a service that refuses all. */
 const REFUSALS_FOR_SEARCH = 6;
-/** Where no tag was ever read, so many say that it is about no single tag. */
+/** Refusals in a row that prove the same while no tag was ever read, so that there is no control. */
 const REFUSALS_UNREAD = 8;
 
-/** `pick` answers a tag that was read lately and is none of those given, or undefined; see `Board.control`. */
+interface ControlState {
+  readonly mode: "working" | "trying";
+  /** Each counts in a row, since the last read. */
+  readonly failures: number;
+  readonly refusals: number;
+  readonly controlsRefused: number;
+}
+
+type ControlEvent = "started" | "read" | "failed" | "failed for all" | "refused" | "control refused";
+
+const WORKING: ControlState = { mode: "working", failures: 0, refusals: 0, controlsRefused: 0 };
+
+/** Returns the state after an event. A refusal that proves that all tags are concerned resets the refusals to 0. */
+function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => boolean): ControlState {
+  switch (event) {
+    case "started":
+      return { ...WORKING, mode: state.mode };
+    case "read":
+      return WORKING;
+    case "failed":
+    case "failed for all": {
+      const failures = state.failures + 1;
+      const isForAll = event === "failed for all" || failures >= FAILURES_MAX;
+      return { ...state, failures, controlsRefused: 0, mode: isForAll ? "trying" : state.mode };
+    }
+    case "refused":
+    case "control refused": {
+      const refusals = state.refusals + 1;
+      const controlsRefused = state.controlsRefused + (event === "control refused" ? 1 : 0);
+      const isForAll = controlsRefused >= CONTROLS || (refusals >= REFUSALS_UNREAD && !hasControl());
+      return isForAll
+        ? { ...WORKING, failures: state.failures, mode: "trying" }
+        : { ...state, refusals, controlsRefused };
+    }
+  }
+}
+
+/** `pick` returns a recently read tag that is not in `tried`, or undefined; see `TagSchedule.control`. */
 export function createControls(pick: (tried: readonly string[]) => string | undefined): Controls {
-  let trying = false;
-  let failures = 0;
-  let refusals = 0;
-  /** Controls that were refused in a row: one may be of a site that is refused, three are of three. */
-  let controlsRefused = 0;
-  /** Controls that were asked since anything was read. */
+  let state = WORKING;
+  /** Controls requested since the last read. */
   let tried: readonly string[] = [];
+  /** The control whose request is under way. */
   let out: readonly string[] | null = null;
+  const apply = (event: ControlEvent) => {
+    state = stateAfter(state, event, () => pick([]) !== undefined);
+  };
 
   return {
-    isTrying: () => trying,
-    isWorth: (slot) => trying || refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_FOR_SEARCH),
+    isTrying: () => state.mode === "trying",
+    isWorth: (slot) =>
+      state.mode === "trying" ||
+      state.refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_FOR_SEARCH),
     isOut: () => out !== null,
     next() {
       if (out !== null) return [];
@@ -175,44 +220,30 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       return out;
     },
     answered() {
-      trying = false;
-      failures = 0;
-      refusals = 0;
-      controlsRefused = 0;
+      apply("read");
       tried = [];
     },
     mayBlame: mayBeOneGateway,
-    isTrial: (group) => trying && group === out,
+    isTrial: (group) => state.mode === "trying" && group === out,
     failed(failure) {
-      failures++;
-      controlsRefused = 0;
-      trying ||= !mayBeOneGateway(failure) || failures >= FAILURES_MAX;
-      return trying;
+      apply(mayBeOneGateway(failure) ? "failed" : "failed for all");
+      return state.mode === "trying";
     },
     refused(group) {
-      refusals++;
-      if (group === out) controlsRefused++;
-      const isControlled = controlsRefused >= CONTROLS;
-      const neverRead = refusals >= REFUSALS_UNREAD && pick([]) === undefined;
-      if (!isControlled && !neverRead) return false;
-      refusals = 0;
-      controlsRefused = 0;
-      trying = true;
-      return true;
+      apply(group === out ? "control refused" : "refused");
+      return state.refusals === 0;
     },
     returned(group) {
       if (group === out) out = null;
     },
     begin() {
-      failures = 0;
-      refusals = 0;
-      controlsRefused = 0;
+      apply("started");
       out = null;
     },
   };
 }
 
-/** Trouble that a single gateway or a single reply can cause; the rest concerns the token, the quota, the service. */
+/** Returns true for a failure that one gateway or one reply can cause; others concern the token, the quota or the service. */
 function mayBeOneGateway(failure: Failure): boolean {
   return failure instanceof Retryable || failure instanceof Malformed;
 }

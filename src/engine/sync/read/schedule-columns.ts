@@ -18,7 +18,7 @@ interface ScheduleColumns {
 }
 
 interface ScheduleColumnsOptions {
-  readonly around: ScheduleContext;
+  readonly context: ScheduleContext;
   /** The interval that is kept. */
   readonly intervalMsOf: (tag: ScheduledTag, facts: SiteFacts) => number;
   /** When a `patient` tag of the site was last asked for. */
@@ -44,7 +44,7 @@ function columnsFor(most: number): Columns {
 }
 
 export function createScheduleColumns(options: ScheduleColumnsOptions): ScheduleColumns {
-  const { around } = options;
+  const { context } = options;
   let columns: Columns = columnsFor(0);
   let isOutdated = true;
   /** Facts of all sites when the columns were written. */
@@ -54,7 +54,7 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
 
   function isWrittenOtherwise(): boolean {
     for (const [siteId, { offline, inSight }] of written) {
-      if (around.gatewayOffline(siteId) !== offline || around.sees(siteId) !== inSight) return true;
+      if (context.gatewayOffline(siteId) !== offline || context.sees(siteId) !== inSight) return true;
     }
     return false;
   }
@@ -63,8 +63,8 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
     if (columns.underWay.length < tags.size) columns = columnsFor(tags.size);
     columns.apart.clear();
     touched.clear();
-    const sites = lookAtSites(around);
-    const anyApart = around.anyApart();
+    const sites = createSiteLook(context);
+    const anyApart = context.anyApart();
     let count = 0;
     for (const tag of tags.values()) {
       const facts = sites.of(tag.watched.siteId);
@@ -98,21 +98,21 @@ export function createScheduleColumns(options: ScheduleColumnsOptions): Schedule
   }
 
   function writeApart({ id, place, watched }: ScheduledTag, nowMs: number): void {
-    const label = around.labelOf(id);
+    const label = context.labelOf(id);
     if (label === null) return;
     const siteAskedMs = options.siteAskedMs(watched.siteId);
-    columns.apart.set(place, { label, turn: around.turnOf(id), siteAskedMs });
-    if (around.notBeforeMs(id) > nowMs) columns.underWay[place] = 1;
+    columns.apart.set(place, { label, turn: context.turnOf(id), siteAskedMs });
+    if (context.notBeforeMs(id) > nowMs) columns.underWay[place] = 1;
   }
 
   return {
     planned(tags, nowMs) {
       // Who travels apart, and when, changes with others that were answered.
-      const isApart = around.anyApart() || columns.apart.size > 0;
+      const isApart = context.anyApart() || columns.apart.size > 0;
       if (isOutdated || isApart || isWrittenOtherwise()) writeAll(tags, nowMs);
       else {
         for (const tag of touched) {
-          if (tag.place >= 0) write(tag, factsOf(around, tag.watched.siteId), nowMs);
+          if (tag.place >= 0) write(tag, factsOf(context, tag.watched.siteId), nowMs);
           else touched.delete(tag);
         }
       }
@@ -183,12 +183,12 @@ interface SiteLook {
   readonly seen: ReadonlyMap<number, SiteFacts>;
 }
 
-export function factsOf(around: ScheduleContext, siteId: number): SiteFacts {
-  return { offline: around.gatewayOffline(siteId), inSight: around.sees(siteId) };
+export function factsOf(context: ScheduleContext, siteId: number): SiteFacts {
+  return { offline: context.gatewayOffline(siteId), inSight: context.sees(siteId) };
 }
 
 /** For one look at all tags: each site is asked for once, where 50,000 tags would each ask for the time. */
-export function lookAtSites(around: ScheduleContext): SiteLook {
+export function createSiteLook(context: ScheduleContext): SiteLook {
   const seen = new Map<number, SiteFacts>();
   let id = Number.NaN;
   let facts: SiteFacts = { offline: false, inSight: false };
@@ -198,7 +198,7 @@ export function lookAtSites(around: ScheduleContext): SiteLook {
       // One tag after the other is mostly of the same site.
       if (siteId === id) return facts;
       id = siteId;
-      facts = seen.get(siteId) ?? factsOf(around, siteId);
+      facts = seen.get(siteId) ?? factsOf(context, siteId);
       seen.set(siteId, facts);
       return facts;
     },

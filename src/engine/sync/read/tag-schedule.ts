@@ -4,8 +4,8 @@ import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 import {
   createScheduleColumns,
+  createSiteLook,
   factsOf,
-  lookAtSites,
   type ScheduleContext,
   type ScheduledTag,
   type SiteFacts,
@@ -100,7 +100,7 @@ const SILENT = 3;
 /** A tag whose request failed is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
 const RETRY_MS = 15_000;
 
-export function createTagSchedule(around: ScheduleContext): TagSchedule {
+export function createTagSchedule(context: ScheduleContext): TagSchedule {
   let states = new Map<string, ScheduledTag>();
   let factors: ReadonlyMap<string, number> = new Map();
   /** By site, when one of its `patient` tags was last asked for. */
@@ -120,7 +120,7 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
     state.nulls < SILENT && state.asideUntilMs === null && inSight;
 
   const shown = createScheduleColumns({
-    around,
+    context,
     intervalMsOf: (state, facts) => intervalMsOf(state, stretchedMsOf(state), facts),
     siteAskedMs: (siteId) => sitesAskedMs.get(siteId) ?? NEVER_MS,
   });
@@ -187,23 +187,23 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
         if (state === undefined) continue;
         const { asideUntilMs, underWay, retryMs, watched } = state;
         if (underWay || asideUntilMs === null || asideUntilMs > nowMs || retryMs > nowMs) continue;
-        if (around.sees(watched.siteId)) return id;
+        if (context.sees(watched.siteId)) return id;
       }
       return undefined;
     },
     control(tried) {
       const triedSites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
-      const sites = lookAtSites(around);
+      const sites = createSiteLook(context);
       const known = [...states].filter(
         ([id, state]) =>
           isPromised(state, sites.of(state.watched.siteId)) &&
           !state.underWay &&
           state.lastMs !== null &&
           !tried.includes(id) &&
-          around.notBeforeMs(id) === Number.NEGATIVE_INFINITY,
+          context.notBeforeMs(id) === Number.NEGATIVE_INFINITY,
       );
       const rank = ([id, { watched, lastMs }]: (typeof known)[number]) =>
-        [triedSites.has(watched.siteId) ? 1 : 0, around.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
+        [triedSites.has(watched.siteId) ? 1 : 0, context.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
       const [best] = known
         .map((each) => ({ id: each[0], rank: rank(each) }))
         .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1] || a.rank[2] - b.rank[2]);
@@ -213,14 +213,14 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
       for (const id of ids) {
         change(id, (state) => {
           state.underWay = true;
-          if (around.turnOf(id) === "patient") sitesAskedMs.set(state.watched.siteId, nowMs);
+          if (context.turnOf(id) === "patient") sitesAskedMs.set(state.watched.siteId, nowMs);
         });
       }
     },
     answered(id, answer, nowMs) {
       change(id, (state) => {
         const { name } = state.watched.readClass;
-        const facts = factsOf(around, state.watched.siteId);
+        const facts = factsOf(context, state.watched.siteId);
         if (state.lastMs !== null && isPromised(state, facts))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
@@ -240,7 +240,11 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
           // In a smaller group it is asked again when it is due; alone it waits ever longer.
           const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
           state.failures += 1;
-          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(around, state.watched.siteId));
+          const intervalMs = intervalMsOf(
+            state,
+            stretchedMsOf(state),
+            factsOf(context, state.watched.siteId),
+          );
           state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
         });
       }
@@ -264,14 +268,14 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
     },
     aside: () => [...aside],
     outOfSight() {
-      const sites = lookAtSites(around);
+      const sites = createSiteLook(context);
       let count = 0;
       for (const { watched } of states.values()) if (!sites.of(watched.siteId).inSight) count += 1;
       return count;
     },
     stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
-      const sites = lookAtSites(around);
+      const sites = createSiteLook(context);
       for (const state of states.values()) {
         const facts = sites.of(state.watched.siteId);
         if (state.asideUntilMs !== null || !facts.inSight) continue;
@@ -299,7 +303,7 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
     },
     freshness(nowMs) {
       const classes = new Map<string, { -readonly [key in keyof ClassFreshness]: ClassFreshness[key] }>();
-      const sites = lookAtSites(around);
+      const sites = createSiteLook(context);
       for (const state of states.values()) {
         const { name } = state.watched.readClass;
         const promisedMs = stretchedMsOf(state);
@@ -329,7 +333,7 @@ export function createTagSchedule(around: ScheduleContext): TagSchedule {
       if (state === undefined) return undefined;
       const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
       const countedMs = lastMs === null ? state.countedMs : null;
-      const facts = factsOf(around, watched.siteId);
+      const facts = factsOf(context, watched.siteId);
       const stretchedMs = stretchedMsOf(state);
       return {
         ...{ watched, lastMs, countedMs, nulls, underWay, asideUntilMs, stretchedMs },

@@ -54,7 +54,7 @@ export function valueEvent(
       ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1, ...doubt, ...behind }
       : { value, quality, time, ...doubt };
   const told = before === undefined ? undefined : lastEmittedOf(before);
-  if (told !== undefined && !isWorthTelling(watched.readClass, reading, told)) {
+  if (told !== undefined && !isWorthEmitting(watched.readClass, reading, told)) {
     return { held: { ...reading, told }, event: null };
   }
   const { tag, siteId } = watched;
@@ -81,7 +81,7 @@ export function valueEvent(
 }
 
 /** Every sample by default, because a data lake wants the samples; changes and heartbeats where the class says so. */
-function isWorthTelling(
+function isWorthEmitting(
   readClass: ReadClass,
   reading: Pick<StoredValue, "value" | "quality" | "time" | "behindGateway">,
   told: EmittedReading,
