@@ -7,8 +7,8 @@ import { isRecord, textOf } from "./reply.ts";
 
 /**
  * Tolerant field parsers for `schema.ts`. Unknown members are ignored. A member of the wrong type becomes the empty
- * value of the right type and is counted through `note`. Only ids are strict: records without them cannot be told
- * apart.
+ * value of the right type and is counted through `note`. Only ids are strict, because they
+ * identify records.
  */
 export type Note = (field: string, times?: number) => void;
 
