@@ -11,7 +11,7 @@ const MAX_BODY = 32_000;
 const LONGEST_TEXT = 4_000;
 
 /** What a description or a comment says, before it gets a format. */
-export interface Body {
+interface Body {
   readonly status: string;
   readonly fields: readonly { readonly label: string; readonly lines: readonly string[] }[];
   readonly list: readonly string[];
@@ -21,7 +21,7 @@ export interface Body {
 }
 
 /** How Jira wants text: a document (ADF) on Cloud, wiki text on Data Center. */
-export interface Format {
+interface Format {
   render(body: Body): unknown;
   /** One sentence of our own. */
   sentence(text: string): unknown;
@@ -94,4 +94,103 @@ function linesOf(text: string, longest: number): readonly string[] {
     .split(/[\r\n\u0085\u2028\u2029]+/)
     .map((line) => printable(line).trim())
     .filter((line) => line !== "");
+}
+
+/** A node of Atlassian's document format (ADF), version 1. */
+interface Node {
+  readonly type: string;
+  readonly content?: readonly Node[];
+  readonly text?: string;
+  readonly marks?: readonly Mark[];
+}
+
+interface Mark {
+  readonly type: string;
+  readonly attrs?: Readonly<Record<string, string>>;
+}
+
+/** Jira Cloud: nothing in a text node is a mention, a link or a format, whatever it says. */
+export const ADF: Format = {
+  render({ status, fields, list, curves, link }) {
+    const parts = [
+      paragraph([text(status, { type: "strong" })]),
+      bullets(fields.map(({ label, lines }) => [text(label, { type: "strong" }), ...textOf(lines)])),
+      bullets(list.map((line) => [text(line)])),
+      curves.length === 0 ? null : { type: "codeBlock", content: [text(curves.join("\n"))] },
+      link === null ? null : paragraph([text(link.text, { type: "link", attrs: { href: link.href } })]),
+    ];
+    return documentOf(parts.filter((part) => part !== null));
+  },
+  sentence: (sentence) => documentOf([paragraph([text(sentence)])]),
+};
+
+function documentOf(content: readonly Node[]) {
+  return { version: 1, type: "doc", content };
+}
+
+function paragraph(content: readonly Node[]): Node {
+  return { type: "paragraph", content };
+}
+
+/** An empty list is not allowed. */
+function bullets(items: readonly (readonly Node[])[]): Node | null {
+  if (items.length === 0) return null;
+  return {
+    type: "bulletList",
+    content: items.map((item) => ({ type: "listItem", content: [paragraph(item)] })),
+  };
+}
+
+function text(text: string, ...marks: readonly Mark[]): Node {
+  return { type: "text", text, ...(marks.length === 0 ? {} : { marks }) };
+}
+
+/** `: first`, and each further line behind a break. An empty text is not allowed. */
+function textOf(lines: Body["fields"][number]["lines"]): readonly Node[] {
+  return lines.flatMap((line, index) =>
+    index === 0 ? [text(`: ${line}`)] : [{ type: "hardBreak" }, text(line)],
+  );
+}
+
+/** Jira Data Center: wiki text, in which every sign that could mean something is written by its number. */
+export const WIKI: Format = {
+  render({ status, fields, list, curves, link }) {
+    return [
+      `*${escaped(status)}*`,
+      ...fields.map(({ label, lines }) => `* *${escaped(label)}*: ${lines.map(escaped).join("\\\\")}`),
+      // A blank line, so that this is a list of its own.
+      ...(list.length === 0 ? [] : ["", ...list.map((line) => `* ${escaped(line)}`)]),
+      ...(curves.length === 0 ? [] : ["", "{noformat}", ...curves.map(inert), "{noformat}"]),
+      ...(link === null ? [] : ["", `[${escaped(link.text)}|${address(link.href)}]`]),
+    ].join("\n");
+  },
+  sentence: escaped,
+};
+
+/**
+ * `[~ola]` becomes `&#91;&#126;ola&#93;`: the renderer does the same with what stands behind a backslash, but knows
+ * fewer signs there. `-` and `_` inside a word mean nothing and stay, so that VS1-GT11 can be searched for.
+ */
+function escaped(text: string): string {
+  return text.replaceAll(
+    /[!-+:-@[-^`{-~]|(?<![0-9A-Za-z])[-_]|[-_](?![0-9A-Za-z])/g,
+    (sign) => `&#${sign.charCodeAt(0)};`,
+  );
+}
+
+/**
+ * Between `{noformat}` signs are shown as they are, also those that are written by their number. A space keeps a name
+ * from ending it, and from calling people: Jira looks for `[~ola]` in the text as it was sent.
+ */
+function inert(text: string): string {
+  return text.replaceAll(/[{[]/g, "$& ");
+}
+
+/** An address between `|` and `]`. */
+function address(href: string): string {
+  return href.replaceAll(/[^\w:/?#&=%.~+-]/g, (sign) => encodeURIComponent(sign).replace(/^[^%]$/, hex));
+}
+
+function hex(sign: string): string {
+  return `%${sign.charCodeAt(0).toString(16).toUpperCase()}`;
 }

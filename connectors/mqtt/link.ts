@@ -2,21 +2,25 @@ import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClie
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
-import { createInFlight } from "./in-flight.ts";
-import type { Message } from "./messages.ts";
-import { createNudge } from "./nudge.ts";
-import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
-import { createPublisher } from "./publisher.ts";
 import {
   connectFailure,
   disconnectFailure,
   HungUp,
   publishFailure,
   subscribeFailure,
+  whyHungUp,
   withSize,
-} from "./reasons.ts";
-import { type Listener, NOBODY, openSocket } from "./socket.ts";
-import { whyHungUp } from "./wrong-door.ts";
+} from "./failures.ts";
+import {
+  bytesBeyond,
+  createPublisher,
+  type Listener,
+  NOBODY,
+  openSocket,
+  type ProtocolVersion,
+} from "./fast-path.ts";
+import { createInFlight, createNudge } from "./in-flight.ts";
+import type { Message } from "./messages.ts";
 
 /**
  * One connection to the broker, from CONNECT to its end. It is never mended: the library's own reconnection is

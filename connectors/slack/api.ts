@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
-import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
+import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
 import {
@@ -8,13 +8,14 @@ import {
   type ReceiverResponse,
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
+import { printable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
-import { failureOf } from "./outcome.ts";
 
 /** Slack's Web API, as far as it is used here: a method is called, and says yes, or no with a word. */
-export interface SlackApi {
+interface SlackApi {
   /** A method that reads. Of words that are `understood` the caller knows the meaning; any other is thrown. */
   get(method: string, query: Query, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
   /** A method that changes something, or that takes no query. */
@@ -35,7 +36,7 @@ export interface Answer {
 }
 
 /** A word of ours, beside Slack's own: the answer began as JSON, and was longer than is read, or broke off. */
-export const TOO_LONG = "(too long)";
+const TOO_LONG = "(too long)";
 
 const Body = z.looseObject({
   ok: z.boolean(),
@@ -126,4 +127,226 @@ function isUnfinished({ body, json }: ReceiverResponse): boolean {
 
 function scopesOf(said: ReceiverResponse): readonly string[] | null {
   return said.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
+}
+
+/** What we give to a message of ours beside its text; nobody sees it, and apps can read it. */
+export interface Mark {
+  readonly event_type: "plenum_incident" | "plenum_reply";
+  readonly event_payload: Readonly<Record<string, string>>;
+}
+
+interface Marked {
+  readonly ts: string;
+  readonly payload: Readonly<Record<string, unknown>>;
+}
+
+interface Listed {
+  /** The oldest first. */
+  readonly marked: readonly Marked[];
+  /** False where there are more messages than are looked at. */
+  readonly isWhole: boolean;
+  /** One of the words that are `understood`; null where Slack said yes. */
+  readonly error: string | null;
+}
+
+/** Messages asked for at a time; fewer where the answer is too long to be read (a full message takes up to 40 kB). */
+const PAGE_SIZES = ["100", "20", "5", "1"] as const;
+
+/** At most so many answers are read for one search, so that a busy channel ends it. */
+const MOST_PAGES = 20;
+
+const Listing = z.looseObject({
+  messages: z.array(z.unknown()),
+  has_more: z.boolean().catch(false),
+  response_metadata: z.looseObject({ next_cursor: z.string().catch("") }).catch({ next_cursor: "" }),
+});
+
+const Message = z.looseObject({
+  ts: z.string(),
+  metadata: z.looseObject({
+    event_type: z.string(),
+    event_payload: z.record(z.string(), z.unknown()),
+  }),
+});
+
+/**
+ * The messages that have such a mark, of a channel or of a thread; more in their payload does no harm. Of a channel those
+ * of the first page that has any.
+ */
+export async function listMarked(
+  api: SlackApi,
+  method: "conversations.history" | "conversations.replies",
+  query: Readonly<Record<string, string>>,
+  mark: Mark,
+  signal: AbortSignal,
+  understood: readonly string[] = [],
+): Promise<Listed> {
+  let marked: readonly Marked[] = [];
+  let cursor = "";
+  let sizes: readonly string[] = PAGE_SIZES;
+  const listed = (isWhole: boolean, error: string | null = null) => ({ marked, isWhole, error });
+  for (let page = 0; page < MOST_PAGES; page += 1) {
+    const [limit = "1", ...smaller] = sizes;
+    const asked = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
+    const known = smaller.length === 0 ? understood : [...understood, TOO_LONG];
+    const answer = await api.get(method, asked, signal, known);
+    if (answer.error === TOO_LONG) {
+      sizes = smaller;
+      continue;
+    }
+    if (answer.error !== null) return listed(true, answer.error);
+    const listing = Listing.safeParse(answer.json);
+    if (!listing.success) throw new Retryable(`Slack answered ${method} without messages.`);
+    const { messages, has_more, response_metadata } = listing.data;
+    marked = [...marked, ...messages.flatMap((message) => markedWith(message, mark))].toSorted((a, b) =>
+      a.ts < b.ts ? -1 : 1,
+    );
+    cursor = response_metadata.next_cursor;
+    if (cursor === "" && has_more) {
+      throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
+    }
+    if (cursor === "" || (method === "conversations.history" && marked.length > 0)) return listed(true);
+  }
+  return listed(false);
+}
+
+function markedWith(message: unknown, { event_type, event_payload }: Mark): Marked[] {
+  const told = Message.safeParse(message);
+  if (!told.success || told.data.metadata.event_type !== event_type) return [];
+  const payload = told.data.metadata.event_payload;
+  const fits = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
+  return fits ? [{ ts: told.data.ts, payload }] : [];
+}
+
+const Info = z.looseObject({
+  channel: z.looseObject({
+    is_private: z.boolean().catch(false),
+    is_archived: z.boolean().catch(false),
+    // A gateway may leave it out; Slack itself never does for a channel.
+    is_member: z.boolean().catch(true),
+  }),
+});
+
+/** Proves, without posting, that the token is good, that the bot may post and read, and that it is in the channel. */
+export async function proveChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
+  const { scopes } = await api.post("auth.test", {}, signal);
+  const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);
+  if (!info.success) throw new Retryable("Slack answered conversations.info without a channel.");
+  const { is_archived, is_member, is_private } = info.data.channel;
+  if (is_archived) throw refusalOf("is_archived");
+  if (!is_member) throw refusalOf("not_in_channel");
+  const wanted = ["chat:write", is_private ? "groups:history" : "channels:history"];
+  const missing = wanted.filter((scope) => scopes?.includes(scope) === false);
+  if (missing.length > 0) {
+    throw new ConfigError(`The Slack token has not the scopes that are needed: ${missing.join(", ")}.`, {
+      reason: "forbidden",
+      field: "token",
+      hint: "Add them to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
+    });
+  }
+}
+
+/** What Slack would say to the first message. */
+function refusalOf(code: string): Error {
+  const said = "Slack would refuse every message";
+  return failureOf({ said, code, needed: null, details: [], retryAfter: undefined }, 0);
+}
+
+/** Slack said no, with HTTP 200 as it does. */
+interface Refusal {
+  /** Who said so, and to what: `https://slack.com refused chat.update`. */
+  readonly said: string;
+  /** Slack's word for the reason. */
+  readonly code: string;
+  /** The scope that is missing. */
+  readonly needed: string | null;
+  /** What Slack says besides. */
+  readonly details: readonly string[];
+  readonly retryAfter: string | undefined;
+}
+
+const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token` says.";
+const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
+
+/** What a person has to do, by Slack's word. */
+const TOKEN_TROUBLE: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    invalid_auth: NEW_TOKEN,
+    not_authed: NEW_TOKEN,
+    account_inactive: NEW_TOKEN,
+    token_revoked: NEW_TOKEN,
+    token_expired: "Put a new token where `token` says, or switch token rotation off in the app's settings.",
+    not_allowed_token_type: NEW_TOKEN,
+  }),
+);
+
+const NOT_ALLOWED: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    missing_scope:
+      "Add it to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
+    no_permission: "Invite the bot into the channel, and check the app's scopes.",
+    access_denied: ASK_ADMINISTRATOR,
+    accesslimited: ASK_ADMINISTRATOR,
+    ekm_access_denied: ASK_ADMINISTRATOR,
+    enterprise_is_restricted: ASK_ADMINISTRATOR,
+    team_access_not_granted: ASK_ADMINISTRATOR,
+    two_factor_setup_required: ASK_ADMINISTRATOR,
+    metadata_must_be_sent_from_app: NEW_TOKEN,
+  }),
+);
+
+const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
+
+const CHANNEL_TROUBLE: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    channel_not_found: "Check `channel`; into a private channel the bot has to be invited.",
+    not_in_channel: "Invite the bot into the channel: type /invite and its name there.",
+    is_archived: "Unarchive the channel, or set another `channel`.",
+    is_inactive: "Unarchive the channel, or set another `channel`.",
+    restricted_action: POSTING,
+    restricted_action_read_only_channel: POSTING,
+    restricted_action_thread_only_channel: POSTING,
+    restricted_action_non_threadable_channel: POSTING,
+  }),
+);
+
+/** Told to wait, and it was surely not carried out. `message_limit_exceeded` is the limit of a free workspace. */
+const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
+
+/** Away for a while; it may have been carried out. */
+const AWAY = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
+
+/** Slack's own trouble: "it's possible some aspect of the operation succeeded". */
+const TROUBLE = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
+
+/** What a word means that the caller does not understand itself. An unknown one: this will not be taken as it is. */
+function failureOf(refusal: Refusal, nowMs: number): Failure {
+  const code = clean(refusal.code, 80);
+  const said = `${refusal.said}: ${code}`;
+  const ofToken = TOKEN_TROUBLE.get(code);
+  if (ofToken !== undefined) {
+    return new ConfigError(`${said}.`, { reason: "unauthenticated", field: "token", hint: ofToken });
+  }
+  const notAllowed = NOT_ALLOWED.get(code);
+  if (notAllowed !== undefined) {
+    const scope = refusal.needed === null ? "" : ` (it needs ${clean(refusal.needed, 200)})`;
+    return new ConfigError(`${said}${scope}.`, { reason: "forbidden", field: "token", hint: notAllowed });
+  }
+  const ofChannel = CHANNEL_TROUBLE.get(code);
+  if (ofChannel !== undefined) return new ConfigError(`${said}.`, { field: "channel", hint: ofChannel });
+  const waitMs = retryAfterMs(refusal.retryAfter, nowMs);
+  if (LIMITED.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "allowance" });
+  if (AWAY.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "everything" });
+  if (TROUBLE.includes(code)) return new Retryable(`${said}.`);
+  const details = clean(refusal.details.join(" "), 300);
+  return new Rejected(`${said}.${details === "" ? "" : ` It said: ${details}`}`);
+}
+
+/** Whether it is about the channel and not about what was said. */
+export function isAboutChannel(error: unknown): boolean {
+  return error instanceof ConfigError && error.field === "channel";
+}
+
+function clean(text: string, most: number): string {
+  return printable(text).trim().slice(0, most);
 }

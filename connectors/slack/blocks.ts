@@ -1,6 +1,5 @@
 import { printable } from "../../src/core/values/printable.ts";
-import type { IncidentStatus } from "../shared/receiver/incident.ts";
-import type { IncidentMessage } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentStatus } from "../shared/receiver/receiver.ts";
 import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
 /**

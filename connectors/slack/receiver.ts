@@ -4,12 +4,9 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import { type Answer, createSlackApi } from "./api.ts";
+import { type Answer, createSlackApi, isAboutChannel, listMarked, type Mark, proveChannel } from "./api.ts";
 import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
 import type { SlackConfig } from "./config.ts";
-import { isAboutChannel } from "./outcome.ts";
-import { proveChannel } from "./probe.ts";
-import { listMarked, type Mark } from "./search.ts";
 
 /** Where a message is, and whether it says that its alarm is over. */
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });

@@ -1,10 +1,109 @@
 import { z } from "zod";
-import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { Headers, OUTBOUND, type OutboundConfig, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
-import { complaintsAbout } from "./config-rules.ts";
-import { FORMAT_NAMES } from "./formats/by-name.ts";
-import { TemplateConfig } from "./formats/template-config.ts";
+import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
+import { demandsOf, FORMAT_NAMES, type FormatName } from "./formats/by-name.ts";
+import { TemplateConfig } from "./formats/template.ts";
+
+/** What is looked at here, before it is known to fit together. */
+export interface Written extends OutboundConfig, ReceiverConfig {
+  readonly url?: string | SecretRef | undefined;
+  readonly secrets: readonly SecretRef[];
+  readonly unsigned: boolean;
+  readonly format: "cloudevents" | "standard" | "template" | FormatName;
+  readonly key?: SecretRef | undefined;
+  readonly template?: TemplateConfig | undefined;
+  readonly headers: Readonly<Record<string, string | SecretRef>>;
+}
+
+interface Complaint {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+/** Whether a format is for every event, one by one; all others are receivers of alarms. */
+export function isForEvents(format: Written["format"]): format is "cloudevents" | "standard" {
+  return format === "cloudevents" || format === "standard";
+}
+
+/** What does not fit together, a sentence each. */
+function complaintsAbout(config: Written): readonly Complaint[] {
+  const { format } = config;
+  return [
+    ...(isForEvents(format) ? aboutEvents(config) : aboutAlarms(config, format)),
+    ...aboutTheWay(config),
+  ];
+}
+
+function aboutEvents(config: Written): readonly Complaint[] {
+  const { format, secrets, unsigned, url } = config;
+  const found: Complaint[] = [];
+  const complain = (field: string, message: string) => found.push({ path: [field], message });
+  if (url === undefined) complain("url", "This is needed and missing: where every event is posted to.");
+  else if (typeof url !== "string")
+    complain("url", `With the format ${format} write the address itself; a secret can stand in \`headers\`.`);
+  if (secrets.length === 0 && !unsigned)
+    complain("secrets", "Give at least one signing secret, or say `unsigned: true`.");
+  if (secrets.length > 0 && unsigned)
+    complain("unsigned", "There are signing secrets, so `unsigned: true` contradicts them; take one away.");
+  for (const field of ["key", "template"] as const) {
+    if (config[field] !== undefined)
+      complain(field, `The format ${format} has no use for this; take it away.`);
+  }
+  for (const field of receiverOptionsIn(config)) {
+    complain(field, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
+  }
+  return found;
+}
+
+const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
+
+/** Options of receivers that are not what they are when nobody writes them; what says the default changes nothing. */
+function receiverOptionsIn(config: Written): readonly (keyof typeof RECEIVER)[] {
+  return (Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]).filter(
+    (name) => JSON.stringify(config[name]) !== JSON.stringify(DEFAULTS[name]),
+  );
+}
+
+function aboutAlarms(config: Written, format: FormatName | "template"): readonly Complaint[] {
+  const { key, secrets, template, unsigned, url } = config;
+  const demands = demandsOf(format);
+  const found: Complaint[] = [];
+  const complain = (field: string, message: string) => found.push({ path: [field], message });
+  if (url === undefined && demands.url === undefined)
+    complain("url", `This is needed and missing: where ${format} takes what is posted.`);
+  if (typeof url === "string" && demands.address === "secret") {
+    complain(
+      "url",
+      `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
+    );
+  }
+  if (secrets.length > 0) complain("secrets", `Nothing is signed with the format ${format}; take it away.`);
+  if (unsigned) complain("unsigned", `Nothing is signed with the format ${format}; take it away.`);
+  if (key === undefined && demands.key === "needed")
+    complain("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
+  if (key !== undefined && demands.key === "none")
+    complain("key", `The format ${format} has no use for this; take it away.`);
+  if (template === undefined && format === "template")
+    complain("template", "This is needed and missing: what is sent.");
+  if (template !== undefined && format !== "template")
+    complain("template", `This is for \`format: template\`, not for ${format}; take one away.`);
+  return found;
+}
+
+function aboutTheWay({ headers, proxy, url }: Written): readonly Complaint[] {
+  const found: Complaint[] = [];
+  if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:") {
+    const message =
+      "Through a proxy use https://, because the proxy would read and could change every event.";
+    found.push({ path: ["url"], message });
+  }
+  if (Object.keys(headers).some((name) => /^webhook-/i.test(name))) {
+    const message = "The headers webhook-… are set by Plenum and cannot be changed.";
+    found.push({ path: ["headers"], message });
+  }
+  return found;
+}
 
 export const WebhookConfig = z
   .strictObject({

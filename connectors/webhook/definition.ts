@@ -1,8 +1,7 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { INCIDENT_KINDS } from "../shared/receiver/config.ts";
 import { createReceiverSink } from "../shared/receiver/sink.ts";
-import { WebhookConfig } from "./config.ts";
-import { isForEvents } from "./config-rules.ts";
+import { isForEvents, WebhookConfig } from "./config.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;

@@ -8,8 +8,7 @@ import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import type { WebhookConfig } from "./config.ts";
-import { isForEvents } from "./config-rules.ts";
+import { isForEvents, type WebhookConfig } from "./config.ts";
 import { demandsOf, FORMATS } from "./formats/by-name.ts";
 import { type Circumstances, type Deed, type Format, type Message, NOWHERE } from "./formats/format.ts";
 import { templateFormat } from "./formats/template.ts";

@@ -1,17 +1,17 @@
-import { createHash } from "node:crypto";
+import { createHash, createHmac } from "node:crypto";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
+import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
+import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
-import type { Event } from "../../src/core/model/event.ts";
-import type { Sequence } from "../../src/core/model/sequence.ts";
+import { createHttpClient, type HttpResponse, receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { retryAfterMs } from "../../src/core/http/retry-after.ts";
+import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
+import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
-import { failureOf } from "./outcome.ts";
-import { payloadOf } from "./payload.ts";
-import { requestHeaders } from "./request-headers.ts";
-import { keyOf } from "./signature.ts";
 
 /** How much of the answer to a refused request is looked at, in bytes. */
 const MAX_REASON_BYTES = 1_024;
@@ -103,4 +103,130 @@ interface Ready {
 function addressIn({ url }: WebhookConfig): string {
   if (typeof url !== "string") throw new Error("an address that is no text passed the schema");
   return url;
+}
+
+interface Payload {
+  readonly contentType: string;
+  /** Exactly the bytes that are signed and sent. */
+  readonly body: Buffer;
+}
+
+export function payloadOf(
+  event: Event,
+  format: WebhookConfig["format"],
+  sequence?: Sequence | null,
+): Payload {
+  if (format === "cloudevents") {
+    return {
+      contentType: "application/cloudevents+json; charset=utf-8",
+      body: Buffer.from(JSON.stringify(toCloudEvent(event, sequenceAttributes(sequence)))),
+    };
+  }
+  const { type, time, data, ...envelope } = event;
+  return {
+    contentType: "application/json; charset=utf-8",
+    body: Buffer.from(
+      JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequenceAttributes(sequence) }),
+    ),
+  };
+}
+
+/** What the headers of a request say besides the event. */
+interface RequestMarks {
+  /** Seconds since 1970. */
+  readonly seconds: number;
+  /** With none nothing is signed. */
+  readonly keys: readonly Buffer[];
+  readonly sequence: Sequence | null;
+}
+
+/** The headers of the request that tells an event, but those that the configuration adds: Standard Webhooks. */
+export function requestHeaders(
+  event: Pick<Event, "id">,
+  { contentType, body }: Payload,
+  { seconds, keys, sequence: number }: RequestMarks,
+): Readonly<Record<string, string>> {
+  const { sequence = "", sequenceepoch: epoch = "" } = sequenceAttributes(number);
+  return {
+    "content-type": contentType,
+    "webhook-id": event.id,
+    "webhook-timestamp": String(seconds),
+    ...(sequence === "" ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
+    ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, event.id, seconds, body) }),
+  };
+}
+
+/** 24 to 64 bytes of key: Standard Webhooks, Signature scheme. */
+const MIN_BYTES = 24;
+const MAX_BYTES = 64;
+
+/** The bytes of a `whsec_` secret. */
+export function keyOf(secret: Secret): Buffer {
+  const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
+  const key = Buffer.from(text ?? "", "base64");
+  if (text === undefined || key.length < MIN_BYTES || key.length > MAX_BYTES) {
+    throw new ConfigError("A signing secret has to be whsec_ and 24 to 64 bytes in base64.", {
+      field: "secrets",
+      hint: "Make one with: echo whsec_$(openssl rand -base64 32)",
+    });
+  }
+  return key;
+}
+
+/** Value of `webhook-signature`: one signature a key, so that receivers with the old or the new key verify. */
+export function signature(
+  keys: readonly Buffer[],
+  id: string,
+  timestampSeconds: number,
+  body: Buffer,
+): string {
+  return keys
+    .map((key) => {
+      const hmac = createHmac("sha256", key).update(`${id}.${timestampSeconds}.`).update(body);
+      return `v1,${hmac.digest("base64")}`;
+    })
+    .join(" ");
+}
+
+/**
+ * What an answer means; null for success. Only 2xx is success (Standard Webhooks), and nothing else is final:
+ * a receiver that answers 400 or 422 today may have been repaired tomorrow, and only the delivery room knows for
+ * how long the schedule of retries runs before an event becomes a dead letter.
+ */
+export function failureOf(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
+  const { status } = answer;
+  const said = `${origin} answered ${status}`;
+  if (status >= 200 && status < 300) return null;
+  if (status >= 300 && status < 400) {
+    return new ConfigError(`${said}: a redirect, which is never followed.`, {
+      field: "url",
+      hint: "Set url to the address that finally answers.",
+    });
+  }
+  if (status === 410) {
+    return new ConfigError(`${said}: the endpoint wants no more events.`, {
+      reason: "gone",
+      field: "url",
+      hint: "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
+    });
+  }
+  if (status === 401 || status === 403) {
+    return new ConfigError(`${said}: it does not accept who we are.`, {
+      reason: status === 401 ? "unauthenticated" : "forbidden",
+      hint: "Check secrets and headers.",
+    });
+  }
+  if (status === 429 || status === 502 || status === 503 || status === 504) {
+    const { date, "retry-after": retryAfter } = answer.headers;
+    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
+      scope: status === 429 ? "allowance" : "everything",
+    });
+  }
+  if (status === 413) {
+    return new Rejected(`${said}: the event is larger than it takes.`, {
+      hint: "Raise the receiver's limit, or filter that kind of event.",
+    });
+  }
+  if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
+  return new Rejected(`${said}.`);
 }

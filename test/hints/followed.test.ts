@@ -3,7 +3,7 @@ import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from "node:f
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isMap, isScalar, isSeq, parse, parseDocument } from "yaml";
-import { keyOf } from "#connectors/webhook/signature.ts";
+import { keyOf } from "#connectors/webhook/sink.ts";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { type ConfigProblem, ConfigurationError } from "#src/app/config/problems.ts";

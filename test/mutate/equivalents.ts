@@ -116,13 +116,13 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A broker gets the next request after the response to the last.",
   },
   {
-    file: "connectors/shared/receiver/absorb.ts",
+    file: "connectors/shared/receiver/apply-event.ts",
     before: "const group = book.get(key)?.into ?? null;",
     after: "const group = book.get(key)?.into;",
     reason: "`refresh` finds no incident under an undefined key.",
   },
   {
-    file: "connectors/shared/receiver/folding.ts",
+    file: "connectors/shared/receiver/apply-event.ts",
     before: "retriggers: 0,",
     after: "retriggers: 1,",
     reason: "A list never returns: it is compared with itself only.",
@@ -330,7 +330,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "`holdFrom` treats an undefined time like an empty one.",
   },
   {
-    file: "connectors/shared/receiver/try-out.ts",
+    file: "connectors/shared/receiver/notifier.ts",
     before: "retriggers: 0,",
     after: "retriggers: 1,",
     reason: "The test incident is never compared with an earlier state.",

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { lineOf, sparklineOf } from "#connectors/shared/receiver/dossier.ts";
 import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
+import { lineOf, sparklineOf } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { incidentKey } from "#connectors/shared/receiver/incident.ts";
 import { Phrases } from "#connectors/shared/receiver/phrases.ts";
+import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";

@@ -1,5 +1,5 @@
 import { CATALOG } from "#connectors/catalog.ts";
-import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { ConnectorDefinition } from "#src/core/connector.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";

@@ -1,15 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { mailOf } from "#connectors/email/mail.ts";
-import { ADF } from "#connectors/jira/adf.ts";
-import { descriptionOf as issueOf } from "#connectors/jira/body.ts";
-import { WIKI } from "#connectors/jira/wiki.ts";
-import { descriptionOf as recordOf } from "#connectors/servicenow/texts.ts";
-import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { ADF, descriptionOf as issueOf, WIKI } from "#connectors/jira/body.ts";
+import { descriptionOf as recordOf } from "#connectors/servicenow/receiver.ts";
 import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
-import { fieldsOf } from "#connectors/webhook/formats/template-fields.ts";
+import { fieldsOf } from "#connectors/webhook/formats/template.ts";
 import { gatewayOf, toldOf } from "./told-samples.ts";
 
 /** Where something has to go, the curves go first, each of them whole, the alarm's own last. */

@@ -1,9 +1,9 @@
 import { Writable } from "node:stream";
 import { inspect } from "node:util";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { WIKI } from "#connectors/jira/body.ts";
 import { JiraConfig } from "#connectors/jira/config.ts";
 import { createJiraReceiver } from "#connectors/jira/receiver.ts";
-import { WIKI } from "#connectors/jira/wiki.ts";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";

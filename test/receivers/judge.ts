@@ -1,4 +1,4 @@
-import { incidentKey } from "#connectors/shared/receiver/incident.ts";
+import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Contestant } from "./battery.ts";
 import type { Circumstances } from "./circumstances.ts";

@@ -5,8 +5,7 @@ import { parse } from "yaml";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { FORMAT_NAMES, FORMATS } from "#connectors/webhook/formats/by-name.ts";
 import type { Format } from "#connectors/webhook/formats/format.ts";
-import { templateFormat } from "#connectors/webhook/formats/template.ts";
-import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
+import { FIELDS, templateFormat } from "#connectors/webhook/formats/template.ts";
 import { toldOf } from "./told-samples.ts";
 
 /** The documentation of the formats says what they do. */

@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
+import { FIELDS } from "#connectors/webhook/formats/template.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";

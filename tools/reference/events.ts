@@ -6,12 +6,10 @@ import { MqttConfig } from "../../connectors/mqtt/config.ts";
 import { type Message, messagesOf } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
 import { emitRows } from "../../connectors/shared/lake/rows.ts";
-import { payloadOf } from "../../connectors/webhook/payload.ts";
-import { requestHeaders } from "../../connectors/webhook/request-headers.ts";
-import { keyOf } from "../../connectors/webhook/signature.ts";
+import { keyOf, payloadOf, requestHeaders } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";
-import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
+import { type EventTypes, type Field, type KindType, type Shape } from "./event-types.ts";
 import { anchor, code, fenced, json, page, table } from "./markdown.ts";
 
 /**

@@ -18,18 +18,13 @@ import {
 import type { AlarmFact, Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { absorb, alarmsIn, concernsIncidents, mayFold } from "./absorb.ts";
-import { createAgenda } from "./agenda.ts";
+import { createAgenda, createPlanner } from "./agenda.ts";
+import { absorb, alarmsIn, concernsIncidents, createFolding, mayFold } from "./apply-event.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { createFolding } from "./folding.ts";
-import { createMonotonicClock } from "./monotonic-clock.ts";
-import { createNotifier, entry } from "./notifier.ts";
+import { createNotifier, entry, tryOut } from "./notifier.ts";
 import { vocabulary } from "./phrases.ts";
-import { createPlanner } from "./plan.ts";
-import { createCalls, createRateLimiter } from "./rates.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
-import { createRetries } from "./retries.ts";
-import { sharedText } from "./shared-texts.ts";
+import { createCalls, createRateLimiter, createRetries } from "./retries.ts";
 import {
   type IncidentLedger,
   incidentOf,
@@ -38,9 +33,9 @@ import {
   noneAhead,
   type StoredIncident,
 } from "./stored-incident.ts";
+import { sharedText } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
-import { createTiming } from "./timing.ts";
-import { tryOut } from "./try-out.ts";
+import { createMonotonicClock, createTiming } from "./timing.ts";
 
 /** Events that one write takes at most: what several of them say of one alarm is sent once. */
 const MAX_BATCH = 500;

@@ -2,12 +2,12 @@ import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts"
 import {
   type Change,
   type Incident,
+  type IncidentReference,
   type IncidentStatus,
   incidentKey,
   type Member,
   type Members,
-} from "./incident.ts";
-import type { IncidentReference } from "./receiver.ts";
+} from "./receiver.ts";
 
 /**
  * What a sink remembers of an incident, by its key: what is true, what the receiver was told of it, and what may be on

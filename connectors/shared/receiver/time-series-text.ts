@@ -1,10 +1,15 @@
-import type { ConnectorContext } from "../../../src/core/connector.ts";
+import type {
+  ConnectorContext,
+  TimeRange,
+  TimeSeries,
+  TimeSeriesPoint,
+} from "../../../src/core/connector.ts";
+import type { TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { lineOf } from "./dossier.ts";
 import { filled, type Vocabulary } from "./phrases.ts";
 import { isOver, type StoredIncident } from "./stored-incident.ts";
-import { timeText } from "./text.ts";
+import { cut, durationText, oneLine, timeText } from "./text.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -40,4 +45,117 @@ export function createTimeSeriesText(
 function isNew({ curves, retriggers, told, ...held }: StoredIncident): boolean {
   if (isOver(held) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
+}
+
+/** A line that people read on a phone: blocks, and UTF-16 units of a name and of a unit. */
+const MOST_BLOCKS = 24;
+const MOST_NAME = 60;
+const MOST_UNIT = 16;
+
+const BLOCKS = "▁▂▃▄▅▆▇█";
+/** Not as high as the highest, not as low as the lowest: what stays the same. */
+const FLAT = "▄";
+/** A space that HTML shows as often as it stands there; of ordinary ones it makes one, and a gap would look like none. */
+const GAP = "\u00a0";
+
+/** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where one value, or none, shows no way. */
+export function lineOf({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
+  const known = knownOf(points);
+  const last = known.at(-1);
+  if (last === undefined || known.length < 2) return null;
+  const drawn = spanOf(points, span);
+  const unit = cut(oneLine(tag.unit ?? ""), MOST_UNIT);
+  const lasted = durationText(...minutesOf(drawn));
+  const name = cut(oneLine(tag.displayName), MOST_NAME);
+  return [
+    [name, sparklineOf(points, span), rangeOf(known), unit].filter((part) => part !== "").join(" "),
+    filled(words.last, { value: textOfValue(last.value) }),
+    ...(lasted === "0 s" ? [] : [lasted]),
+  ].join(", ");
+}
+
+/**
+ * At most 24 blocks, of which each is the last value of its time. A block is one and a half times as long as it usually
+ * takes from one value to the next, so that a space says that values are missing and not that they came a little later.
+ */
+export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
+  const known = knownOf(points);
+  const drawn = spanOf(points, span);
+  const whole = drawn.toMs - drawn.fromMs;
+  const length = Math.max(whole / MOST_BLOCKS, usualStep(points) * 1.5, 1);
+  // Of a single value nobody knows when the next was to come.
+  const count = points.length < 2 ? 1 : Math.max(1, Math.floor(whole / length));
+  const blocks = Array<string>(count).fill(GAP);
+  const scale = scaleOf(known);
+  for (const { atMs, value } of known) {
+    const index = whole === 0 ? 0 : Math.floor(((atMs - drawn.fromMs) / whole) * count);
+    blocks[Math.min(index, count - 1)] = scale(value);
+  }
+  return blocks.join("");
+}
+
+interface KnownPoint {
+  readonly atMs: number;
+  readonly value: TagScalar;
+}
+
+/** Numbers that are none cannot be drawn. */
+function knownOf(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
+  return points.flatMap(({ atMs, value }) =>
+    value === null || !Number.isFinite(Number(value)) ? [] : [{ atMs, value }],
+  );
+}
+
+/** From the first value on, or from the beginning of the span where the first came as soon as was to be expected. */
+function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
+  const first = knownOf(points)[0]?.atMs ?? toMs;
+  return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
+}
+
+/** Milliseconds from one reading to the next, the middle one of all; 0 where there is only one. */
+function usualStep(points: readonly TimeSeriesPoint[]): number {
+  const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
+  return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
+}
+
+/** The block of a value. Booleans are the lowest and the highest; numbers lie between the least and the greatest. */
+function scaleOf(known: readonly KnownPoint[]): (value: TagScalar) => string {
+  const block = (share: number) => BLOCKS[Math.round(share * (BLOCKS.length - 1))] ?? FLAT;
+  if (areBooleans(known)) return (value) => block(Number(value));
+  // Halves, because the difference of two huge numbers can be more than a number holds.
+  const halves = known.map(({ value }) => Number(value) / 2);
+  const least = Math.min(...halves);
+  const range = Math.max(...halves) - least;
+  return (value) => (range === 0 ? FLAT : block((Number(value) / 2 - least) / range));
+}
+
+/** `18.2–21.4`, of what stays the same `21.4`, of booleans nothing: they are drawn as they are. */
+function rangeOf(known: readonly KnownPoint[]): string {
+  if (areBooleans(known)) return "";
+  const numbers = known.map(({ value }) => Number(value));
+  const [least, most] = [Math.min(...numbers), Math.max(...numbers)].map(textOfNumber) as [string, string];
+  if (least === most) return least;
+  // `-5.2–-3.1` would not be read right.
+  return least.startsWith("-") || most.startsWith("-") ? `${least} – ${most}` : `${least}–${most}`;
+}
+
+function areBooleans(known: readonly KnownPoint[]): boolean {
+  return known.every(({ value }) => typeof value === "boolean");
+}
+
+function textOfValue(value: TagScalar): string {
+  return typeof value === "boolean" ? String(value) : textOfNumber(value);
+}
+
+/** Four digits, of a meter all before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
+function textOfNumber(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1e9) return value.toExponential(1);
+  return String(size >= 1_000 ? Math.round(value) : Number(value.toPrecision(4)));
+}
+
+/** Whole minutes, as times. */
+function minutesOf({ fromMs, toMs }: TimeRange): [from: string, to: string] {
+  const minutes = Math.round((toMs - fromMs) / 60_000);
+  return [new Date(0).toISOString(), new Date(minutes * 60_000).toISOString()];
 }

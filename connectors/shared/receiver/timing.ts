@@ -136,3 +136,19 @@ function atTime(day: DateTime, time: string): DateTime {
   const [hour = 0, minute = 0] = time.split(":").map(Number);
   return day.set({ hour, minute, second: 0, millisecond: 0 });
 }
+
+/**
+ * Milliseconds since 1970 that never go back while the process runs. What waits would wait on for as long as the wall
+ * clock was set back. That it goes forward is believed: the machine may have been suspended, when measured time stands
+ * still.
+ */
+export function createMonotonicClock(clock: Pick<Clock, "now" | "monotonic">): () => number {
+  let latestMs = clock.now();
+  let lookedMs = clock.monotonic();
+  return () => {
+    const nowMs = clock.monotonic();
+    latestMs = Math.max(clock.now(), latestMs + nowMs - lookedMs);
+    lookedMs = nowMs;
+    return latestMs;
+  };
+}

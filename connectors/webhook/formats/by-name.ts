@@ -1,16 +1,6 @@
-import { alertmanager } from "./alertmanager.ts";
-import { discord } from "./discord.ts";
+import { discord, googlechat, mattermost, ntfy, slack, teams } from "./chat.ts";
 import type { Format } from "./format.ts";
-import { googlechat } from "./googlechat.ts";
-import { incidentio } from "./incidentio.ts";
-import { jsm } from "./jsm.ts";
-import { mattermost } from "./mattermost.ts";
-import { ntfy } from "./ntfy.ts";
-import { pagerduty } from "./pagerduty.ts";
-import { servicenowEvent } from "./servicenow-event.ts";
-import { slack } from "./slack.ts";
-import { splunkOncall } from "./splunk-oncall.ts";
-import { teams } from "./teams.ts";
+import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
 /** What a format asks of the configuration. */
 export interface Demands {

@@ -1,10 +1,222 @@
+import { z } from "zod";
 import { ConfigError, type Failure, Rejected } from "../../../src/core/errors/errors.ts";
+import { Headers } from "../../../src/core/http/outbound/config.ts";
 import type { ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
-import type { IncidentReference } from "../../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import { type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
-import type { TemplateConfig, TemplateRequest } from "./template-config.ts";
-import { type Fields, fieldsOf } from "./template-fields.ts";
-import { asText, fieldsIn, filledIn, onlyFieldOf, stepsOf } from "./template-text.ts";
+import { bodyOf, headingOf, textOf } from "./text.ts";
+
+/** Texts with `{{field}}` in them. */
+
+/** What stands between the braces of a text, as it is written there. */
+function fieldsIn(text: string): readonly string[] {
+  return [...text.matchAll(/\{\{([^{}]*)\}\}/g)].map(([, name = ""]) => name.trim());
+}
+
+/** The text without its fields; what is left of braces there opens or closes nothing. */
+function withoutFields(text: string): string {
+  return text.replaceAll(/\{\{[^{}]*\}\}/g, "");
+}
+
+/** Each field by way of `value`; nothing in a value is read as a field again. */
+function filledIn(text: string, value: (name: string) => string): string {
+  return text.replaceAll(/\{\{([^{}]*)\}\}/g, (_, name: string) => value(name.trim()));
+}
+
+/** The field where the text is one field and nothing else: `{{site.id}}`. */
+function onlyFieldOf(text: string): string | null {
+  const [, name] = /^\{\{([^{}]*)\}\}$/.exec(text) ?? [];
+  return name?.trim() ?? null;
+}
+
+/** A value inside a text: a text as it is, nothing for null, anything else as JSON. */
+function asText(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** Steps into an answer: `$.data[0].id` is data, 0, id. */
+function stepsOf(path: string): readonly string[] {
+  return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
+}
+
+const ANSWER_PATH = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
+
+/** What `{{…}}` can name of the place; known only after the opening. */
+const PLACE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
+
+/** What `{{…}}` can name. */
+export const FIELDS: readonly string[] = [
+  ...["title", "heading", "text", "statusText", "list", "curves"],
+  ...["key", "kind", "status", "change", "changeId", "source", "priority", "startedAt", "endedAt", "link"],
+  ...["site", "site.id", "site.displayName"],
+  ...["gateway", "gateway.id", "gateway.displayName"],
+  ...["members", "members.total", "members.active", "members.shown"],
+  ...["alarm", "alarm.id", "alarm.status", "alarm.source", "alarm.description"],
+  ...["alarm.site", "alarm.site.id", "alarm.site.displayName"],
+  ...["alarm.triggeredAt", "alarm.resolvedAt", "alarm.recoveringUntil"],
+  ...["alarm.acknowledged", "alarm.acknowledgedBy", "alarm.acknowledgedMessage", "alarm.acknowledgedAt"],
+  ...["alarm.trigger", "alarm.trigger.id", "alarm.trigger.displayName", "alarm.trigger.description"],
+  ...["alarm.trigger.priority", "alarm.trigger.enabled"],
+  ...["alarm.lastActiveEvent", "alarm.lastActiveEvent.source", "alarm.lastActiveEvent.type"],
+  ...["alarm.lastActiveEvent.triggeredOn", "alarm.lastActiveEvent.triggeredAt"],
+  ...["alarm.lastActiveEvent.value", "alarm.lastActiveEvent.textlistValue"],
+  ...PLACE_FIELDS,
+];
+
+/** The value of a field: anything that JSON can say, null where there is none. */
+type Fields = (name: string) => unknown;
+
+export function fieldsOf(told: IncidentMessage, place: IncidentReference | null): Fields {
+  const text = textOf(told);
+  const root = {
+    ...told,
+    title: text.title,
+    heading: headingOf(text),
+    text: bodyOf(text),
+    statusText: text.status,
+    list: text.list,
+    curves: text.curves,
+    place: place === null ? null : { id: idOf(place), ticket: place.ticket, link: place.link },
+  };
+  return (name) => {
+    let value: unknown = root;
+    for (const step of name.split(".")) value = memberOf(value, step);
+    return value ?? null;
+  };
+}
+
+/** The id that the answer to the opening held; null when the receiver gives none. */
+function idOf(place: IncidentReference): unknown {
+  return memberOf(place.ref, "id");
+}
+
+/** What is sent for one deed. A text may hold fields such as `{{title}}`. */
+const Request = z.strictObject({
+  method: z
+    .enum(["POST", "PUT", "PATCH", "DELETE", "GET"])
+    .default("POST")
+    .meta({ description: "Method of the request." }),
+  path: z
+    .string()
+    .max(2_000)
+    .regex(/^([/?].*)?$/s, "Begin it with / or ?; it is put behind the path of `url`.")
+    .default("")
+    .meta({
+      description: "Put behind the path of `url`; the values of fields are percent-encoded.",
+      examples: ["/tickets/{{place.id}}"],
+    }),
+  headers: Headers,
+  body: z.json().optional().meta({
+    description: "JSON; a text that is one field and nothing else becomes the field's value.",
+  }),
+});
+
+const AnswerPath = z
+  .string()
+  .max(200)
+  .regex(ANSWER_PATH, "Write a path into the answer as $.data.id or $.items[0].id.");
+
+const Success = z.strictObject({
+  status: z
+    .array(z.int().min(200).max(499))
+    .min(1)
+    .optional()
+    .meta({ description: "Statuses that say yes; without this every 2xx does." }),
+  body: z
+    .strictObject({
+      path: AnswerPath.meta({ description: "What of the answer is looked at.", examples: ["$.ok"] }),
+      equals: z
+        .union([z.string(), z.number(), z.boolean(), z.null()])
+        .meta({ description: "What it has to be." }),
+    })
+    .optional()
+    .meta({ description: "What else the answer has to say; JSON." }),
+});
+
+/** Requests of the user's own, for receivers that no format is for. */
+export const TemplateConfig = z
+  .strictObject({
+    open: Request.meta({ description: "What opens it." }),
+    update: Request.optional().meta({
+      description: "What says that something is new; nothing without this.",
+    }),
+    close: Request.optional().meta({ description: "What says that it is over; nothing without this." }),
+    success: Success.prefault({}).meta({ description: "Which answers say yes." }),
+    id: AnswerPath.optional().meta({
+      description: "Where the answer to `open` holds the id, which is then `{{place.id}}`.",
+      examples: ["$.data.id"],
+    }),
+    ticket: AnswerPath.optional().meta({ description: "Where it holds what people call it." }),
+    link: AnswerPath.optional().meta({ description: "Where it holds the address for people; https." }),
+  })
+  .superRefine((template, context) => {
+    for (const deed of ["open", "update", "close"] as const) {
+      const request = template[deed];
+      if (request === undefined) continue;
+      const known = knownIn(deed, template);
+      for (const { path, text } of textsOf(request)) {
+        const message = complaintAbout(text, known);
+        if (message !== null) context.addIssue({ code: "custom", path: [deed, ...path], message });
+      }
+      if (!/^[\x21-\x7e]*$/.test(withoutFields(request.path)) || withoutFields(request.path).includes("#")) {
+        const message = "Write it as it stands in an address: no spaces, no #, others percent-encoded.";
+        context.addIssue({ code: "custom", path: [deed, "path"], message });
+      }
+    }
+  });
+export type TemplateConfig = z.infer<typeof TemplateConfig>;
+type TemplateRequest = z.infer<typeof Request>;
+
+interface Known {
+  readonly fields: readonly string[];
+  /** Why fields of the place are not among them. */
+  readonly withoutPlace: string;
+}
+
+function knownIn(deed: "open" | "update" | "close", template: Readonly<Record<string, unknown>>): Known {
+  const options = PLACE_FIELDS.filter((field) => template[field.slice("place.".length)] !== undefined);
+  const isOpened = deed !== "open";
+  return {
+    fields: FIELDS.filter(
+      (name) => !name.startsWith("place.") || (isOpened && options.some((each) => each === name)),
+    ),
+    withoutPlace: isOpened ? "says where the answer to `open` holds it" : "",
+  };
+}
+
+function complaintAbout(text: string, { fields, withoutPlace }: Known): string | null {
+  const rest = withoutFields(text);
+  if (rest.includes("{{") || rest.includes("}}"))
+    return "A field is written as {{title}}, with both pairs of braces.";
+  const unknown = fieldsIn(text).find((name) => !fields.includes(name));
+  if (unknown === undefined) return null;
+  if (PLACE_FIELDS.some((name) => name === unknown)) {
+    const option = unknown.slice("place.".length);
+    return withoutPlace === ""
+      ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
+      : `{{${unknown}}} is known only where \`${option}\` ${withoutPlace}.`;
+  }
+  return `There is no field {{${unknown}}}; there are ${fields.join(", ")}.`;
+}
+
+interface Text {
+  readonly path: readonly PropertyKey[];
+  readonly text: string;
+}
+
+/** Every text of a request that may hold fields, and where it stands. */
+function textsOf(request: TemplateRequest): readonly Text[] {
+  const { path, headers, body } = request;
+  return [{ path: ["path"], text: path }, ...leavesOf(headers, ["headers"]), ...leavesOf(body, ["body"])];
+}
+
+function leavesOf(value: unknown, path: readonly PropertyKey[]): readonly Text[] {
+  if (typeof value === "string") return [{ path, text: value }];
+  if (typeof value !== "object" || value === null) return [];
+  if (Array.isArray(value)) return value.flatMap((each, index) => leavesOf(each, [...path, index]));
+  return Object.entries(value).flatMap(([key, each]) => leavesOf(each, [...path, key]));
+}
 
 /** Statuses by which a receiver says that the thing of an update is not there, or is closed already. */
 const GONE: readonly number[] = [404, 409, 410];

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { generate, type Packet } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import { createAcknowledgements } from "#connectors/mqtt/acknowledgements.ts";
+import { createAcknowledgements } from "#connectors/mqtt/fast-path.ts";
 import { seed } from "../../seed.ts";
 
 interface Sent {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { deliver } from "#connectors/mqtt/deliver.ts";
 import type { Link } from "#connectors/mqtt/link.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
+import { deliver } from "#connectors/mqtt/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { valueEvent } from "../../sample-events.ts";

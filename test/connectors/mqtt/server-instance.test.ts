@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/broker-life.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/server-instance.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { type SinceBoot, systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";

@@ -2,9 +2,14 @@ import { PassThrough } from "node:stream";
 import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
+import {
+  bytesBeyond,
+  bytesOf,
+  createPublisher,
+  mostBytesOf,
+  writePublish,
+} from "#connectors/mqtt/fast-path.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
-import { bytesBeyond, bytesOf, mostBytesOf, writePublish } from "#connectors/mqtt/publish-packet.ts";
-import { createPublisher } from "#connectors/mqtt/publisher.ts";
 import { seed } from "../../seed.ts";
 
 /** What the library makes of the same message. */

@@ -1,0 +1,353 @@
+import { connect as connectPlain, isIP, type Socket } from "node:net";
+import type { Writable } from "node:stream";
+import { connect as connectSecure } from "node:tls";
+import type { IClientOptions } from "mqtt";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import { MAX_ARRIVAL_BYTES } from "./client-options.ts";
+import type { Message } from "./messages.ts";
+
+/** MQTT 3.1.1, as its packets call it, and 5. */
+export type ProtocolVersion = 4 | 5;
+
+const PUBLISH_QOS_1 = 0x32;
+const RETAIN = 0x01;
+
+/** MQTT 5.0, section 2.2.2.2. */
+const PROPERTY = {
+  payloadFormat: 0x01,
+  expiry: 0x02,
+  contentType: 0x03,
+  correlation: 0x09,
+  user: 0x26,
+} as const;
+
+/** Type, length (4), length of the topic (2), packet id (2), length of the properties (4), payload format (2), expiry (5). */
+const AROUND_BYTES = 20;
+/** What stands beside the letters of a text: the property's number, and its length (2). */
+const BESIDE_TEXT_BYTES = 3;
+/** A UTF-16 unit takes at most so many bytes of UTF-8. */
+const BYTES_A_UNIT = 3;
+/** Of a length below 128, and below 16,384: in seven bits each (section 1.5.5). */
+const LENGTH_BASE = 128;
+
+/** An upper bound of a message's bytes, without a look at its letters. */
+export function mostBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
+  let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
+  let texts = 3;
+  for (const name in properties) {
+    letters += name.length + (properties[name] ?? "").length;
+    texts += 2;
+  }
+  return AROUND_BYTES + BESIDE_TEXT_BYTES * texts + BYTES_A_UNIT * letters;
+}
+
+/** How many bytes a message has, where that is more than so many; else null. */
+export function bytesBeyond(most: number, message: Message, version: ProtocolVersion = 5): number | null {
+  if (mostBytesOf(message) <= most) return null;
+  const bytes = bytesOf(message, version);
+  return bytes > most ? bytes : null;
+}
+
+/** Bytes of the packet, to the byte. */
+export function bytesOf(message: Message, version: ProtocolVersion): number {
+  const properties = version === 5 ? propertiesBytes(message) : 0;
+  const rest = 2 + Buffer.byteLength(message.topic) + 2 + properties + Buffer.byteLength(message.payload);
+  return 1 + lengthBytes(rest) + rest;
+}
+
+function propertiesBytes({ contentType, correlation, expirySeconds, properties }: Message): number {
+  const ofText = (text: string) => 2 + Buffer.byteLength(text);
+  let bytes = 2 + 1 + ofText(contentType);
+  for (const name in properties) bytes += 1 + ofText(name) + ofText(properties[name] ?? "");
+  if (expirySeconds !== undefined) bytes += 5;
+  if (correlation !== undefined) bytes += 3 + Buffer.byteLength(correlation, "base64");
+  return lengthBytes(bytes) + bytes;
+}
+
+/** Bytes that a length itself takes. */
+function lengthBytes(length: number): number {
+  let bytes = 1;
+  for (let left = length; left >= LENGTH_BASE; left >>>= 7) bytes += 1;
+  return bytes;
+}
+
+/**
+ * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) at a place of `into`, which has room for `mostBytesOf`;
+ * answers where it ends. `id` is the packet's number, 1 to 65,535.
+ *
+ *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
+ *     type and length      topic              id       MQTT 5 alone
+ *
+ * The library writes a packet in some forty pieces, makes a Buffer of nearly each and a list of arguments for a log that
+ * nobody reads: a quarter of all memory that a value needs. Here a message is written once, to where it leaves from; a
+ * test compares with the library, byte for byte.
+ */
+export function writePublish(
+  into: Buffer,
+  at: number,
+  message: Message,
+  id: number,
+  version: ProtocolVersion,
+): number {
+  into[at] = PUBLISH_QOS_1 | (message.retain ? RETAIN : 0);
+  // Nearly always it is between 128 and 16,383 bytes; of any other length what follows is moved.
+  const begin = at + 1 + 2;
+  let end = writeText(into, begin, message.topic);
+  end = into.writeUInt16BE(id, end);
+  if (version === 5) end = writeProperties(into, end, message);
+  end += into.write(message.payload, end);
+  return writeLength(into, at + 1, begin, end);
+}
+
+function writeProperties(into: Buffer, at: number, message: Message): number {
+  const { contentType, correlation, expirySeconds, properties } = message;
+  const begin = at + 1;
+  into[begin] = PROPERTY.payloadFormat;
+  into[begin + 1] = 1;
+  into[begin + 2] = PROPERTY.contentType;
+  let end = writeText(into, begin + 3, contentType);
+  for (const name in properties) {
+    into[end] = PROPERTY.user;
+    end = writeText(into, end + 1, name);
+    end = writeText(into, end, properties[name] ?? "");
+  }
+  if (expirySeconds !== undefined) {
+    into[end] = PROPERTY.expiry;
+    end = into.writeUInt32BE(expirySeconds, end + 1);
+  }
+  if (correlation !== undefined) {
+    into[end] = PROPERTY.correlation;
+    const bytes = into.write(correlation, end + 3, "base64");
+    into.writeUInt16BE(bytes, end + 1);
+    end += 3 + bytes;
+  }
+  return writeLength(into, at, begin, end);
+}
+
+/** A text with its length before it (section 1.5.4); answers where it ends. */
+function writeText(into: Buffer, at: number, text: string): number {
+  const bytes = into.write(text, at + 2);
+  into.writeUInt16BE(bytes, at);
+  return at + 2 + bytes;
+}
+
+/** Writes the length of what stands between two places before it, where room was left or not; answers the new end. */
+function writeLength(into: Buffer, at: number, begin: number, end: number): number {
+  const length = end - begin;
+  const moved = at + lengthBytes(length);
+  if (moved !== begin) into.copyWithin(moved, begin, end);
+  let place = at;
+  let left = length;
+  for (; left >= LENGTH_BASE; left >>>= 7) into[place++] = (left & 0x7f) | 0x80;
+  into[place] = left;
+  return moved + length;
+}
+
+/** What leaves at once at most, in bytes; 100 values of 600 bytes fit. */
+const BENCH_BYTES = 65_536;
+
+/** MQTT 5.0 and 3.1.1, section 3.12. */
+const PINGREQ = Buffer.of(0xc0, 0);
+
+/** Benches that nobody uses: one is held while packets are written, and until the system has taken them. */
+const spare: Buffer[] = [];
+const SPARE_MAX = 2;
+
+/** Puts messages into a connection's stream: all that are put in one turn of the event loop leave in one write. */
+interface Publisher {
+  put(message: Message, id: number): void;
+  /** Asks the broker for a sign of life; one that it gives although the library did not ask does no harm there. */
+  ping(): void;
+}
+
+export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion): Publisher {
+  let bench: Buffer | null = null;
+  let filled = 0;
+  let isPlanned = false;
+
+  function handOn(): void {
+    if (bench === null) return;
+    const used = bench;
+    // The stream keeps it until the system has taken it, or the connection is gone.
+    stream.write(used.subarray(0, filled), () => {
+      if (spare.length < SPARE_MAX) spare.push(used);
+    });
+    bench = null;
+    filled = 0;
+  }
+
+  function leave(): void {
+    isPlanned = false;
+    handOn();
+  }
+
+  return {
+    put(message, id) {
+      const most = mostBytesOf(message);
+      if (filled + most > BENCH_BYTES) handOn();
+      if (most > BENCH_BYTES) {
+        const own = Buffer.allocUnsafeSlow(most);
+        stream.write(own.subarray(0, writePublish(own, 0, message, id, version)));
+        return;
+      }
+      bench ??= spare.pop() ?? Buffer.allocUnsafeSlow(BENCH_BYTES);
+      filled = writePublish(bench, filled, message, id, version);
+      if (isPlanned) return;
+      isPlanned = true;
+      process.nextTick(leave);
+    },
+
+    ping: () => void stream.write(PINGREQ),
+  };
+}
+
+/**
+ * Takes the acknowledgements of our messages (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) out of what a broker sends, and
+ * leaves everything else to the library: each is six bytes at most, and the library takes 3 kB of memory to read it.
+ *
+ *     40 02 00 2A        message 42 is taken          40 03 00 2A 87        message 42 is refused, reason 135
+ */
+interface Acknowledgements {
+  /** Reads what came; answers what is left of it for the library, null when nothing is. */
+  read(chunk: Buffer): Buffer | null;
+}
+
+/** `reason` is 0 where the broker gives none. */
+type Acknowledged = (id: number, reason: number) => void;
+
+/** A PUBACK as it has to begin; of a header with other flags the library says what is wrong. */
+const PUBACK = 0x40;
+/** A length has four bytes at most (section 1.5.5). */
+const LENGTH_BYTES_MAX = 4;
+/** The message's number; behind it a reason may stand, and properties, which nobody reads. */
+const ID_BYTES = 2;
+
+export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgements {
+  /** The beginning of a packet whose header, or whose acknowledgement, is not whole yet. */
+  let begun: Buffer | null = null;
+  /** Bytes of another packet that are still to come. */
+  let passing = 0;
+  /** What the library cannot read, we cannot either: from there on all is its own. */
+  let isLost = false;
+
+  return {
+    read(chunk) {
+      if (isLost) return chunk;
+      const bytes = begun === null ? chunk : Buffer.concat([begun, chunk]);
+      begun = null;
+      const left: Buffer[] = [];
+      /** Where what is left for the library begins; -1 while nothing is. */
+      let leftFrom = -1;
+      let at = 0;
+      const cut = () => {
+        if (leftFrom >= 0) left.push(bytes.subarray(leftFrom, at));
+        leftFrom = -1;
+      };
+      while (at < bytes.length) {
+        if (passing > 0) {
+          if (leftFrom < 0) leftFrom = at;
+          const step = Math.min(passing, bytes.length - at);
+          passing -= step;
+          at += step;
+          continue;
+        }
+        const header = headerAt(bytes, at);
+        if (header === "broken") {
+          isLost = true;
+          if (leftFrom < 0) leftFrom = at;
+          at = bytes.length;
+          break;
+        }
+        const isOurs = bytes[at] === PUBACK && isSound(header);
+        if (header === "short" || (isOurs && at + header.size > bytes.length)) {
+          cut();
+          begun = Buffer.from(bytes.subarray(at));
+          at = bytes.length;
+          break;
+        }
+        if (!isOurs) {
+          passing = header.size;
+          continue;
+        }
+        cut();
+        const id = at + header.size - header.length;
+        acknowledged(bytes.readUInt16BE(id), header.length > ID_BYTES ? (bytes[id + ID_BYTES] ?? 0) : 0);
+        at += header.size;
+      }
+      cut();
+      const [only] = left;
+      if (only === undefined) return null;
+      return left.length === 1 ? only : Buffer.concat(left);
+    },
+  };
+}
+
+/** One that is longer than anything that we let a broker send would be kept until it is whole. */
+function isSound(header: Header | "short"): boolean {
+  return header !== "short" && header.length >= ID_BYTES && header.size <= MAX_ARRIVAL_BYTES;
+}
+
+interface Header {
+  /** Bytes after the header, and of the whole packet. */
+  readonly length: number;
+  readonly size: number;
+}
+
+function headerAt(bytes: Buffer, at: number): Header | "short" | "broken" {
+  let length = 0;
+  for (let n = 0; n < LENGTH_BYTES_MAX; n += 1) {
+    const byte = bytes[at + 1 + n];
+    if (byte === undefined) return "short";
+    length += (byte & 0x7f) * 128 ** n;
+    if (byte < 0x80) return { length, size: 2 + n + length };
+  }
+  return "broken";
+}
+
+export interface Listener {
+  readonly acknowledged: Acknowledged;
+  /** Something came, and what it acknowledges has been told. */
+  readonly arrived: () => void;
+}
+
+export const NOBODY: Listener = { acknowledged: () => undefined, arrived: () => undefined };
+
+/**
+ * The connection that the library speaks over. It reads all that comes but for the acknowledgements, which are ours
+ * (acknowledgements.ts); and no proxy of the environment stands in between.
+ */
+export function openSocket(options: IClientOptions, listener: Listener): Socket {
+  const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(whereOf(options));
+  const acknowledgements = createAcknowledgements(listener.acknowledged);
+  // Or our system holds a small packet back, a ping say, until the broker has confirmed the one before.
+  socket.setNoDelay(true);
+  const pipe = <T extends Writable>(library: T): T => {
+    socket.on("data", (chunk: Buffer) => {
+      const left = acknowledgements.read(chunk);
+      listener.arrived();
+      if (left !== null && !library.write(left)) socket.pause();
+    });
+    library.on("drain", () => socket.resume());
+    socket.once("end", () => library.end());
+    return library;
+  };
+  return Object.assign(socket, { pipe });
+}
+
+function whereOf({ host, port }: IClientOptions): { readonly host: string; readonly port: number } {
+  return { host: String(host), port: Number(port) };
+}
+
+/** Whom the certificate does not fit gets nothing; the library hears of it as of any other error of the connection. */
+function secure(options: IClientOptions): Socket {
+  const { host, port } = whereOf(options);
+  const { ca, cert, key, servername } = options;
+  const name = servername ?? (isIP(host) === 0 ? host : undefined);
+  return connectSecure({
+    ...{ ...VERIFIED_TLS, host, port },
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+    ...(name === undefined ? {} : { servername: name }),
+  });
+}

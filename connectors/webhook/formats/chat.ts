@@ -1,0 +1,453 @@
+import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
+import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
+import { cut, cutBytes, type IncidentText } from "../../shared/receiver/text.ts";
+import {
+  byPriority,
+  type Deed,
+  type Format,
+  isWorthAMessage,
+  memberOf,
+  NOWHERE,
+  pathOf,
+  refusal,
+} from "./format.ts";
+import { bodyOf, bytesOf, fitting, headingOf, html, markdown, markdownLink, textOf } from "./text.ts";
+
+/** Sizes of Block Kit, in characters. */
+const SLACK_MAX_HEADER = 150;
+const SLACK_MAX_SECTION = 3_000;
+const SLACK_MAX_FIELD = 2_000;
+const SLACK_MAX_FIELDS = 10;
+const SLACK_MAX_FALLBACK = 300;
+
+/** Slack, incoming webhook. It gives no id, so nothing can be edited and there is no thread. */
+export const slack: Format = {
+  opensAgain: "another",
+  // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
+  rates: [{ count: 1, inMs: 1_000 }],
+
+  say(told, deed, { url }) {
+    if (!isWorthAMessage(told, deed)) return null;
+    return { method: "POST", path: pathOf(url), json: slackMessageOf(told), allow: [410] };
+  },
+
+  judge(said, who) {
+    const word = said.body.trim();
+    if (said.status < 300 && word === "ok") return null;
+    return failureOfWord(word, who) ?? refusal(said, who);
+  },
+
+  placeOf: () => NOWHERE,
+};
+
+/** The words with which Slack says no, also where the status says yes. */
+function failureOfWord(word: string, who: string): Failure | null {
+  const hint = HINTS[word];
+  if (hint !== undefined) return new ConfigError(`${who} answered: ${word}.`, { field: "url", hint });
+  if (word === "ratelimited" || word === "rate_limited")
+    return new Throttled(`${who} answered: ${word}.`, null, { scope: "allowance" });
+  if (/^[a-z_]{1,60}$/.test(word)) return new Rejected(`${who} answered: ${word}.`);
+  return null;
+}
+
+interface PlainText {
+  readonly type: "plain_text";
+  readonly text: string;
+  readonly emoji: boolean;
+}
+
+interface Section {
+  readonly type: "section";
+  readonly text?: PlainText | { readonly type: "mrkdwn"; readonly text: string };
+  readonly fields?: PlainText[];
+}
+
+interface SlackMessage {
+  readonly text: string;
+  readonly mrkdwn: boolean;
+  readonly unfurl_links: boolean;
+  readonly unfurl_media: boolean;
+  readonly blocks: ({ readonly type: "header"; readonly text: PlainText } | Section)[];
+}
+
+const NEW_ADDRESS = "Make a new webhook in Slack and put its address into the secret.";
+const HINTS: Readonly<Record<string, string>> = {
+  channel_is_archived: "Take the channel out of the archive, or make a webhook for another.",
+  channel_not_found: NEW_ADDRESS,
+  no_service: NEW_ADDRESS,
+  no_service_id: NEW_ADDRESS,
+  no_team: NEW_ADDRESS,
+  invalid_token: NEW_ADDRESS,
+  team_disabled: NEW_ADDRESS,
+  action_prohibited: "An administrator of the workspace forbids it; ask there.",
+  posting_to_general_channel_denied: "An administrator of the workspace forbids it; choose another channel.",
+};
+
+/**
+ * All names stand in `plain_text`, which Slack does not read as markup; the first `text`, which phones show, is read as
+ * such, so `& < >` are escaped in it. That is all that Slack asks for, and it takes the life of `<!here>` as well.
+ */
+export function slackMessageOf(told: IncidentMessage): SlackMessage {
+  const text = textOf(told);
+  return {
+    text: html(cut(headingOf(text), SLACK_MAX_FALLBACK)),
+    mrkdwn: false,
+    unfurl_links: false,
+    unfurl_media: false,
+    blocks: [
+      { type: "header", text: plainText(headingOf(text), SLACK_MAX_HEADER) },
+      ...sectionsOf(text),
+      ...linesOf(text.list),
+      ...linesOf(text.curves),
+      ...linkOf(told, text),
+    ],
+  };
+}
+
+function linesOf(lines: readonly string[]): readonly Section[] {
+  return lines.length === 0
+    ? []
+    : [{ type: "section", text: plainText(lines.join("\n"), SLACK_MAX_SECTION) }];
+}
+
+function sectionsOf({ fields }: IncidentText): readonly Section[] {
+  const cells = fields.map(({ label, text }) => plainText(`${label}\n${text}`, SLACK_MAX_FIELD));
+  const sections: Section[] = [];
+  for (let from = 0; from < cells.length; from += SLACK_MAX_FIELDS)
+    sections.push({ type: "section", fields: cells.slice(from, from + SLACK_MAX_FIELDS) });
+  return sections;
+}
+
+function plainText(text: string, most: number): PlainText {
+  return { type: "plain_text", text: cut(text, most), emoji: false };
+}
+
+/** Not as a button: an app that is not made for interaction warns whoever presses one. */
+function linkOf(told: IncidentMessage, { linkText }: IncidentText): readonly Section[] {
+  if (told.link === null) return [];
+  const text = `<${html(told.link)}|${html(cut(linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "))}>`;
+  return text.length > SLACK_MAX_SECTION ? [] : [{ type: "section", text: { type: "mrkdwn", text } }];
+}
+
+/** Longest post, in characters. */
+const MATTERMOST_MAX_TEXT = 16_383;
+
+/** Mattermost, incoming webhook. It gives no id, so nothing can be edited and there is no thread. */
+export const mattermost: Format = {
+  opensAgain: "another",
+
+  say(told, deed, { url }) {
+    if (!isWorthAMessage(told, deed)) return null;
+    const text = fitting(
+      textOf(told),
+      (text) => postOf(told, text),
+      (made) => made.length <= MATTERMOST_MAX_TEXT,
+    );
+    return { method: "POST", path: pathOf(url), json: { text } };
+  },
+
+  judge(said, who) {
+    return said.body.trim() === "ok" ? null : refusal(said, who);
+  },
+};
+
+function postOf(told: IncidentMessage, text: IncidentText): string {
+  const link = told.link === null ? "" : `\n${markdownLink(text.linkText, told.link)}`;
+  return `**${markdown(headingOf(text))}**\n${bodyOf(text, markdown)}${link}`;
+}
+
+/** Sizes of an embed, in characters; the last of all its texts together. */
+const EMBED_MAX_TITLE = 256;
+const EMBED_MAX_DESCRIPTION = 4_096;
+const EMBED_MAX_NAME = 256;
+const EMBED_MAX_VALUE = 1_024;
+const EMBED_MAX_TOGETHER = 6_000;
+
+/** Code of Discord for a message that is not there (any more). */
+const UNKNOWN_MESSAGE = 10_008;
+
+/** Discord, webhook of a channel: one message, edited in place. An edit calls nobody. */
+export const discord: Format = {
+  opensAgain: "another",
+  // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
+  rates: [{ count: 5, inMs: 2_000 }],
+
+  say(told, deed, { url, place }) {
+    const embed = fitting(textOf(told), (text) => embedOf(told, text), fits);
+    const json = { embeds: [embed], allowed_mentions: { parse: [] } };
+    if (deed === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
+    const id = idIn(place);
+    // It was told to no message that we could edit.
+    if (id === null) return null;
+    return { method: "PATCH", path: pathOf(url, `/messages/${id}`), json, allow: [404] };
+  },
+
+  judge(said, who) {
+    if (said.status === 404) {
+      return new ConfigError(`${who} answered 404: there is no such webhook.`, {
+        field: "url",
+        hint: "Make a new webhook for the channel and put its address into the secret.",
+      });
+    }
+    return isId(memberOf(said.json, "id")) ? null : refusal(said, who);
+  },
+
+  placeOf(said) {
+    const id = memberOf(said.json, "id");
+    return { ...NOWHERE, ref: { id } };
+  },
+
+  isGone: (said) => said.status === 404 && memberOf(said.json, "code") === UNKNOWN_MESSAGE,
+
+  probe: ({ url }) => ({ method: "GET", path: pathOf(url), allow: [404] }),
+};
+
+interface Embed {
+  readonly title: string;
+  readonly description?: string;
+  readonly fields: readonly { readonly name: string; readonly value: string }[];
+  readonly [option: string]: unknown;
+}
+
+function embedOf(told: IncidentMessage, text: IncidentText): Embed {
+  const lines = [...text.list, ...text.curves];
+  return {
+    title: markdown(headingOf(text)),
+    color: embedColour(told),
+    fields: text.fields.map(({ label, text }) => ({ name: markdown(label), value: markdown(text) })),
+    ...(lines.length === 0 ? {} : { description: lines.map(markdown).join("\n") }),
+    ...(told.link === null ? {} : { url: told.link }),
+  };
+}
+
+function fits({ title, description = "", fields }: Embed): boolean {
+  const together = fields.reduce(
+    (sum, { name, value }) => sum + name.length + value.length,
+    title.length + description.length,
+  );
+  return (
+    together <= EMBED_MAX_TOGETHER &&
+    title.length <= EMBED_MAX_TITLE &&
+    description.length <= EMBED_MAX_DESCRIPTION &&
+    fields.every(({ name, value }) => name.length <= EMBED_MAX_NAME && value.length <= EMBED_MAX_VALUE)
+  );
+}
+
+function embedColour(told: IncidentMessage): number {
+  if (told.status === "resolved") return 0x2e_a0_43;
+  return told.status === "unknown" ? 0x80_80_80 : 0xd7_3a_49;
+}
+
+function idIn(place: IncidentReference | null): string | null {
+  const id = memberOf(place?.ref, "id");
+  return isId(id) ? id : null;
+}
+
+function isId(id: unknown): id is string {
+  return typeof id === "string" && /^\d{1,20}$/.test(id);
+}
+
+/** Longest message, in bytes. */
+const GOOGLE_CHAT_MAX_BYTES = 32_000;
+
+/** Google Chat, webhook of a space. Nothing can be edited; the thread keeps the messages of one alarm together. */
+export const googlechat: Format = {
+  opensAgain: "another",
+  // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
+  rates: [{ count: 1, inMs: 1_000 }],
+
+  say(told, deed, { url }) {
+    if (!isWorthAMessage(told, deed)) return null;
+    const message = fitting(
+      textOf(told),
+      (text) => googleChatCardOf(told, text),
+      (made) => bytesOf(made) <= GOOGLE_CHAT_MAX_BYTES,
+    );
+    const path = pathOf(url, "", { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" });
+    return { method: "POST", path, json: message };
+  },
+
+  judge(said, who) {
+    return typeof memberOf(said.json, "name") === "string" ? null : refusal(said, who);
+  },
+};
+
+/** A card, because nothing in a card calls people; its texts are read as HTML. */
+function googleChatCardOf(told: IncidentMessage, text: IncidentText): unknown {
+  const widgets = [
+    { textParagraph: { text: `<b>${html(headingOf(text))}</b>` } },
+    ...text.fields.map((field) => ({
+      decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
+    })),
+    ...(text.list.length === 0 ? [] : [{ textParagraph: { text: html(text.list.join("\n")) } }]),
+    ...(text.curves.length === 0 ? [] : [{ textParagraph: { text: html(text.curves.join("\n")) } }]),
+    ...(told.link === null
+      ? []
+      : [{ buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url: told.link } } }] } }]),
+  ];
+  return {
+    fallbackText: headingOf(text).replaceAll("<", "<\u200b"),
+    thread: { threadKey: told.key },
+    cardsV2: [{ cardId: told.key, card: { sections: [{ widgets }] } }],
+  };
+}
+
+/** A card of more than 28 kB is lost inside the flow, where nobody sees it; 20 kB leave room for what is put around it. */
+const TEAMS_MAX_BYTES = 20_000;
+
+/** Microsoft Teams by a flow of Workflows, "when a Teams webhook request is received". It gives no id. */
+export const teams: Format = {
+  opensAgain: "another",
+  // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (rate limiting).
+  rates: [
+    { count: 4, inMs: 1_000 },
+    { count: 60, inMs: 30_000 },
+  ],
+
+  say(told, deed, { url }) {
+    if (!isWorthAMessage(told, deed)) return null;
+    const message = fitting(
+      textOf(told),
+      (text) => adaptiveCardOf(told, text),
+      (made) => bytesOf(made) <= TEAMS_MAX_BYTES,
+    );
+    return { method: "POST", path: pathOf(url), json: message };
+  },
+
+  judge(said, who) {
+    // The connectors before flows answered 200 with this in it.
+    const [, code] = /HTTP error (\d{3})/i.exec(said.body) ?? [];
+    if (code === "429" || code === "503") {
+      return new Throttled(
+        `${who} answered ${said.status} with HTTP error ${code} in it: it asks us to wait.`,
+        null,
+        {
+          scope: "allowance",
+        },
+      );
+    }
+    if (code === "403" || code === "404" || code === "410") {
+      return new ConfigError(`${who} answered ${said.status} with HTTP error ${code} in it.`, {
+        field: "url",
+        hint: "Make a flow in Workflows for the channel and put its address into the secret.",
+      });
+    }
+    if (code !== undefined) return refusal(said, who);
+    const body = said.body.trim();
+    return said.status === 202 || body === "" || body === "1"
+      ? null
+      : refusal(said, who, "A flow that was made from the template answers 202.");
+  },
+};
+
+function adaptiveCardOf(told: IncidentMessage, text: IncidentText): unknown {
+  return {
+    type: "message",
+    attachments: [
+      {
+        contentType: "application/vnd.microsoft.card.adaptive",
+        contentUrl: null,
+        content: {
+          $schema: "http://adaptivecards.io/schemas/adaptive-card.json",
+          type: "AdaptiveCard",
+          version: "1.4",
+          body: [
+            rich([
+              { text: `${text.status}: `, weight: "Bolder", size: "Large", color: cardColour(told) },
+              { text: text.title, weight: "Bolder", size: "Large" },
+            ]),
+            ...text.fields.map((field) =>
+              rich([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }]),
+            ),
+            ...[...text.list, ...text.curves].map((line) => rich([{ text: line }])),
+          ],
+          ...(told.link === null
+            ? {}
+            : { actions: [{ type: "Action.OpenUrl", title: text.linkText, url: told.link }] }),
+          msteams: { width: "full" },
+        },
+      },
+    ],
+  };
+}
+
+/** Text runs are shown as they are; a text block would be read as Markdown. */
+function rich(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
+  return {
+    type: "RichTextBlock",
+    inlines: runs.map((run) => ({ type: "TextRun", ...run, text: withoutDates(run.text) })),
+  };
+}
+
+/** `{{DATE(…)}}` would be carried out; an unseen character in between stops it. */
+function withoutDates(text: string): string {
+  return text.replaceAll("{{", "{\u200b{");
+}
+
+function cardColour(told: IncidentMessage): string {
+  if (told.status === "resolved") return "Good";
+  return told.status === "unknown" ? "Warning" : "Attention";
+}
+
+/** A message of more than 4,096 bytes becomes a file; the request may have 8,192, and a quote takes two of them. */
+const NTFY_MAX_MESSAGE_BYTES = 3_000;
+const NTFY_MAX_TITLE_BYTES = 400;
+
+/** ntfy: one notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
+export const ntfy: Format = {
+  opensAgain: "same",
+  // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
+  rates: [{ count: 60, inMs: 300_000 }],
+
+  say(told, deed, { url, key }) {
+    const look = lookOf(told, deed);
+    if (look === null) return null;
+    const text = textOf(told);
+    const { server, topic } = partsOf(url);
+    return {
+      method: "POST",
+      path: server,
+      headers: {
+        "x-sequence-id": told.key,
+        ...(key === "" ? {} : { authorization: `Bearer ${inHeader(key, "Authorization")}` }),
+      },
+      json: {
+        topic,
+        title: cutBytes(headingOf(text), NTFY_MAX_TITLE_BYTES),
+        message: cutBytes(bodyOf(text), NTFY_MAX_MESSAGE_BYTES),
+        ...look,
+        ...(told.link === null ? {} : { click: told.link }),
+      },
+    };
+  },
+
+  judge(said, who) {
+    return typeof memberOf(said.json, "id") === "string" ? null : refusal(said, who);
+  },
+};
+
+/** How loud it is (1 to 5; 2 and less make no sound), and its emoji. */
+function lookOf(
+  told: IncidentMessage,
+  deed: Deed,
+): { readonly priority: number; readonly tags: readonly string[] } | null {
+  if (deed === "open" || told.change === "retriggered")
+    return { priority: Number(byPriority(told.priority, ["5", "4", "3"])), tags: ["rotating_light"] };
+  if (deed === "close") return { priority: 3, tags: ["white_check_mark"] };
+  if (told.change === "vanished" || told.change === "out-of-scope")
+    return { priority: 2, tags: ["grey_question"] };
+  return null;
+}
+
+/** `https://ntfy.example.com/heating`: JSON goes to the server, and names the topic. */
+function partsOf(url: URL): { readonly server: string; readonly topic: string } {
+  const [, server, topic] = /^(.*\/)([A-Za-z0-9_-]{1,64})$/.exec(url.pathname) ?? [];
+  if (server === undefined || topic === undefined) {
+    throw new ConfigError("The address of ntfy has to end with the topic.", {
+      field: "url",
+      hint: "Write it as https://ntfy.example.com/topic.",
+    });
+  }
+  return { server, topic };
+}

@@ -1,0 +1,409 @@
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
+import { cut } from "../../shared/receiver/text.ts";
+import {
+  actionOf,
+  byPriority,
+  certainTime,
+  type Deed,
+  type Format,
+  memberOf,
+  pathOf,
+  refusal,
+} from "./format.ts";
+import { bodyOf, detailsOf, headingOf, markdown, nameOf, textOf } from "./text.ts";
+
+/** Longest `payload.summary` (Events API v2). */
+const PAGERDUTY_MAX_SUMMARY = 1_024;
+/** Keeps the event below 512,000 bytes (Events API v2), with 12 fields and 21 lines of it. */
+const PAGERDUTY_MAX_DETAIL = 4_000;
+const PAGERDUTY_MAX_LINE = 500;
+
+/** PagerDuty, Events API v2: one alert for each `dedup_key`. */
+export const pagerduty: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url, key }) {
+    const action = actionOf(told, deed);
+    if (action === null) return null;
+    return {
+      method: "POST",
+      path: pathOf(url),
+      json: {
+        routing_key: key,
+        event_action: action,
+        dedup_key: told.key,
+        ...(action === "trigger" ? triggerOf(told) : {}),
+      },
+      allow: [400],
+    };
+  },
+
+  judge(said, who) {
+    if (said.status === 400) {
+      const isTheKey = /routing[ _]key/i.test(said.body);
+      if (!isTheKey) return refusal(said, who);
+      return new ConfigError(`${who} answered 400: it does not know the routing key.`, {
+        reason: "unauthenticated",
+        field: "key",
+        hint: "Use the integration key of an integration of the kind Events API v2.",
+      });
+    }
+    return memberOf(said.json, "status") === "success" ? null : refusal(said, who);
+  },
+};
+
+function triggerOf(told: IncidentMessage): Record<string, unknown> {
+  const text = textOf(told);
+  const timestamp = certainTime(told.startedAt);
+  const isHttps = told.link?.startsWith("https://") === true;
+  return {
+    payload: {
+      summary: cut(text.title, PAGERDUTY_MAX_SUMMARY),
+      source: nameOf(told.site?.displayName, told.source, PAGERDUTY_MAX_LINE),
+      severity: severityOf(told.priority),
+      ...(timestamp === undefined ? {} : { timestamp }),
+      class: told.kind,
+      group: told.source,
+      custom_details: {
+        ...detailsOf(text, PAGERDUTY_MAX_DETAIL),
+        ...(text.list.length === 0 ? {} : { alarms: text.list.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
+        ...(text.curves.length === 0
+          ? {}
+          : { values: text.curves.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
+      },
+    },
+    client: "Plenum",
+    ...(told.link === null ? {} : { client_url: told.link }),
+    ...(isHttps ? { links: [{ href: told.link, text: text.linkText }] } : {}),
+  };
+}
+
+function severityOf(priority: string): string {
+  return byPriority(priority, ["critical", "error", "warning"]);
+}
+
+/** Sizes of the Alert API of Opsgenie, which Jira Service Management took over, in characters. */
+const JSM_MAX_MESSAGE = 130;
+const JSM_MAX_DESCRIPTION = 15_000;
+const JSM_MAX_TAG = 50;
+const JSM_MAX_ENTITY = 512;
+const JSM_MAX_DETAIL = 1_000;
+
+const SOURCE = "Plenum";
+
+/** Alerts of Jira Service Management, and of Opsgenie: one alert for each `alias`. */
+export const jsm: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url, key }) {
+    const request = requestOf(told, deed);
+    if (request === null) return null;
+    const { method, under, json } = request;
+    return {
+      method,
+      path: under === "" ? pathOf(url) : pathOf(url, `/${told.key}/${under}`, { identifierType: "alias" }),
+      headers: { authorization: `GenieKey ${inHeader(key, "Authorization")}` },
+      json,
+      allow: [422],
+    };
+  },
+
+  judge(said, who) {
+    if (said.status === 422 && /key format/i.test(said.body)) {
+      return new ConfigError(`${who} answered 422: the key is not one of its keys.`, {
+        reason: "unauthenticated",
+        field: "key",
+        hint: "Use the key of an integration of the kind API.",
+      });
+    }
+    return typeof memberOf(said.json, "requestId") === "string" && said.status < 300
+      ? null
+      : refusal(said, who);
+  },
+};
+
+interface Request {
+  readonly method: "POST" | "PUT";
+  /** What lies under the alert; empty for the list of alerts. */
+  readonly under: string;
+  readonly json: unknown;
+}
+
+function requestOf(told: IncidentMessage, deed: Deed): Request | null {
+  const text = textOf(told);
+  const description = cut(bodyOf(text), JSM_MAX_DESCRIPTION);
+  switch (actionOf(told, deed)) {
+    case "trigger":
+      return { method: "POST", under: "", json: alertOf(told, description) };
+    case "acknowledge":
+      return { method: "POST", under: "acknowledge", json: { source: SOURCE, note: noteOf(told) } };
+    case "resolve":
+      return { method: "POST", under: "close", json: { source: SOURCE, note: noteOf(told) } };
+    case null: {
+      // Its text can be changed without opening it again, and calls nobody.
+      const isNews = ["members", "vanished", "out-of-scope"].includes(told.change);
+      return isNews
+        ? {
+            method: "PUT",
+            under: "description",
+            json: { description: cut(noteOf(told), JSM_MAX_DESCRIPTION) },
+          }
+        : null;
+    }
+  }
+}
+
+function noteOf(told: IncidentMessage): string {
+  const text = textOf(told);
+  return cut(`${headingOf(text)}\n${bodyOf(text)}`, JSM_MAX_DESCRIPTION);
+}
+
+function alertOf(told: IncidentMessage, description: string): Record<string, unknown> {
+  return {
+    message: cut(textOf(told).title, JSM_MAX_MESSAGE),
+    alias: told.key,
+    description,
+    priority: byPriority(told.priority, ["P1", "P2", "P3"]),
+    source: SOURCE,
+    entity: nameOf(told.site?.displayName, told.source, JSM_MAX_ENTITY),
+    tags: [cut(`priority-${told.priority}`, JSM_MAX_TAG), cut(`source-${told.source}`, JSM_MAX_TAG)],
+    details: {
+      source: told.source,
+      started_at: told.startedAt,
+      ...(told.site === null
+        ? {}
+        : {
+            site_id: String(told.site.id),
+            site: nameOf(told.site.displayName, told.source, JSM_MAX_DETAIL),
+          }),
+      ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
+      ...(told.link === null ? {} : { link: cut(told.link, JSM_MAX_DETAIL) }),
+    },
+  };
+}
+
+/** Longest `state_message` of the REST endpoint, in characters. */
+const SPLUNK_MAX_MESSAGE = 20_480;
+const SPLUNK_MAX_NAME = 500;
+
+/** Splunk On-Call (VictorOps), REST endpoint: one incident for each `entity_id`. The key is in the address. */
+export const splunkOncall: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url }) {
+    const type = typeOf(told, deed);
+    if (type === null) return null;
+    const text = textOf(told);
+    const started = certainTime(told.startedAt);
+    return {
+      method: "POST",
+      path: pathOf(url),
+      json: {
+        message_type: type,
+        entity_id: told.key,
+        entity_display_name: cut(text.title, SPLUNK_MAX_NAME),
+        state_message: cut(`${headingOf(text)}\n${bodyOf(text)}`, SPLUNK_MAX_MESSAGE),
+        ...(started === undefined ? {} : { state_start_time: Math.floor(Date.parse(started) / 1_000) }),
+        monitoring_tool: "Plenum",
+        ...(told.link === null ? {} : { alert_url: told.link }),
+      },
+    };
+  },
+
+  judge(said, who) {
+    return memberOf(said.json, "result") === "success" ? null : refusal(said, who);
+  },
+};
+
+function typeOf(told: IncidentMessage, deed: Deed): string | null {
+  switch (actionOf(told, deed)) {
+    case "trigger":
+      return byPriority(told.priority, ["CRITICAL", "WARNING", "WARNING"]);
+    case "acknowledge":
+      return "ACKNOWLEDGEMENT";
+    case "resolve":
+      return "RECOVERY";
+    case null:
+      // A line in the time line, which opens nothing and calls nobody.
+      return told.change === "vanished" || told.change === "out-of-scope" ? "INFO" : null;
+  }
+}
+
+/** Columns of the table of events (em_event), in characters. */
+const SERVICENOW_MAX_NAME = 100;
+const SERVICENOW_MAX_DESCRIPTION = 4_000;
+
+/** ServiceNow Event Management: one alert for each `message_key`. */
+export const servicenowEvent: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url }) {
+    const action = actionOf(told, deed);
+    if (action === null || action === "acknowledge") return null;
+    return { method: "POST", path: pathOf(url), json: { records: [recordOf(told, action === "resolve")] } };
+  },
+
+  judge(said, who) {
+    if (said.body.trim() === "") return null;
+    const isYes = said.json !== undefined && memberOf(said.json, "error") === undefined;
+    // An instance that has been put to sleep answers 200 with a page.
+    return isYes
+      ? null
+      : refusal(said, who, "If it is an instance of a developer, it may be asleep; wake it up in a browser.");
+  },
+};
+
+function recordOf(told: IncidentMessage, isOver: boolean): Record<string, string> {
+  const text = textOf(told);
+  const name = (words: string | undefined) => nameOf(words, told.source, SERVICENOW_MAX_NAME);
+  const time = timeOf(isOver ? told.endedAt : told.startedAt);
+  return {
+    source: "Plenum",
+    event_class: cut(told.source, SERVICENOW_MAX_NAME),
+    message_key: told.key,
+    node: name(told.site?.displayName),
+    resource: name(told.alarm?.source ?? told.gateway?.displayName),
+    metric_name: name(told.alarm?.trigger.displayName),
+    type: told.kind,
+    // "1" is critical, "2" major, "3" minor, "0" says that it is over.
+    severity: isOver ? "0" : byPriority(told.priority, ["1", "2", "3"]),
+    resolution_state: isOver ? "Closing" : "New",
+    description: cut(`${headingOf(text)}\n${bodyOf(text)}`, SERVICENOW_MAX_DESCRIPTION),
+    ...(time === undefined ? {} : { time_of_event: time }),
+    additional_info: JSON.stringify({
+      priority: told.priority,
+      ...(told.site === null ? {} : { site_id: String(told.site.id) }),
+      ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
+      ...(told.link === null ? {} : { link: told.link }),
+    }),
+  };
+}
+
+/** GMT as `2026-11-02 06:15:00`. */
+function timeOf(time: string | null): string | undefined {
+  return certainTime(time)?.slice(0, 19).replace("T", " ");
+}
+
+/** What is larger than 512 kB is answered with 429, for ever; this stays far below it. In characters. */
+const INCIDENTIO_MAX_TITLE = 500;
+const INCIDENTIO_MAX_DESCRIPTION = 20_000;
+
+/** incident.io, HTTP alert source: one alert for each `deduplication_key`. The description is Markdown. */
+export const incidentio: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url, key }) {
+    const action = actionOf(told, deed);
+    if (action === null || action === "acknowledge") return null;
+    const text = textOf(told);
+    return {
+      method: "POST",
+      path: pathOf(url),
+      headers: { authorization: `Bearer ${inHeader(key, "Authorization")}` },
+      json: {
+        title: cut(text.title, INCIDENTIO_MAX_TITLE),
+        description: bodyOf(text, (each) => markdown(cut(each, INCIDENTIO_MAX_DESCRIPTION / 20))),
+        deduplication_key: told.key,
+        status: action === "resolve" ? "resolved" : "firing",
+        metadata: {
+          kind: told.kind,
+          source: told.source,
+          priority: told.priority,
+          started_at: told.startedAt,
+          ...(told.site === null
+            ? {}
+            : {
+                site_id: String(told.site.id),
+                site: nameOf(told.site.displayName, told.source, INCIDENTIO_MAX_TITLE),
+              }),
+          ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
+        },
+        ...(told.link === null ? {} : { source_url: told.link }),
+      },
+    };
+  },
+
+  judge(said, who) {
+    return typeof memberOf(said.json, "deduplication_key") === "string" ? null : refusal(said, who);
+  },
+};
+
+/** What Alertmanager says of an alert without an end. */
+const NO_END = "0001-01-01T00:00:00Z";
+const ALERTMANAGER_MAX_LABEL = 500;
+const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
+
+/** The JSON that Alertmanager posts to its webhooks, version 4, with one alert. */
+export const alertmanager: Format = {
+  opensAgain: "same",
+
+  say(told, deed, { url, name, nowMs }) {
+    const action = actionOf(told, deed);
+    if (action === null || action === "acknowledge") return null;
+    const text = textOf(told);
+    const isOver = action === "resolve";
+    const now = new Date(nowMs).toISOString();
+    const status = isOver ? "resolved" : "firing";
+    const labels = labelsOf(told);
+    const annotations = {
+      summary: cut(text.title, ALERTMANAGER_MAX_LABEL),
+      description: cut(bodyOf(text), ALERTMANAGER_MAX_DESCRIPTION),
+    };
+    const link = told.link ?? "";
+    return {
+      method: "POST",
+      path: pathOf(url),
+      json: {
+        version: "4",
+        groupKey: told.key,
+        truncatedAlerts: 0,
+        status,
+        receiver: name,
+        groupLabels: { alertname: labels.alertname },
+        commonLabels: labels,
+        commonAnnotations: annotations,
+        externalURL: link,
+        alerts: [
+          {
+            status,
+            labels,
+            annotations,
+            // A time without an offset cannot be said here; the description has it as it came.
+            startsAt: certainTime(told.startedAt) ?? now,
+            endsAt: isOver ? (certainTime(told.endedAt) ?? now) : NO_END,
+            generatorURL: link,
+            fingerprint: told.key,
+          },
+        ],
+      },
+    };
+  },
+
+  // Dozens of bridges take this JSON and answer with whatever they like; the standard is the status alone.
+  judge: () => null,
+};
+
+const ALERT_NAMES = {
+  gateway: "Gateway offline",
+  storm: "Alarm storm",
+  test: "Test",
+  alarm: "Alarm",
+} as const;
+
+/** Who it is; what it says stands in the annotations, because another label is another alert to some. */
+function labelsOf(told: IncidentMessage): Record<string, string> {
+  const { alarm, site } = told;
+  const label = (name: string) => nameOf(name, told.source, ALERTMANAGER_MAX_LABEL);
+  return {
+    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[told.kind]),
+    severity: byPriority(told.priority, ["critical", "error", "warning"]),
+    priority: told.priority,
+    source: told.source,
+    key: told.key,
+    ...(site === null ? {} : { site: label(site.displayName), site_id: String(site.id) }),
+    ...(alarm === null ? {} : { alarm_id: alarm.id }),
+    ...(told.kind === "gateway" && told.gateway !== null ? { gateway: label(told.gateway.displayName) } : {}),
+  };
+}
