@@ -16,11 +16,11 @@ export interface Alert {
  * What an alert was first told with. Its labels are what Alertmanager knows it by: a site that is renamed, or a priority
  * that rises, would make a second alert beside the first, which nobody ends.
  */
-export const FirstTold = z.object({
+export const AlertIdentity = z.object({
   labels: z.record(z.string(), z.string()),
   startsAt: z.string(),
 });
-export type FirstTold = z.infer<typeof FirstTold>;
+export type AlertIdentity = z.infer<typeof AlertIdentity>;
 
 /** Alertmanager ends by itself what has no end, 5 minutes later (its resolve_timeout); so an end is always sent. */
 const FAR_AHEAD_MS = 7 * 86_400_000;
@@ -33,15 +33,15 @@ const ANNOTATION_LENGTH = 4_000;
 const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
 /** How an incident is told for the first time. */
-export function firstTold(
-  told: IncidentMessage,
-  further: Readonly<Record<string, string>>,
+export function alertIdentityOf(
+  incident: IncidentMessage,
+  extraHeaders: Readonly<Record<string, string>>,
   nowMs: number,
-): FirstTold {
-  const { alarm, key, kind, priority, site, source } = told;
+): AlertIdentity {
+  const { alarm, key, kind, priority, site, source } = incident;
   const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : NAMES[kind];
   const labels = {
-    ...further,
+    ...extraHeaders,
     alertname: inLabel(name) || "Alarm",
     source,
     ...(site === null ? {} : { site: inLabel(site.displayName), site_id: String(site.id) }),
@@ -52,26 +52,26 @@ export function firstTold(
   return {
     // An empty label is none.
     labels: Object.fromEntries(Object.entries(labels).filter(([, value]) => value !== "")),
-    startsAt: isoUtc(Math.min(instantOf(told.startedAt) ?? nowMs, nowMs)),
+    startsAt: isoUtc(Math.min(instantOf(incident.startedAt) ?? nowMs, nowMs)),
   };
 }
 
 /** An incident that stands. */
-export function firing(told: IncidentMessage, first: FirstTold, nowMs: number): Alert {
-  return alertOf(told, first, isoUtc(nowMs + FAR_AHEAD_MS));
+export function firingAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
+  return alertOf(incident, first, isoUtc(nowMs + FAR_AHEAD_MS));
 }
 
 /**
  * An incident that is over. The end is never ahead of our clock: Alertmanager holds an alert with an end in the future
  * to be firing, and keeps the later of two such ends. It is never before the beginning either, which is refused.
  */
-export function over(told: IncidentMessage, first: FirstTold, nowMs: number): Alert {
-  const endMs = Math.min(instantOf(told.endedAt ?? "") ?? nowMs, nowMs);
-  return alertOf(told, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
+export function over(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
+  const endMs = Math.min(instantOf(incident.endedAt ?? "") ?? nowMs, nowMs);
+  return alertOf(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
 }
 
-function alertOf(told: IncidentMessage, { labels, startsAt }: FirstTold, endsAt: string): Alert {
-  const { alarm, endedAt, link, priority, startedAt, text } = told;
+function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): Alert {
+  const { alarm, endedAt, link, priority, startedAt, text } = incident;
   const lines = [
     ...text.fields.map((field) => `${field.label}: ${field.text}`),
     ...text.list,

@@ -7,7 +7,7 @@ import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
 import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
+import { type Alert, AlertIdentity, alertIdentityOf, firingAlert, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
 /** Clients have to send an end for so long, because Alertmanager may have been restarted (its interface says 5 min). */
@@ -19,7 +19,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
   const end = createHttpClient({ url, config, clock });
-  const further = givenHeaders(config.headers, clock);
+  const extraHeaders = givenHeaders(config.headers, clock);
   const authorization = authorizationOf(config, context);
 
   function request(
@@ -28,7 +28,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     signal: AbortSignal,
     json?: unknown,
   ): Promise<ReceiverResponse> {
-    const headers = { ...further(), ...authorization() };
+    const headers = { ...extraHeaders(), ...authorization() };
     return sendRequest(
       end,
       { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json },
@@ -46,14 +46,14 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  function firstOf(told: IncidentMessage, ref: unknown): FirstTold {
-    const remembered = FirstTold.safeParse(ref);
-    return remembered.success ? remembered.data : firstTold(told, config.labels, clock.now());
+  function firstOf(incident: IncidentMessage, ref: unknown): AlertIdentity {
+    const remembered = AlertIdentity.safeParse(ref);
+    return remembered.success ? remembered.data : alertIdentityOf(incident, config.labels, clock.now());
   }
 
-  async function standing(told: IncidentMessage, ref: unknown, signal: AbortSignal) {
-    const first = firstOf(told, ref);
-    await post(firing(told, first, clock.now()), signal);
+  async function standing(incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
+    const first = firstOf(incident, ref);
+    await post(firingAlert(incident, first, clock.now()), signal);
     return placeOf(first);
   }
 
@@ -65,15 +65,15 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     farEnd: createHash("sha256").update(url.href).digest("hex"),
     lastStepMs: end.lastStepMs,
 
-    identify: (told) => firstTold(told, config.labels, clock.now()),
+    identify: (incident) => alertIdentityOf(incident, config.labels, clock.now()),
 
-    open: (told, signal, identity) => standing(told, identity, signal),
+    open: (incident, signal, identity) => standing(incident, identity, signal),
 
-    update: (told, place, signal) => standing(told, place.ref, signal),
+    update: (incident, place, signal) => standing(incident, place.ref, signal),
 
-    async close(told, place, signal) {
-      const first = firstOf(told, place.ref);
-      await post(over(told, first, clock.now()), signal);
+    async close(incident, place, signal) {
+      const first = firstOf(incident, place.ref);
+      await post(over(incident, first, clock.now()), signal);
       return placeOf(first);
     },
 
@@ -86,7 +86,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   };
 }
 
-function placeOf(first: FirstTold): IncidentReference {
+function placeOf(first: AlertIdentity): IncidentReference {
   return { ref: first, ticket: null, link: null };
 }
 

@@ -37,7 +37,7 @@ const CHANGES = [
   "members",
 ] as const;
 
-const Tell = z.strictObject({
+const ChangeMails = z.strictObject({
   changes: z.array(z.enum(CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
   priorities: z
     .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
@@ -72,7 +72,7 @@ export const EmailConfig = z
       .default("")
       .meta({ description: "Put before every subject, such as [Buildings]." }),
     tell: z
-      .array(Tell)
+      .array(ChangeMails)
       .max(20)
       .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
       .meta({ description: "Which changes get a mail, beside the opening and the end." }),

@@ -10,33 +10,33 @@ const TEXT_LENGTH = 4_000;
 
 /** One mail about an incident. `title` is the one that the first mail had, so that the thread stays one. */
 export function mailOf(
-  told: IncidentMessage,
+  incident: IncidentMessage,
   title: string,
   config: Pick<EmailConfig, "from" | "to" | "cc" | "subject_prefix">,
   nowMs: number,
 ): SendMailOptions {
   const sender = senderOf(config.from);
   const host = sender.address.slice(sender.address.indexOf("@") + 1);
-  const root = `<${told.key}@${host}>`;
-  const status = line(told.text.status);
+  const root = `<${incident.key}@${host}>`;
+  const status = line(incident.text.status);
   return {
     from: sender,
     to: config.to,
     cc: config.cc,
     subject: `${config.subject_prefix} ${status}: ${cut(line(title), SUBJECT_LENGTH)}`.trim(),
     date: new Date(nowMs),
-    messageId: `<${changeOf(told)}@${host}>`,
+    messageId: `<${changeOf(incident)}@${host}>`,
     // No mail has this id. All of a thread refer to it, so it does not matter which of them came first, or at all.
     inReplyTo: root,
     references: root,
-    ...(isUrgent(told) ? { priority: "high" } : {}),
+    ...(isUrgent(incident) ? { priority: "high" } : {}),
     headers: {
       // RFC 3834, and Exchange's own word for it: an absence note in reply would go to nobody, or round and round.
       "Auto-Submitted": "auto-generated",
       "X-Auto-Response-Suppress": "All",
     },
-    text: plainOf(told),
-    html: htmlOf(told),
+    text: plainOf(incident),
+    html: htmlOf(incident),
     xMailer: false,
     disableFileAccess: true,
     disableUrlAccess: true,

@@ -53,7 +53,7 @@ export function failureOfMail(error: unknown, end: Server): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as MailError;
-  const said = saidOf(error as MailError);
+  const said = serverTextOf(error as MailError);
   if (responseCode === 421) {
     return new Throttled(`${end.name} closes the connection.${said}`, CLOSING_MS, { scope: "allowance" });
   }
@@ -116,7 +116,7 @@ function refusal(command: string, code: string, said: string, end: Server): Fail
 const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
 
 /** The server's own words, for a person. */
-function saidOf({ response }: MailError): string {
+function serverTextOf({ response }: MailError): string {
   const words = oneLine(response ?? "");
   return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;
 }

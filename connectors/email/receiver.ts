@@ -69,8 +69,12 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     }
   }
 
-  async function send(told: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
-    const mail = mailOf(told, title, config, clock.now());
+  async function send(
+    incident: IncidentMessage,
+    title: string,
+    signal: AbortSignal,
+  ): Promise<IncidentReference> {
+    const mail = mailOf(incident, title, config, clock.now());
     const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
     for (const { recipient = "", response } of sent.rejectedErrors ?? []) {
       if (refused.has(recipient)) continue;
@@ -88,12 +92,12 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function titleOf(told: IncidentMessage, place: IncidentReference): string {
+  function titleOf(incident: IncidentMessage, place: IncidentReference): string {
     const first = FirstMail.safeParse(place.ref);
-    return first.success ? first.data.title : told.text.title;
+    return first.success ? first.data.title : incident.text.title;
   }
 
-  function isTold({ change, priority }: IncidentMessage): boolean {
+  function sendsMailFor({ change, priority }: IncidentMessage): boolean {
     return config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
@@ -107,13 +111,13 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       .digest("hex"),
     lastStepMs: () => beganMs,
 
-    open: (told, signal) => send(told, told.text.title, signal),
+    open: (incident, signal) => send(incident, incident.text.title, signal),
 
-    async update(told, place, signal) {
-      return isTold(told) ? await send(told, titleOf(told, place), signal) : place;
+    async update(incident, place, signal) {
+      return sendsMailFor(incident) ? await send(incident, titleOf(incident, place), signal) : place;
     },
 
-    close: (told, place, signal) => send(told, titleOf(told, place), signal),
+    close: (incident, place, signal) => send(incident, titleOf(incident, place), signal),
 
     async probe(signal) {
       await limited(signal, () => transport().verify());

@@ -14,9 +14,9 @@ import { cut } from "../shared/receiver/text.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 
 /** Refusals that carry words of Jira's own, looked at here before they get their meaning. */
-const WITH_WORDS = [400, 401, 403, 404, 409, 413];
+const WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
 /** Longest words of Jira's that are passed on, in characters. */
-const MAX_WORDS = 400;
+const MAX_ERROR_TEXT = 400;
 /** Jira lets in whoever it does not know as nobody, and says so only in this header. */
 const UNKNOWN_USER = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
@@ -63,12 +63,12 @@ export function createJira(config: JiraConfig, clock: Clock): Jira {
       const headers = { authorization: authorization() };
       const said = await sendRequest(
         end,
-        { ...question, path: root + path, headers, allow: WITH_WORDS },
+        { ...question, path: root + path, headers, allow: WITH_ERROR_TEXT },
         clock,
         signal,
       );
       if (UNKNOWN_USER.test(said.headers["x-seraph-loginreason"] ?? "")) throw unknownUser(end.origin);
-      if (said.status < 300) return believed(said, end.origin);
+      if (said.status < 300) return checkedResponse(said, end.origin);
       if (allow.includes(said.status) && said.json !== undefined) return said;
       throw failureOf(said, end.origin, clock.now());
     },
@@ -90,10 +90,10 @@ export function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: 
 }
 
 /** Jira's own words, as one line; empty where it said none. */
-function wordsOf(said: ReceiverResponse): string {
+function errorTextOf(said: ReceiverResponse): string {
   const { errorMessages, errors } = refusalOf(said);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cut(printable([...errorMessages, ...named].join(" ")), MAX_WORDS);
+  return cut(printable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT);
 }
 
 function refusalOf(said: ReceiverResponse): z.infer<typeof Refusal> {
@@ -102,7 +102,7 @@ function refusalOf(said: ReceiverResponse): z.infer<typeof Refusal> {
 
 function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error {
   const { status } = said;
-  const words = wordsOf(said);
+  const words = errorTextOf(said);
   if (status === 409)
     return new Retryable(`${origin} answered 409: somebody else edits it just now. ${words}`);
   if (status === 400 && words !== "") return refused(said, origin);
@@ -117,7 +117,7 @@ function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error
 function refused(said: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(refusalOf(said).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");
-  const sentence = `${origin} answered 400. It said: ${wordsOf(said)}`;
+  const sentence = `${origin} answered 400. It said: ${errorTextOf(said)}`;
   const [other] = others;
   if (other === undefined) return new Rejected(sentence);
   return new ConfigError(sentence, {
@@ -134,9 +134,9 @@ function unknownUser(origin: string): ConfigError {
   });
 }
 
-function believed(said: ReceiverResponse, origin: string): ReceiverResponse {
+function checkedResponse(said: ReceiverResponse, origin: string): ReceiverResponse {
   if (said.body.trim() !== "" && said.json === undefined) throw notJira(said, origin);
-  const words = wordsOf(said);
+  const words = errorTextOf(said);
   if (words === "") return said;
   throw new Rejected(`${origin} answered ${said.status}, and refused it all the same. It said: ${words}`);
 }
@@ -199,7 +199,7 @@ export function createChecks(config: JiraConfig, jira: Jira): Checks {
         path: `${path}?startAt=${records.length}&maxResults=${PAGE}`,
       } as const;
       const answer = await jira.ask({ ...question, allow: [400, 404] }, signal);
-      if (answer.status >= 400) throw noSuchProject(wordsOf(answer));
+      if (answer.status >= 400) throw noSuchProject(errorTextOf(answer));
       const { values, total, ...rest } = readAs(answer, Page, jira.origin);
       const shown = values ?? readAs({ ...answer, json: rest[name] }, z.array(item), jira.origin);
       records.push(...shown);

@@ -31,17 +31,17 @@ export function summaryOf({ text }: IncidentMessage): string {
   return cut(printable(text.title), MAX_SUMMARY);
 }
 
-export function descriptionOf(told: IncidentMessage, format: Format): unknown {
-  const whole = withFewerTimeSeries(bodyOf(told, LONGEST_TEXT))
+export function descriptionOf(incident: IncidentMessage, format: Format): unknown {
+  const untruncated = withFewerTimeSeries(bodyOf(incident, LONGEST_TEXT))
     .map((body) => format.render(body))
     .find((rendered) => sizeOf(rendered) <= MAX_BODY);
-  return whole ?? fitting(format, (longest) => ({ ...bodyOf(told, longest), curves: [] }));
+  return untruncated ?? fitting(format, (longest) => ({ ...bodyOf(incident, longest), curves: [] }));
 }
 
 /** One short comment; `labels` are those of the fields that it repeats. */
-export function commentOf(told: IncidentMessage, labels: readonly string[], format: Format): unknown {
+export function commentOf(incident: IncidentMessage, labels: readonly string[], format: Format): unknown {
   return fitting(format, (longest) => {
-    const { status, fields } = bodyOf(told, longest);
+    const { status, fields } = bodyOf(incident, longest);
     return {
       status,
       fields: fields.filter(({ label }) => labels.includes(label)),
@@ -53,12 +53,12 @@ export function commentOf(told: IncidentMessage, labels: readonly string[], form
 }
 
 /** Of what happened, the fields that a comment repeats; null where there is none to write. */
-export function wordsOfComment(told: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
-  if (told.status === "resolved") return ["ended", "lasted"];
-  if (cameBack || told.change === "retriggered") return ["since"];
-  if (told.change === "acknowledged") return ["acknowledgedBy", "message"];
-  if (told.change === "recovering") return [];
-  return told.change === "vanished" || told.change === "out-of-scope" ? ["unknown"] : null;
+export function phrasesOfComment(incident: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
+  if (incident.status === "resolved") return ["ended", "lasted"];
+  if (cameBack || incident.change === "retriggered") return ["since"];
+  if (incident.change === "acknowledged") return ["acknowledgedBy", "message"];
+  if (incident.change === "recovering") return [];
+  return incident.change === "vanished" || incident.change === "out-of-scope" ? ["unknown"] : null;
 }
 
 /** Shortens every text by half until the whole has room: quotation marks and brackets grow when they are escaped. */

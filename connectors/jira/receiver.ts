@@ -5,7 +5,7 @@ import { Rejected } from "../../src/core/errors/errors.ts";
 import { vocabulary } from "../shared/receiver/phrases.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { createChecks, createJira, readAs } from "./api.ts";
-import { ADF, commentOf, descriptionOf, summaryOf, WIKI, wordsOfComment } from "./body.ts";
+import { ADF, commentOf, descriptionOf, phrasesOfComment, summaryOf, WIKI } from "./body.ts";
 import type { JiraConfig } from "./config.ts";
 
 /**
@@ -50,7 +50,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   });
 
   /** Whatever holds for the whole project would otherwise be said with every alarm. */
-  function sayOnce(message: string, place: IncidentReference): void {
+  function warnOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
     log.warn({ ticket: place.ticket, project: config.project }, message);
@@ -73,11 +73,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   }
 
   /** False when it is not there any more. */
-  async function edit(id: string, told: IncidentMessage, signal: AbortSignal): Promise<boolean> {
+  async function edit(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
-      description: descriptionOf(told, format),
+      description: descriptionOf(incident, format),
       // Only where it counts something: of one alarm it stays the same, and somebody may have put it better.
-      ...(told.kind === "alarm" ? {} : { summary: summaryOf(told) }),
+      ...(incident.kind === "alarm" ? {} : { summary: summaryOf(incident) }),
     };
     const answer = await jira.ask(
       { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] },
@@ -97,11 +97,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     await jira.ask({ method: "POST", path: `/issue/${id}/comment`, json: { body }, allow }, signal);
   }
 
-  function commentFor(told: IncidentMessage, cameBack: boolean): unknown {
-    const repeated = wordsOfComment(told, cameBack);
+  function commentFor(incident: IncidentMessage, cameBack: boolean): unknown {
+    const repeated = phrasesOfComment(incident, cameBack);
     if (repeated === null) return null;
     const labels = repeated.map((name) => words[name]);
-    return commentOf(told, labels, format);
+    return commentOf(incident, labels, format);
   }
 
   async function transitions(id: string, signal: AbortSignal) {
@@ -122,7 +122,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const step = stepNamed(await transitions(id, signal), name);
       if (step !== null && (await carryOut(id, step, signal))) return true;
     }
-    sayOnce("an alarm is back and its issue stays closed, because no transition opens it", place);
+    warnOnce("an alarm is back and its issue stays closed, because no transition opens it", place);
     return false;
   }
 
@@ -131,15 +131,15 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     farEnd: createHash("sha256").update(site).digest("hex"),
     lastStepMs: jira.lastStepMs,
 
-    async open(told, signal) {
-      const priority = config.priority[told.priority];
+    async open(incident, signal) {
+      const priority = config.priority[incident.priority];
       const fields = {
         ...config.fields,
         project: { key: config.project },
         issuetype: { name: config.issue_type },
-        summary: summaryOf(told),
-        description: descriptionOf(told, format),
-        labels: [...new Set(["plenum", labelOf(told), ...config.labels])],
+        summary: summaryOf(incident),
+        description: descriptionOf(incident, format),
+        labels: [...new Set(["plenum", labelOf(incident), ...config.labels])],
         ...(priority === undefined ? {} : { priority: { name: priority } }),
       };
       const { id, key } = await jira.read(
@@ -150,22 +150,22 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       return placeOf(id, key);
     },
 
-    async update(told, place, signal) {
+    async update(incident, place, signal) {
       const { id, over } = Ref.parse(place.ref);
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
-      const cameBack = over || told.change === "retriggered";
+      const cameBack = over || incident.change === "retriggered";
       // Somebody has closed it, so it is theirs.
       if (wasDone && !cameBack) return place;
       const isOpen = !wasDone || (await reopen(id, place, signal));
-      if (isOpen && !(await edit(id, told, signal))) return "gone";
-      const body = commentFor(told, cameBack);
+      if (isOpen && !(await edit(id, incident, signal))) return "gone";
+      const body = commentFor(incident, cameBack);
       // A workflow may refuse comments on what is closed.
       if (body !== null) await comment(id, body, signal, isOpen ? [404] : [400, 403, 404]);
       return { ...place, ref: { id, over: false } };
     },
 
-    async close(told, place, signal) {
+    async close(incident, place, signal) {
       const { id } = Ref.parse(place.ref);
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
@@ -173,16 +173,16 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       // Somebody has closed it, or we did and the answer was lost.
       if (wasDone) return done;
       const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
-      if (!(await edit(id, told, signal))) return "gone";
+      if (!(await edit(id, incident, signal))) return "gone";
       // Before the transition: what is closed may not take comments any more.
-      await comment(id, commentFor(told, false), signal);
+      await comment(id, commentFor(incident, false), signal);
       if (step === null || !(await carryOut(id, step, signal)))
-        sayOnce("an issue stays open although its alarm is over, because no transition closes it", place);
+        warnOnce("an issue stays open although its alarm is over, because no transition closes it", place);
       return done;
     },
 
-    async find(told, sinceMs, signal) {
-      const jql = `project = "${config.project}" AND labels = "${labelOf(told)}" ORDER BY created ASC`;
+    async find(incident, sinceMs, signal) {
+      const jql = `project = "${config.project}" AND labels = "${labelOf(incident)}" ORDER BY created ASC`;
       const json = { jql, fields: ["status"], maxResults: MAX_FOUND };
       const path = isCloud ? "/search/jql" : "/search";
       const { issues } = await jira

@@ -18,7 +18,7 @@ const ARRIVALS_IN_FLIGHT = 20;
 const SESSION_SECONDS = 86_400;
 
 /** What the broker is told of us, beside what stands in the configuration. */
-export interface Introduction {
+export interface SessionOptions {
   readonly clientId: string;
   readonly will: Message | null;
   /** As it is now; null without one. */
@@ -33,7 +33,7 @@ export interface Introduction {
 /** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
 export function clientOptions(
   config: MqttConfig,
-  { clientId, will, password, keepsSession }: Introduction,
+  { clientId, will, password, keepsSession }: SessionOptions,
 ): IClientOptions {
   const url = new URL(config.url);
   const secure = url.protocol === "mqtts:";
@@ -81,7 +81,7 @@ export function passwordOf(config: MqttConfig, clock: Clock): () => Secret | nul
 }
 
 /** Host and port of the broker, for messages to people. */
-export function placeOf(config: MqttConfig): string {
+export function brokerAddress(config: MqttConfig): string {
   return new URL(config.url).host;
 }
 

@@ -3,7 +3,7 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { prefixComplaint, templateComplaint } from "./topics.ts";
+import { prefixError, templateError } from "./topics.ts";
 
 const Tls = z.strictObject({
   ca_file: z.string().min(1).optional().meta({
@@ -40,7 +40,7 @@ export const MqttConfig = z
     url: z
       .string()
       .superRefine((text, context) => {
-        const message = urlComplaint(text);
+        const message = urlError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .meta({ description: "The broker: mqtts://host, mqtts://host:port or mqtt://host." }),
@@ -65,7 +65,7 @@ export const MqttConfig = z
     prefix: z
       .string()
       .superRefine((text, context) => {
-        const message = prefixComplaint(text);
+        const message = prefixError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("plenum")
@@ -73,7 +73,7 @@ export const MqttConfig = z
     topic: z
       .string()
       .superRefine((text, context) => {
-        const message = templateComplaint(text);
+        const message = templateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
@@ -123,7 +123,7 @@ export const MqttConfig = z
   .meta({ description: "Topics at an MQTT broker, and commands from there." });
 export type MqttConfig = z.infer<typeof MqttConfig>;
 
-function urlComplaint(text: string): string | null {
+function urlError(text: string): string | null {
   const url = URL.parse(text);
   if (url === null || !/^mqtts?:$/.test(url.protocol) || url.hostname === "") {
     return "Write the broker as mqtts://host, mqtts://host:port or mqtt://host.";

@@ -3,7 +3,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { abortable, loop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
+import { brokerAddress, clientOptions, passwordOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type Link, openLink } from "./link.ts";
 import type { Message } from "./messages.ts";
@@ -51,7 +51,7 @@ export function createConnection(options: ConnectionOptions): Connection {
   const closing = new AbortController();
   let current: { readonly link: Link; readonly since: string } | null = null;
   let attempt: Promise<void> | null = null;
-  let upkeep: Promise<void> | null = null;
+  let reconnecting: Promise<void> | null = null;
 
   const now = () => isoUtc(clock.now());
   const usable = () => (current === null || current.link.lost.aborted ? null : current.link);
@@ -67,7 +67,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           password: password(),
           keepsSession: options.onSession !== undefined,
         }),
-        place: placeOf(config),
+        address: brokerAddress(config),
         publishDeadlineMs: config.publish_deadline,
         clock,
         onMessage: options.onMessage,
@@ -77,7 +77,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     options.onSession?.(link.sessionPresent);
     try {
       await options.prepare?.(link);
-      await sayOnline(link, since);
+      await publishOnline(link, since);
     } catch (error) {
       await link.end();
       throw error;
@@ -95,10 +95,10 @@ export function createConnection(options: ConnectionOptions): Connection {
   }
 
   function keep(): void {
-    upkeep ??= keepUp();
+    reconnecting ??= keepConnected();
   }
 
-  function keepUp(): Promise<void> {
+  function keepConnected(): Promise<void> {
     const away = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
     return loop({
       clock,
@@ -107,7 +107,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       fault: away,
       async turn() {
         try {
-          await openOrStay();
+          await openOrHeartbeat();
           return 0;
         } catch (error) {
           if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
@@ -119,16 +119,16 @@ export function createConnection(options: ConnectionOptions): Connection {
   }
 
   /** Makes a link where there is none; otherwise stays with it until it is time to say so, or it is lost. */
-  async function openOrStay(): Promise<void> {
+  async function openOrHeartbeat(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
     const whole = await sleepFor(clock, HEARTBEAT_MS, closing.signal, link.lost);
     if (closing.signal.aborted) return;
     if (!whole) throw link.lost.reason;
-    await sayOnline(link, since);
+    await publishOnline(link, since);
   }
 
-  async function sayOnline(link: Link, since: string): Promise<void> {
+  async function publishOnline(link: Link, since: string): Promise<void> {
     await allowed(link.publish(statusMessage(statusTopic, { status: "online", since, time: now() })));
   }
 
@@ -142,9 +142,9 @@ export function createConnection(options: ConnectionOptions): Connection {
     link: usable,
     async close() {
       closing.abort(new Retryable("The connection is closed."));
-      await Promise.allSettled([attempt, upkeep]);
-      const farewell = { status: "offline", reason: "stopped", time: now() };
-      await usable()?.end(statusMessage(statusTopic, farewell));
+      await Promise.allSettled([attempt, reconnecting]);
+      const goodbye = { status: "offline", reason: "stopped", time: now() };
+      await usable()?.end(statusMessage(statusTopic, goodbye));
     },
   };
 }
@@ -163,7 +163,7 @@ export async function tryConnection(
   const link = await openLink(
     {
       client: clientOptions(config, { clientId, will: null, password: password(), keepsSession: false }),
-      place: placeOf(config),
+      address: brokerAddress(config),
       publishDeadlineMs: config.publish_deadline,
       clock: context.clock,
       onMessage: undefined,

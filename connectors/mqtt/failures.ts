@@ -9,7 +9,7 @@ import {
   speaksTls,
   wantsTls,
 } from "../../src/core/http/connection-problem.ts";
-import { NOBODY, openSocket } from "./fast-path.ts";
+import { NO_LISTENER, openSocket } from "./fast-path.ts";
 
 /**
  * What a broker's numbers and a connection's errors mean.
@@ -23,41 +23,43 @@ import { NOBODY, openSocket } from "./fast-path.ts";
 export class HungUp extends Retryable {}
 
 /** What mqtt-packet says to bytes that are no MQTT, such as an alert of TLS; it gives them no code. */
-const NO_MQTT =
+const NOT_MQTT =
   /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
 /** Why the broker, or TLS, did not let us in. */
-export function connectFailure(error: unknown, place: string, inMqtt5: boolean): Failure {
+export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = codeOf(error);
-  const noMqtt = code === undefined && error instanceof Error && NO_MQTT.test(error.message);
+  const noMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
   if (noMqtt || endedUnanswered(error)) {
     const how = noMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
-    return new HungUp(`The broker at ${place} could not be reached. ${how}.`, {
+    return new HungUp(`The broker at ${address} could not be reached. ${how}.`, {
       hint: "If that stays so, check the port in url.",
       cause: error,
     });
   }
   // 1 is the number of MQTT 3.1.1, and no broker that speaks 5 has another use for it.
-  if (code === 1 && inMqtt5) return knowsOldMqttOnly(place);
-  const complaint = typeof code === "number" ? REFUSED[code] : undefined;
-  if (complaint !== undefined) {
-    const [message, hint, reason] = complaint;
-    return new ConfigError(`The broker at ${place} ${message}.`, {
+  if (code === 1 && inMqtt5) return supportsMqtt311Only(address);
+  const refusalMessage = typeof code === "number" ? REFUSED[code] : undefined;
+  if (refusalMessage !== undefined) {
+    const [message, hint, reason] = refusalMessage;
+    return new ConfigError(`The broker at ${address} ${message}.`, {
       hint,
       reason: reason ?? "settings",
       cause: error,
     });
   }
   if (typeof code === "number") {
-    return new Retryable(`The broker at ${place} refused the connection (reason ${code}).`, { cause: error });
+    return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, {
+      cause: error,
+    });
   }
-  return failureOfConnection(error, brokerAt(place));
+  return failureOfConnection(error, brokerAt(address));
 }
 
 /** The broker in the words of src/core/http/connection-problem.ts, which knows what is wrong with a connection. */
-function brokerAt(place: string): Server {
+function brokerAt(address: string): Server {
   return {
-    name: `The broker at ${place}`,
+    name: `The broker at ${address}`,
     failed: "could not be reached",
     addressOption: "url",
     authorityOption: "tls.ca_file",
@@ -67,29 +69,29 @@ function brokerAt(place: string): Server {
 }
 
 /** It knows MQTT 3.1.1, and we spoke 5: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
-function knowsOldMqttOnly(place: string): ConfigError {
-  return new ConfigError(`The broker at ${place} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`, {
+function supportsMqtt311Only(address: string): ConfigError {
+  return new ConfigError(`The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`, {
     hint: PROTOCOL[1],
     field: "protocol",
   });
 }
 
-type Complaint = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
+type RefusalMessage = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
 
-const PROTOCOL: Complaint = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
-const CLIENT_ID: Complaint = ["does not accept our client id", "Set client_id to one that it accepts."];
-const PASSWORD: Complaint = [
+const PROTOCOL: RefusalMessage = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
+const CLIENT_ID: RefusalMessage = ["does not accept our client id", "Set client_id to one that it accepts."];
+const PASSWORD: RefusalMessage = [
   "does not accept the user name or password",
   "Check username and password.",
   "unauthenticated",
 ];
-const NOT_ALLOWED: Complaint = [
+const NOT_ALLOWED: RefusalMessage = [
   "does not let us in",
   "Check username, password and the broker's access list.",
   "forbidden",
 ];
 
-const REFUSED: Readonly<Record<number, Complaint>> = {
+const REFUSED: Readonly<Record<number, RefusalMessage>> = {
   1: ["does not speak MQTT 3.1.1", 'Set protocol: "5", or use a newer broker.'],
   2: CLIENT_ID,
   4: PASSWORD,
@@ -146,28 +148,28 @@ export function subscribeFailure(error: unknown, filter: string): Failure {
 }
 
 /** Why the broker ended a connection, from its DISCONNECT (MQTT 5); null when it gave no reason. */
-export function disconnectFailure(code: number | undefined, place: string): Failure | null {
+export function disconnectFailure(code: number | undefined, address: string): Failure | null {
   switch (code) {
     case undefined:
     case 0:
       return null;
     case 142:
-      return new ConfigError(`Another client with our client id has connected to the broker at ${place}.`, {
+      return new ConfigError(`Another client with our client id has connected to the broker at ${address}.`, {
         hint: "Run one worker only, or give each its own client_id.",
       });
     // It did not tell its limit when it let us in, so nobody here knows which message it means.
     case 149:
       return new ConfigError(
-        `The broker at ${place} ended the connection: a message is too large for it (149).`,
+        `The broker at ${address} ended the connection: a message is too large for it (149).`,
         {
           field: "max_message_bytes",
           hint: "Set max_message_bytes to what the broker takes; larger messages become dead letters then.",
         },
       );
     case 151:
-      return new Throttled(`Our quota at the broker at ${place} is used up (151).`, null);
+      return new Throttled(`Our quota at the broker at ${address} is used up (151).`, null);
     default:
-      return new Retryable(`The broker at ${place} ended the connection (reason ${code}).`);
+      return new Retryable(`The broker at ${address} ended the connection (reason ${code}).`);
   }
 }
 
@@ -192,7 +194,7 @@ function codeOf(error: unknown): number | string | undefined {
 }
 
 /** Longest wait for an answer to each question, in milliseconds: whoever hung up was quick to do so. */
-const ASK_MS = 3_000;
+const PROBE_MS = 3_000;
 
 /**
  * Why a broker hung up before it had said a word. It may be restarting, and then the same attempt goes well later; or
@@ -204,9 +206,9 @@ const ASK_MS = 3_000;
  * So the other door is tried, without user name, password or will, and nothing is sent but the greeting. Null when
  * that opens no other: then time may help.
  */
-export async function whyHungUp(
+export async function diagnoseHangUp(
   client: IClientOptions,
-  place: string,
+  address: string,
   cause: unknown,
   signal: AbortSignal,
 ): Promise<Failure | null> {
@@ -217,25 +219,27 @@ export async function whyHungUp(
 
   if (client.protocol === "mqtts") {
     const inHandshake = endedUnanswered(cause);
-    if (inHandshake && (await answers({ ...greeting, protocol: "mqtt" }, signal))) {
-      return noTls(brokerAt(place), "it answers without");
+    if (inHandshake && (await isAnswered({ ...greeting, protocol: "mqtt" }, signal))) {
+      return noTls(brokerAt(address), "it answers without");
     }
   } else {
-    const address = { host: String(client.host), port: Number(client.port) };
-    const knock = (limit: AbortSignal) => probeServer(address, AbortSignal.any([limit, signal]));
-    if (await speaksTls(knock)) return wantsTls(brokerAt(place));
+    const target = { host: String(client.host), port: Number(client.port) };
+    const knock = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
+    if (await speaksTls(knock)) return wantsTls(brokerAt(address));
   }
   // Once more in 5, lest it was a restart, and then in 3.1.1.
-  if (client.protocolVersion !== 5 || (await answers(greeting, signal))) return null;
-  return (await answers({ ...greeting, protocolVersion: 4 }, signal)) ? knowsOldMqttOnly(place) : null;
+  if (client.protocolVersion !== 5 || (await isAnswered(greeting, signal))) return null;
+  return (await isAnswered({ ...greeting, protocolVersion: 4 }, signal))
+    ? supportsMqtt311Only(address)
+    : null;
 }
 
 /** Whether a greeting gets an answer, be it that we are not let in; a version that it does not know is none. */
-function answers(greeting: IClientOptions, signal: AbortSignal): Promise<boolean> {
+function isAnswered(greeting: IClientOptions, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
-    const settings = { ...greeting, connectTimeout: ASK_MS, reconnectPeriod: 0, resubscribe: false };
-    const asked = new MqttClient(() => openSocket(settings, NOBODY), settings);
+    const settings = { ...greeting, connectTimeout: PROBE_MS, reconnectPeriod: 0, resubscribe: false };
+    const asked = new MqttClient(() => openSocket(settings, NO_LISTENER), settings);
     const end = (answered: boolean) => {
       signal.removeEventListener("abort", aborted);
       asked.end(!answered);

@@ -31,7 +31,7 @@ const BYTES_A_UNIT = 3;
 const LENGTH_BASE = 128;
 
 /** An upper bound of a message's bytes, without a look at its letters. */
-export function mostBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
+export function maxBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
   let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
   let texts = 3;
   for (const name in properties) {
@@ -42,8 +42,8 @@ export function mostBytesOf({ contentType, correlation, payload, properties, top
 }
 
 /** How many bytes a message has, where that is more than so many; else null. */
-export function bytesBeyond(most: number, message: Message, version: ProtocolVersion = 5): number | null {
-  if (mostBytesOf(message) <= most) return null;
+export function bytesIfOver(most: number, message: Message, version: ProtocolVersion = 5): number | null {
+  if (maxBytesOf(message) <= most) return null;
   const bytes = bytesOf(message, version);
   return bytes > most ? bytes : null;
 }
@@ -136,15 +136,15 @@ function writeLength(into: Buffer, at: number, begin: number, end: number): numb
   const length = end - begin;
   const moved = at + lengthBytes(length);
   if (moved !== begin) into.copyWithin(moved, begin, end);
-  let place = at;
+  let position = at;
   let left = length;
-  for (; left >= LENGTH_BASE; left >>>= 7) into[place++] = (left & 0x7f) | 0x80;
-  into[place] = left;
+  for (; left >= LENGTH_BASE; left >>>= 7) into[position++] = (left & 0x7f) | 0x80;
+  into[position] = left;
   return moved + length;
 }
 
 /** What leaves at once at most, in bytes; 100 values of 600 bytes fit. */
-const BENCH_BYTES = 65_536;
+const BUFFER_BYTES = 65_536;
 
 /** MQTT 5.0 and 3.1.1, section 3.12. */
 const PINGREQ = Buffer.of(0xc0, 0);
@@ -161,40 +161,40 @@ interface Publisher {
 }
 
 export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion): Publisher {
-  let bench: Buffer | null = null;
+  let buffer: Buffer | null = null;
   let filled = 0;
   let isPlanned = false;
 
-  function handOn(): void {
-    if (bench === null) return;
-    const used = bench;
+  function flush(): void {
+    if (buffer === null) return;
+    const used = buffer;
     // The stream keeps it until the system has taken it, or the connection is gone.
     stream.write(used.subarray(0, filled), () => {
       if (spare.length < SPARE_MAX) spare.push(used);
     });
-    bench = null;
+    buffer = null;
     filled = 0;
   }
 
-  function leave(): void {
+  function flushTick(): void {
     isPlanned = false;
-    handOn();
+    flush();
   }
 
   return {
     put(message, id) {
-      const most = mostBytesOf(message);
-      if (filled + most > BENCH_BYTES) handOn();
-      if (most > BENCH_BYTES) {
+      const most = maxBytesOf(message);
+      if (filled + most > BUFFER_BYTES) flush();
+      if (most > BUFFER_BYTES) {
         const own = Buffer.allocUnsafeSlow(most);
         stream.write(own.subarray(0, writePublish(own, 0, message, id, version)));
         return;
       }
-      bench ??= spare.pop() ?? Buffer.allocUnsafeSlow(BENCH_BYTES);
-      filled = writePublish(bench, filled, message, id, version);
+      buffer ??= spare.pop() ?? Buffer.allocUnsafeSlow(BUFFER_BYTES);
+      filled = writePublish(buffer, filled, message, id, version);
       if (isPlanned) return;
       isPlanned = true;
-      process.nextTick(leave);
+      process.nextTick(flushTick);
     },
 
     ping: () => void stream.write(PINGREQ),
@@ -213,7 +213,7 @@ interface Acknowledgements {
 }
 
 /** `reason` is 0 where the broker gives none. */
-type Acknowledged = (id: number, reason: number) => void;
+type OnAcknowledged = (id: number, reason: number) => void;
 
 /** A PUBACK as it has to begin; of a header with other flags the library says what is wrong. */
 const PUBACK = 0x40;
@@ -222,19 +222,19 @@ const LENGTH_BYTES_MAX = 4;
 /** The message's number; behind it a reason may stand, and properties, which nobody reads. */
 const ID_BYTES = 2;
 
-export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgements {
+export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledgements {
   /** The beginning of a packet whose header, or whose acknowledgement, is not whole yet. */
-  let begun: Buffer | null = null;
+  let incomplete: Buffer | null = null;
   /** Bytes of another packet that are still to come. */
-  let passing = 0;
+  let bytesToPass = 0;
   /** What the library cannot read, we cannot either: from there on all is its own. */
-  let isLost = false;
+  let isUnreadable = false;
 
   return {
     read(chunk) {
-      if (isLost) return chunk;
-      const bytes = begun === null ? chunk : Buffer.concat([begun, chunk]);
-      begun = null;
+      if (isUnreadable) return chunk;
+      const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
+      incomplete = null;
       const left: Buffer[] = [];
       /** Where what is left for the library begins; -1 while nothing is. */
       let leftFrom = -1;
@@ -244,16 +244,16 @@ export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgem
         leftFrom = -1;
       };
       while (at < bytes.length) {
-        if (passing > 0) {
+        if (bytesToPass > 0) {
           if (leftFrom < 0) leftFrom = at;
-          const step = Math.min(passing, bytes.length - at);
-          passing -= step;
+          const step = Math.min(bytesToPass, bytes.length - at);
+          bytesToPass -= step;
           at += step;
           continue;
         }
         const header = headerAt(bytes, at);
         if (header === "broken") {
-          isLost = true;
+          isUnreadable = true;
           if (leftFrom < 0) leftFrom = at;
           at = bytes.length;
           break;
@@ -261,12 +261,12 @@ export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgem
         const isOurs = bytes[at] === PUBACK && isSound(header);
         if (header === "short" || (isOurs && at + header.size > bytes.length)) {
           cut();
-          begun = Buffer.from(bytes.subarray(at));
+          incomplete = Buffer.from(bytes.subarray(at));
           at = bytes.length;
           break;
         }
         if (!isOurs) {
-          passing = header.size;
+          bytesToPass = header.size;
           continue;
         }
         cut();
@@ -305,19 +305,19 @@ function headerAt(bytes: Buffer, at: number): Header | "short" | "broken" {
 }
 
 export interface Listener {
-  readonly acknowledged: Acknowledged;
+  readonly acknowledged: OnAcknowledged;
   /** Something came, and what it acknowledges has been told. */
   readonly arrived: () => void;
 }
 
-export const NOBODY: Listener = { acknowledged: () => undefined, arrived: () => undefined };
+export const NO_LISTENER: Listener = { acknowledged: () => undefined, arrived: () => undefined };
 
 /**
  * The connection that the library speaks over. It reads all that comes but for the acknowledgements, which are ours
  * (acknowledgements.ts); and no proxy of the environment stands in between.
  */
 export function openSocket(options: IClientOptions, listener: Listener): Socket {
-  const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(whereOf(options));
+  const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(topicPartsOf(options));
   const acknowledgements = createAcknowledgements(listener.acknowledged);
   // Or our system holds a small packet back, a ping say, until the broker has confirmed the one before.
   socket.setNoDelay(true);
@@ -334,13 +334,13 @@ export function openSocket(options: IClientOptions, listener: Listener): Socket 
   return Object.assign(socket, { pipe });
 }
 
-function whereOf({ host, port }: IClientOptions): { readonly host: string; readonly port: number } {
+function topicPartsOf({ host, port }: IClientOptions): { readonly host: string; readonly port: number } {
   return { host: String(host), port: Number(port) };
 }
 
 /** Whom the certificate does not fit gets nothing; the library hears of it as of any other error of the connection. */
 function secure(options: IClientOptions): Socket {
-  const { host, port } = whereOf(options);
+  const { host, port } = topicPartsOf(options);
   const { ca, cert, key, servername } = options;
   const name = servername ?? (isIP(host) === 0 ? host : undefined);
   return connectSecure({

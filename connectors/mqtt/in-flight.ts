@@ -23,7 +23,7 @@ interface InFlight<Sent extends { readonly id: number }> {
 /** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
 const IDS = 65_536;
 /** A message that is never answered holds its slot; those that came and went behind it are closed up now and then. */
-const HOLES_MAX = 64;
+const MAX_HOLES = 64;
 
 export function createInFlight<Sent extends { readonly id: number }>(): InFlight<Sent> {
   const isUsed = new Uint8Array(IDS);
@@ -61,7 +61,7 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
   return {
     add(sent) {
       // The holes before the first are holes as well.
-      if (end - size > HOLES_MAX) closeUp();
+      if (end - size > MAX_HOLES) closeUp();
       isUsed[sent.id] = 1;
       slots[end] = sent;
       end += 1;
@@ -108,20 +108,20 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
  *
  * The answer to a ping is held back in the same way, and what was sent after it with it, so it counts as an arrival.
  */
-interface Nudge {
+interface AcknowledgementFlush {
   sent(): void;
   acknowledged(): void;
   /** Something came from the broker, and was read. */
   arrived(): void;
 }
 
-interface NudgeOptions {
+interface FlushOptions {
   /** Whether an acknowledgement is missing. */
   readonly isWaiting: () => boolean;
   readonly ping: () => void;
 }
 
-export function createNudge({ isWaiting, ping }: NudgeOptions): Nudge {
+export function createAcknowledgementFlush({ isWaiting, ping }: FlushOptions): AcknowledgementFlush {
   let isPlanned = false;
   /** Since the last arrival, which was confirmed along with it. */
   let hasSent = false;

@@ -4,22 +4,22 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
 import {
   connectFailure,
+  diagnoseHangUp,
   disconnectFailure,
   HungUp,
   publishFailure,
   subscribeFailure,
-  whyHungUp,
   withSize,
 } from "./failures.ts";
 import {
-  bytesBeyond,
+  bytesIfOver,
   createPublisher,
   type Listener,
-  NOBODY,
+  NO_LISTENER,
   openSocket,
   type ProtocolVersion,
 } from "./fast-path.ts";
-import { createInFlight, createNudge } from "./in-flight.ts";
+import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 
 /**
@@ -62,7 +62,7 @@ export interface LinkOptions {
   /** As `mqtt.connect` takes it. */
   readonly client: IClientOptions;
   /** The broker's address in messages for people. */
-  readonly place: string;
+  readonly address: string;
   /** How long the broker may answer to nothing while messages wait for it, in milliseconds. */
   readonly publishDeadlineMs: number;
   readonly clock: Clock;
@@ -71,12 +71,12 @@ export interface LinkOptions {
 }
 
 /** How long a last message, and then a farewell, may take, in milliseconds. */
-const FAREWELL_MS = 1_000;
+const GOODBYE_MS = 1_000;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
   /** Nothing is acknowledged before something is sent. */
-  let listener = NOBODY;
+  let listener = NO_LISTENER;
   const settings: IClientOptions = {
     ...options.client,
     reconnectPeriod: 0,
@@ -89,22 +89,22 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     // Or it prepares a buffer for each of the 65,536 packet ids: 66,000 objects and some 8 MB for as long as we run.
     writeCache: false,
   };
-  const toUs: Listener = {
+  const socketListener: Listener = {
     acknowledged: (id, reason) => listener.acknowledged(id, reason),
     arrived: () => listener.arrived(),
   };
-  const client = new MqttClient(() => openSocket(settings, toUs), settings);
+  const client = new MqttClient(() => openSocket(settings, socketListener), settings);
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
-    const said = { limits: limitsOf(connack, options.place), sessionPresent: sessionIn(connack) };
+    const said = { limits: limitsOf(connack, options.address), sessionPresent: sessionIn(connack) };
     const opened = linkOver(client, said, lost, options);
     listener = opened.listener;
     return opened.link;
   } catch (error) {
     client.end(true);
     if (!(error instanceof HungUp) || signal.aborted) throw error;
-    throw (await whyHungUp(options.client, options.place, error.cause, signal)) ?? error;
+    throw (await diagnoseHangUp(options.client, options.address, error.cause, signal)) ?? error;
   }
 }
 
@@ -119,11 +119,11 @@ function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal
     });
     client.once("error", (error) => {
       settled();
-      reject(connectFailure(error, options.place, options.client.protocolVersion === 5));
+      reject(connectFailure(error, options.address, options.client.protocolVersion === 5));
     });
     client.once("close", () => {
       settled();
-      reject(new HungUp(`The broker at ${options.place} closed the connection before it let us in.`));
+      reject(new HungUp(`The broker at ${options.address} closed the connection before it let us in.`));
     });
     if (options.onMessage !== undefined) acknowledgeBy(client, options.onMessage);
   });
@@ -146,10 +146,10 @@ function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) =
   };
 }
 
-function limitsOf(connack: IConnackPacket, place: string): Limits {
+function limitsOf(connack: IConnackPacket, address: string): Limits {
   const { properties } = connack;
-  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), place, true);
-  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), place, true);
+  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), address, true);
+  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), address, true);
   return {
     maxPacketBytes: properties?.maximumPacketSize ?? null,
     receiveMaximum: properties?.receiveMaximum ?? 65_535,
@@ -181,10 +181,10 @@ function linkOver(
   lost: AbortController,
   options: LinkOptions,
 ): { readonly link: Link; readonly listener: Listener } {
-  const { clock, place, publishDeadlineMs } = options;
+  const { clock, address, publishDeadlineMs } = options;
   const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
   const publisher = createPublisher(client.stream, version);
-  const nudge = createNudge({
+  const acknowledgementFlush = createAcknowledgementFlush({
     isWaiting: () => pending.size() > 0 && !lost.signal.aborted,
     ping: publisher.ping,
   });
@@ -197,7 +197,7 @@ function linkOver(
     const abandoned = pending.takeAll();
     const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
     const reason = withSize(
-      cause ?? new Retryable(`The connection to the broker at ${place} was lost.`),
+      cause ?? new Retryable(`The connection to the broker at ${address} was lost.`),
       longest,
     );
     lost.abort(reason);
@@ -212,16 +212,16 @@ function linkOver(
     const answered = pending.take(id);
     if (answered === undefined) return;
     answeredMs = clock.monotonic();
-    nudge.acknowledged();
+    acknowledgementFlush.acknowledged();
     // Below 128 the broker has taken the message, whatever else it says of it.
     answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
   }
 
   client.on("disconnect", (packet) => {
-    cause ??= disconnectFailure(packet.reasonCode, place);
+    cause ??= disconnectFailure(packet.reasonCode, address);
   });
   client.on("error", (error) => {
-    cause ??= new Retryable(`The connection to the broker at ${place} broke: ${error.message}.`, {
+    cause ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, {
       cause: error,
     });
   });
@@ -246,7 +246,7 @@ function linkOver(
       length: message.payload.length,
     });
     publisher.put(message, id);
-    nudge.sent();
+    acknowledgementFlush.sent();
     if (!isWatched) void watch();
   }
 
@@ -254,7 +254,7 @@ function linkOver(
   function refusalOf(message: Message): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
     const { maxPacketBytes } = limits;
-    const bytes = maxPacketBytes === null ? null : bytesBeyond(maxPacketBytes, message, version);
+    const bytes = maxPacketBytes === null ? null : bytesIfOver(maxPacketBytes, message, version);
     if (bytes === null) return null;
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
@@ -307,7 +307,7 @@ function linkOver(
 
   /** A connection on which an answer is missing is in doubt; a new one begins clean. */
   function overdue(): void {
-    cause ??= new Retryable(`The broker at ${place} did not answer within ${publishDeadlineMs} ms.`);
+    cause ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
     gone();
     client.end(true);
   }
@@ -327,19 +327,19 @@ function linkOver(
 
     async end(last) {
       abandon(new Retryable("The connection is being closed."));
-      if (last !== undefined) await within(clock, FAREWELL_MS, publish(last));
+      if (last !== undefined) await within(clock, GOODBYE_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // A farewell that nobody has acknowledged would keep the library waiting for it, for ever.
       abandon(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!lost.signal.aborted) await within(clock, FAREWELL_MS, closed);
+      if (!lost.signal.aborted) await within(clock, GOODBYE_MS, closed);
       // Once it takes leave, the library ignores `end(true)`; without this it would go on taking messages.
       client.stream.destroy();
     },
   };
-  return { link, listener: { acknowledged, arrived: nudge.arrived } };
+  return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
 }
 
 /** Where retained messages are not wanted (rh 2), one that comes nevertheless has to say what it is (rap). */

@@ -26,7 +26,7 @@ export interface Message {
   /** MQTT 5 correlation data, base64. */
   readonly correlation?: string;
   /** A courtesy to somebody who asked for it: when the broker refuses it, the event is delivered nevertheless. */
-  readonly courtesy?: true;
+  readonly bestEffort?: true;
 }
 
 interface Retained {
@@ -53,11 +53,11 @@ export function messagesOf(
   const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...numbered };
   const states = stateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
-  const place = { ...whereOf(event), kind: "event", id: event.type };
+  const parts = { ...topicPartsOf(event), kind: "event", id: event.type };
   return [
     ...states,
     {
-      topic: topics.of(place),
+      topic: topics.of(parts),
       payload: JSON.stringify(toCloudEvent(event, numbered)),
       retain: false,
       contentType: "application/cloudevents+json",
@@ -75,10 +75,10 @@ function stateMessages(
   const source = sourceName(event);
   // By far the most, and in need of none of the words below.
   if (event.type === "tag-value") {
-    const place = { source, site: event.siteid ?? null, kind: "tag", id: String(event.data.tag.id) };
+    const parts = { source, site: event.siteid ?? null, kind: "tag", id: String(event.data.tag.id) };
     return [
       {
-        topic: topics.of({ ...place, aspect: "value" }),
+        topic: topics.of({ ...parts, aspect: "value" }),
         payload: JSON.stringify(value(event, source)),
         retain: retained.values,
         contentType: "application/json",
@@ -87,7 +87,7 @@ function stateMessages(
     ];
   }
   const at = (kind: string, id: string | number, aspect: string) =>
-    topics.of({ ...whereOf(event), kind, id: String(id), aspect });
+    topics.of({ ...topicPartsOf(event), kind, id: String(id), aspect });
   const say = (topic: string, body: unknown, retain: boolean): Message => ({
     topic,
     payload: JSON.stringify(body),
@@ -111,7 +111,7 @@ function stateMessages(
   ): readonly Message[] {
     const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
     if (wished === null || !topics.mayReply(wished)) return [message];
-    return [message, { ...message, topic: wished, courtesy: true }];
+    return [message, { ...message, topic: wished, bestEffort: true }];
   }
 
   switch (event.type) {
@@ -217,7 +217,7 @@ function stateMessages(
 }
 
 /** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
-function whereOf(event: Event): Pick<TopicParts, "source" | "site"> {
+function topicPartsOf(event: Event): Pick<TopicParts, "source" | "site"> {
   return { source: sourceName(event), site: event.siteid ?? null };
 }
 

@@ -1,7 +1,7 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { SinceBoot } from "../../src/core/runtime/clock.ts";
 import { abortable, sleepFor, WOKEN } from "../../src/core/runtime/waiting.ts";
-import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
+import { brokerAddress, clientOptions, passwordOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
 
@@ -10,7 +10,7 @@ import { openLink } from "./link.ts";
  * asked to keep; every broker says so. The other is its uptime, which Mosquitto publishes: one that writes its state to
  * the disk every half hour has the session again after a crash, and not the messages.
  */
-interface HeldBroker {
+interface StoredBroker {
   /** Seconds that it had been up; null where it does not tell. */
   readonly uptime: number | null;
   /** When it told so, milliseconds since 1970. */
@@ -19,7 +19,7 @@ interface HeldBroker {
   readonly measured?: SinceBoot;
 }
 
-export interface BrokerWord extends HeldBroker {
+export interface BrokerReport extends StoredBroker {
   /** It has forgotten the session that an earlier connection asked it to keep. */
   readonly sessionLost: boolean;
 }
@@ -27,16 +27,19 @@ export interface BrokerWord extends HeldBroker {
 /** The uptime is published every 10 s, so what is retained of it can be so old, and an answer takes its time, in milliseconds. */
 const SLACK_MS = 15_000;
 
-export function lifeOfBroker(before: string | null, { sessionLost, ...now }: BrokerWord): ServerInstance {
-  const held = before === null ? null : heldBroker(before);
-  return { life: JSON.stringify(now), isNew: held !== null && (sessionLost || isYounger(now, held)) };
+export function serverInstanceOf(
+  before: string | null,
+  { sessionLost, ...now }: BrokerReport,
+): ServerInstance {
+  const stored = before === null ? null : parseStoredBroker(before);
+  return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }
 
 /**
  * It has been up for less time than it should have been by now, by measured time, which nobody sets. Where it has been up
  * for more, the measuring stood still meanwhile, as in a machine that sleeps, and only the wall clock knows for how long.
  */
-function isYounger(now: HeldBroker, before: HeldBroker): boolean {
+function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
   const measuredMs = measuredBetween(before, now);
@@ -49,15 +52,15 @@ function isBehind(grownMs: number, passedMs: number): boolean {
 }
 
 /** Null where it was not measured, or by another clock: after a start of the machine, and at another member. */
-function measuredBetween({ measured: before }: HeldBroker, { measured: now }: HeldBroker): number | null {
+function measuredBetween({ measured: before }: StoredBroker, { measured: now }: StoredBroker): number | null {
   if (before === undefined || now === undefined || before.boot !== now.boot) return null;
   return now.ms < before.ms ? null : now.ms - before.ms;
 }
 
 /** Null for a text that was not written here. */
-function heldBroker(text: string): HeldBroker | null {
+function parseStoredBroker(text: string): StoredBroker | null {
   try {
-    return JSON.parse(text) as HeldBroker;
+    return JSON.parse(text) as StoredBroker;
   } catch {
     return null;
   }
@@ -87,7 +90,7 @@ export async function uptimeOf(
           password: passwordOf(config, context.clock)(),
           keepsSession: false,
         }),
-        place: placeOf(config),
+        address: brokerAddress(config),
         publishDeadlineMs: UPTIME_WITHIN_MS,
         clock: context.clock,
         async onMessage({ topic, payload }) {

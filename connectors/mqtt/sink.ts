@@ -5,10 +5,10 @@ import type { Event } from "../../src/core/model/event.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, tryConnection } from "./connection.ts";
-import { bytesBeyond } from "./fast-path.ts";
+import { bytesIfOver } from "./fast-path.ts";
 import type { Link } from "./link.ts";
 import { type Message, messagesOf } from "./messages.ts";
-import { lifeOfBroker, uptimeOf } from "./server-instance.ts";
+import { serverInstanceOf, uptimeOf } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
 
 /** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
@@ -49,7 +49,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       const atMs = Math.floor((context.share ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
-      const said = lifeOfBroker(before, { uptime, atMs, measured, sessionLost });
+      const said = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
       // A link that came in the meantime is looked at next, with what it brought.
       if (connection.link() === link) sessionLost = false;
       looked = { link, life: said.life };
@@ -69,7 +69,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
           maxBytes: config.max_message_bytes,
           signal,
-          onCourtesyRefused: (error) => context.log.warn({ err: error }, "reply not delivered"),
+          onBestEffortRejected: (error) => context.log.warn({ err: error }, "reply not delivered"),
         });
       } finally {
         signal.removeEventListener("abort", abandon);
@@ -82,7 +82,7 @@ interface DeliverOptions {
   readonly maxInFlight: number;
   readonly maxBytes: number;
   readonly signal: AbortSignal;
-  readonly onCourtesyRefused: (error: unknown) => void;
+  readonly onBestEffortRejected: (error: unknown) => void;
 }
 
 /**
@@ -107,7 +107,7 @@ export async function deliver(
   function failed(index: number, message: Message, error: unknown): void {
     const meaning = meaningOf(error);
     if (!(meaning instanceof Rejected)) keepFrom(index, error);
-    else if (message.courtesy === true) options.onCourtesyRefused(error);
+    else if (message.bestEffort === true) options.onBestEffortRejected(error);
     else rejected.set(index, meaning.message);
   }
 
@@ -117,7 +117,7 @@ export async function deliver(
       if (room !== undefined) await room;
       if (options.signal.aborted) keepFrom(index, options.signal.reason);
       if (kept !== undefined) break sending;
-      const bytes = bytesBeyond(options.maxBytes, message);
+      const bytes = bytesIfOver(options.maxBytes, message);
       if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${options.maxBytes}.`;
         failed(index, message, new Rejected(reason));

@@ -161,7 +161,7 @@ function ownPattern(prefix: string, layout: readonly string[]): (topic: string) 
 }
 
 /** What is wrong with a prefix, as a sentence; null when it is fine. */
-export function prefixComplaint(prefix: string): string | null {
+export function prefixError(prefix: string): string | null {
   const levels = prefix.split("/");
   if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
     return "Write the prefix as one to eight levels of letters, digits, `_.:@-`, such as plenum or acme/plenum.";
@@ -170,7 +170,7 @@ export function prefixComplaint(prefix: string): string | null {
 }
 
 /** What is wrong with a layout of topics, as a sentence; null when it is fine. */
-export function templateComplaint(template: string): string | null {
+export function templateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
     const known = (PLACEHOLDERS as readonly string[]).includes(level);

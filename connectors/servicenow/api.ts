@@ -14,9 +14,9 @@ import { cut } from "../shared/receiver/text.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 /** Refusals that carry words of ServiceNow's own, looked at here before they get their meaning. */
-const WITH_WORDS = [400, 401, 403, 404];
+const WITH_ERROR_TEXT = [400, 401, 403, 404];
 /** Longest words of ServiceNow's that are passed on, in characters. */
-const MAX_WORDS = 400;
+const MAX_ERROR_TEXT = 400;
 /** More records for one question are not looked at. */
 const MAX_ROWS = 20;
 /** What is asked of every record. */
@@ -57,8 +57,8 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
 
   async function call(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const headers = { authorization: authorization() };
-    const said = await sendRequest(end, { ...question, headers, allow: WITH_WORDS }, clock, signal);
-    const words = wordsOf(said);
+    const said = await sendRequest(end, { ...question, headers, allow: WITH_ERROR_TEXT }, clock, signal);
+    const words = errorTextOf(said);
     if (said.status < 300) {
       if (words === "") return said;
       throw new Rejected(
@@ -76,7 +76,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
   }
 
   /** Whoever may not read a record is told the same as of one that was deleted; a count of all tells. */
-  async function notHidden(id: string, signal: AbortSignal): Promise<null> {
+  async function assertNotHidden(id: string, signal: AbortSignal): Promise<null> {
     await table.search(`sys_id=${id}`, signal);
     return null;
   }
@@ -96,7 +96,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
         path: `${path}/${id}?sysparm_fields=${FIELDS}`,
         allow: [404],
       } as const;
-      return (await row(question, signal)) ?? notHidden(id, signal);
+      return (await row(question, signal)) ?? assertNotHidden(id, signal);
     },
 
     async change(id, json, signal) {
@@ -106,7 +106,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
         json,
         allow: [404],
       } as const;
-      return (await row(question, signal)) ?? notHidden(id, signal);
+      return (await row(question, signal)) ?? assertNotHidden(id, signal);
     },
 
     async search(query, signal) {
@@ -156,9 +156,9 @@ function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
 }
 
 /** ServiceNow's own words, as one line; empty where it said none. */
-function wordsOf({ json }: ReceiverResponse): string {
+function errorTextOf({ json }: ReceiverResponse): string {
   const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
-  return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_WORDS);
+  return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT);
 }
 
 /** Where it has not the form that it has to have, nobody knows what was carried out. */

@@ -12,7 +12,7 @@ import type { ServiceNowConfig } from "./config.ts";
 /** For so long after an opening in doubt the instance may still be at it, in milliseconds: rules run in the request. */
 const SETTLED_MS = 60_000;
 /** An incident that nobody has: no key is such a word. */
-const NOBODYS_KEY = "plenum-probe";
+const UNUSED_KEY = "plenum-probe";
 
 /**
  * What later calls need. `over`: the last that was said is that the alarm is over, so whatever comes then means that it
@@ -38,7 +38,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   }
 
   /** Whatever holds for the whole table would otherwise be said with every alarm. */
-  function sayOnce(message: string, place: IncidentReference): void {
+  function warnOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
     log.warn({ ticket: place.ticket, table: config.table }, message);
@@ -47,25 +47,25 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const labelsOf = (names: readonly PhraseName[]) => names.map((name) => words[name]);
 
   /** What an incident says of itself; of one alarm the title stays the same, and somebody may have put it better. */
-  const textsOf = (told: IncidentMessage) => ({
-    description: descriptionOf(told),
-    ...(told.kind === "alarm" ? {} : { short_description: shortDescriptionOf(told) }),
+  const textsOf = (incident: IncidentMessage) => ({
+    description: descriptionOf(incident),
+    ...(incident.kind === "alarm" ? {} : { short_description: shortDescriptionOf(incident) }),
   });
 
-  const noteFor = (told: IncidentMessage, cameBack: boolean) => {
-    const repeated = wordsOfNote(told, cameBack);
-    return repeated === null ? {} : { work_notes: noteOf(told, labelsOf(repeated)) };
+  const noteFor = (incident: IncidentMessage, cameBack: boolean) => {
+    const repeated = phrasesOfNote(incident, cameBack);
+    return repeated === null ? {} : { work_notes: noteOf(incident, labelsOf(repeated)) };
   };
 
   const isClosed = ({ active }: Row) => active === "false";
   const isResolved = ({ state }: Row) => state === config.resolved_state;
 
   /** What is changed of a resolved incident whose alarm is back. */
-  function reopening(told: IncidentMessage, place: IncidentReference): Readonly<Record<string, unknown>> {
+  function reopening(incident: IncidentMessage, place: IncidentReference): Readonly<Record<string, unknown>> {
     if (config.reopen_state !== undefined)
-      return { ...textsOf(told), ...noteFor(told, true), state: config.reopen_state };
-    sayOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", place);
-    return noteFor(told, true);
+      return { ...textsOf(incident), ...noteFor(incident, true), state: config.reopen_state };
+    warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", place);
+    return noteFor(incident, true);
   }
 
   /** The records of an incident that are active, the oldest first. */
@@ -84,41 +84,43 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     farEnd: createHash("sha256").update(`${site} ${config.table}`).digest("hex"),
     lastStepMs: table.lastStepMs,
 
-    async open(told, signal) {
+    async open(incident, signal) {
       const row = await table.create(
         {
           ...config.fields,
-          ...config.priority[told.priority],
+          ...config.priority[incident.priority],
           ...(config.assignment_group === undefined ? {} : { assignment_group: config.assignment_group }),
-          short_description: shortDescriptionOf(told),
-          description: descriptionOf(told),
-          correlation_id: told.key,
+          short_description: shortDescriptionOf(incident),
+          description: descriptionOf(incident),
+          correlation_id: incident.key,
           correlation_display: "plenum",
         },
         signal,
       );
       const place = placeOf(row);
-      if (row.correlation_id !== told.key)
-        sayOnce("a record did not keep its correlation_id, so a crash may make a second one", place);
+      if (row.correlation_id !== incident.key)
+        warnOnce("a record did not keep its correlation_id, so a crash may make a second one", place);
       return place;
     },
 
-    async update(told, place, signal) {
+    async update(incident, place, signal) {
       const { id, over } = Ref.parse(place.ref);
       const now = await table.read(id, signal);
       if (now === null) return "gone";
-      const cameBack = over || told.change === "retriggered";
+      const cameBack = over || incident.change === "retriggered";
       const isOver = isClosed(now) || isResolved(now);
       // Somebody has ended it, so it is theirs.
       if (isOver && !cameBack) return place;
       // What is closed for good opens never again: the alarm gets a new one.
       if (isClosed(now)) return "gone";
-      const fields = isOver ? reopening(told, place) : { ...textsOf(told), ...noteFor(told, cameBack) };
+      const fields = isOver
+        ? reopening(incident, place)
+        : { ...textsOf(incident), ...noteFor(incident, cameBack) };
       const changed = await table.change(id, fields, signal);
       return changed === null ? "gone" : { ...place, ref: { id, over: false } };
     },
 
-    async close(told, place, signal) {
+    async close(incident, place, signal) {
       const { id } = Ref.parse(place.ref);
       const now = await table.read(id, signal);
       if (now === null) return "gone";
@@ -126,21 +128,24 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       // Somebody has resolved it, or we did and the answer was lost.
       if (isClosed(now) || isResolved(now)) return done;
       const fields = {
-        ...textsOf(told),
+        ...textsOf(incident),
         state: config.resolved_state,
         ...(config.close_code === undefined ? {} : { close_code: config.close_code }),
-        close_notes: noteOf(told, labelsOf(["ended", "lasted"]), config.close_notes),
+        close_notes: noteOf(incident, labelsOf(["ended", "lasted"]), config.close_notes),
       };
       const changed = await table.change(id, fields, signal);
       if (changed === null) return "gone";
       // A field that the user may not write is left as it is, without a word.
       if (!isResolved(changed) && !isClosed(changed))
-        sayOnce("an incident stays open although its alarm is over, because its state did not change", place);
+        warnOnce(
+          "an incident stays open although its alarm is over, because its state did not change",
+          place,
+        );
       return done;
     },
 
-    async find(told, sinceMs, signal) {
-      const [first, ...others] = await recordsOf(told.key, signal);
+    async find(incident, sinceMs, signal) {
+      const [first, ...others] = await recordsOf(incident.key, signal);
       if (first === undefined) {
         // Where our clock was set back by an hour since, it is not waited for.
         const left = SETTLED_MS - Math.abs(clock.now() - sinceMs);
@@ -159,7 +164,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     },
 
     async probe(signal) {
-      await recordsOf(NOBODYS_KEY, signal);
+      await recordsOf(UNUSED_KEY, signal);
     },
 
     dispose: () => table.close(),
@@ -172,7 +177,7 @@ const MAX_SHORT = 160;
 const MAX_LONG = 4_000;
 
 function shortDescriptionOf({ text }: IncidentMessage): string {
-  return cut(defused(printable(text.title)), MAX_SHORT);
+  return cut(withoutMarkup(printable(text.title)), MAX_SHORT);
 }
 
 /**
@@ -180,16 +185,16 @@ function shortDescriptionOf({ text }: IncidentMessage): string {
  * shortened by half until the whole has room, the link never.
  */
 export function descriptionOf({ link, text }: IncidentMessage): string {
-  const whole = withFewerTimeSeries(text)
+  const untruncated = withFewerTimeSeries(text)
     .map((each) => described({ link, text: each }, MAX_LONG))
     .find((each) => each.length <= MAX_LONG);
-  if (whole !== undefined) return whole;
-  const told = { link, text: { ...text, curves: [] } };
+  if (untruncated !== undefined) return untruncated;
+  const incident = { link, text: { ...text, curves: [] } };
   let longest = MAX_LONG;
-  let description = described(told, longest);
+  let description = described(incident, longest);
   while (description.length > MAX_LONG && longest > 1) {
     longest = Math.floor(longest / 2);
-    description = described(told, longest);
+    description = described(incident, longest);
   }
   return description;
 }
@@ -204,20 +209,20 @@ export function noteOf({ text }: IncidentMessage, labels: readonly string[], bef
 }
 
 /** Of what happened, the fields that a work note repeats; null where there is none to write. */
-function wordsOfNote(told: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
+function phrasesOfNote(incident: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
   if (cameBack) return ["since"];
-  if (told.change === "acknowledged") return ["acknowledgedBy", "message"];
-  if (told.change === "recovering") return [];
-  return told.change === "vanished" || told.change === "out-of-scope" ? ["unknown"] : null;
+  if (incident.change === "acknowledged") return ["acknowledgedBy", "message"];
+  if (incident.change === "recovering") return [];
+  return incident.change === "vanished" || incident.change === "out-of-scope" ? ["unknown"] : null;
 }
 
 function described({ text, link }: Pick<IncidentMessage, "text" | "link">, longest: number): string {
-  const list = text.list.map((line) => `- ${cut(defused(printable(line)), longest)}`);
+  const list = text.list.map((line) => `- ${cut(withoutMarkup(printable(line)), longest)}`);
   return [
     printable(text.status),
     ...linesOf(text.fields, longest),
     ...(list.length === 0 ? [] : ["", ...list]),
-    ...(text.curves.length === 0 ? [] : ["", ...text.curves.map((line) => defused(printable(line)))]),
+    ...(text.curves.length === 0 ? [] : ["", ...text.curves.map((line) => withoutMarkup(printable(line)))]),
     ...(link === null ? [] : ["", `${printable(text.linkText)}: ${new URL(link).href}`]),
   ].join("\n");
 }
@@ -227,12 +232,12 @@ function linesOf(fields: IncidentMessage["text"]["fields"], longest: number): re
   return fields.map(({ label, text }) => {
     const lines = cut(text, longest)
       .split(/[\r\n\u0085\u2028\u2029]+/)
-      .map((line) => defused(printable(line)).trim());
+      .map((line) => withoutMarkup(printable(line)).trim());
     return `${printable(label)}: ${lines.filter((line) => line !== "").join("\n  ")}`;
   });
 }
 
 /** Notes carry HTML out between `[code]` and `[/code]`, and call whoever `@[sys_id:name]` names. */
-function defused(text: string): string {
+function withoutMarkup(text: string): string {
   return text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
 }

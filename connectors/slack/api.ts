@@ -60,15 +60,15 @@ export function createSlackApi(config: SlackConfig, context: ConnectorContext, l
   ): Promise<Answer> {
     const headers = { authorization: `Bearer ${bearerOf(token())}` };
     const said = await sendRequest(end, { ...question, headers }, clock, signal);
-    const told = Body.safeParse(said.json);
+    const parsed = Body.safeParse(said.json);
     const scopes = scopesOf(said);
-    if (!told.success) {
+    if (!parsed.success) {
       if (isUnfinished(said) && understood.includes(TOO_LONG)) {
         return { error: TOO_LONG, json: undefined, scopes };
       }
       throw notUnderstood(said, `${end.origin} answered ${method}`);
     }
-    const { ok, error: code, needed, response_metadata } = told.data;
+    const { ok, error: code, needed, response_metadata } = parsed.data;
     if (ok) return { error: null, json: said.json, scopes };
     if (understood.includes(code)) return { error: code, json: said.json, scopes };
     throw failureOf(
@@ -144,7 +144,7 @@ interface Listed {
   /** The oldest first. */
   readonly marked: readonly Marked[];
   /** False where there are more messages than are looked at. */
-  readonly isWhole: boolean;
+  readonly isComplete: boolean;
   /** One of the words that are `understood`; null where Slack said yes. */
   readonly error: string | null;
 }
@@ -184,12 +184,12 @@ export async function listMarked(
   let marked: readonly Marked[] = [];
   let cursor = "";
   let sizes: readonly string[] = PAGE_SIZES;
-  const listed = (isWhole: boolean, error: string | null = null) => ({ marked, isWhole, error });
+  const listed = (isComplete: boolean, error: string | null = null) => ({ marked, isComplete, error });
   for (let page = 0; page < MOST_PAGES; page += 1) {
     const [limit = "1", ...smaller] = sizes;
-    const asked = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
+    const requested = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
     const known = smaller.length === 0 ? understood : [...understood, TOO_LONG];
-    const answer = await api.get(method, asked, signal, known);
+    const answer = await api.get(method, requested, signal, known);
     if (answer.error === TOO_LONG) {
       sizes = smaller;
       continue;
@@ -211,11 +211,11 @@ export async function listMarked(
 }
 
 function markedWith(message: unknown, { event_type, event_payload }: Mark): Marked[] {
-  const told = Message.safeParse(message);
-  if (!told.success || told.data.metadata.event_type !== event_type) return [];
-  const payload = told.data.metadata.event_payload;
+  const parsed = Message.safeParse(message);
+  if (!parsed.success || parsed.data.metadata.event_type !== event_type) return [];
+  const payload = parsed.data.metadata.event_payload;
   const fits = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
-  return fits ? [{ ts: told.data.ts, payload }] : [];
+  return fits ? [{ ts: parsed.data.ts, payload }] : [];
 }
 
 const Info = z.looseObject({
@@ -269,7 +269,7 @@ const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token
 const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
 
 /** What a person has to do, by Slack's word. */
-const TOKEN_TROUBLE: ReadonlyMap<string, string> = new Map(
+const TOKEN_ERRORS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     invalid_auth: NEW_TOKEN,
     not_authed: NEW_TOKEN,
@@ -297,7 +297,7 @@ const NOT_ALLOWED: ReadonlyMap<string, string> = new Map(
 
 const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
 
-const CHANNEL_TROUBLE: ReadonlyMap<string, string> = new Map(
+const CHANNEL_ERRORS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     channel_not_found: "Check `channel`; into a private channel the bot has to be invited.",
     not_in_channel: "Invite the bot into the channel: type /invite and its name there.",
@@ -314,16 +314,21 @@ const CHANNEL_TROUBLE: ReadonlyMap<string, string> = new Map(
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
 /** Away for a while; it may have been carried out. */
-const AWAY = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
+const UNAVAILABLE = [
+  "service_unavailable",
+  "team_added_to_org",
+  "org_login_required",
+  "external_channel_migrating",
+];
 
 /** Slack's own trouble: "it's possible some aspect of the operation succeeded". */
-const TROUBLE = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
+const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
 /** What a word means that the caller does not understand itself. An unknown one: this will not be taken as it is. */
 function failureOf(refusal: Refusal, nowMs: number): Failure {
   const code = clean(refusal.code, 80);
   const said = `${refusal.said}: ${code}`;
-  const ofToken = TOKEN_TROUBLE.get(code);
+  const ofToken = TOKEN_ERRORS.get(code);
   if (ofToken !== undefined) {
     return new ConfigError(`${said}.`, { reason: "unauthenticated", field: "token", hint: ofToken });
   }
@@ -332,12 +337,12 @@ function failureOf(refusal: Refusal, nowMs: number): Failure {
     const scope = refusal.needed === null ? "" : ` (it needs ${clean(refusal.needed, 200)})`;
     return new ConfigError(`${said}${scope}.`, { reason: "forbidden", field: "token", hint: notAllowed });
   }
-  const ofChannel = CHANNEL_TROUBLE.get(code);
+  const ofChannel = CHANNEL_ERRORS.get(code);
   if (ofChannel !== undefined) return new ConfigError(`${said}.`, { field: "channel", hint: ofChannel });
   const waitMs = retryAfterMs(refusal.retryAfter, nowMs);
   if (LIMITED.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "allowance" });
-  if (AWAY.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "everything" });
-  if (TROUBLE.includes(code)) return new Retryable(`${said}.`);
+  if (UNAVAILABLE.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "everything" });
+  if (SERVER_ERRORS.includes(code)) return new Retryable(`${said}.`);
   const details = clean(refusal.details.join(" "), 300);
   return new Rejected(`${said}.${details === "" ? "" : ` It said: ${details}`}`);
 }

@@ -62,25 +62,25 @@ const MARKS: Readonly<Record<IncidentStatus, string>> = {
 };
 
 /** All that is known of it. */
-export function messageOf(told: IncidentMessage, sizes: Sizes): Message {
-  const { fields, list } = told.text;
+export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
+  const { fields, list } = incident.text;
   return {
-    text: within(headingOf(told), sizes.text),
+    text: within(headingOf(incident), sizes.text),
     blocks: [
-      { type: "header", text: plain(headingOf(told), sizes.header) },
+      { type: "header", text: plain(headingOf(incident), sizes.header) },
       ...sectionsOf(fields, sizes.field),
       ...listOf(list, sizes.list),
-      ...curvesOf(told, sizes.curves),
-      ...linkOf(told),
+      ...curvesOf(incident, sizes.curves),
+      ...linkOf(incident),
     ],
   };
 }
 
 /** The one line that says how it stands now. */
-export function lineOf(told: IncidentMessage, sizes: Sizes): Message {
+export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
   return {
-    text: within(headingOf(told), sizes.text),
-    blocks: [{ type: "section", text: plain(headingOf(told), sizes.list) }],
+    text: within(headingOf(incident), sizes.text),
+    blocks: [{ type: "section", text: plain(headingOf(incident), sizes.list) }],
   };
 }
 

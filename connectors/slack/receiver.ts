@@ -22,7 +22,7 @@ const TOO_LARGE = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "inv
 const NO_DUPLICATE = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
 /** Nobody may change the message any more: the workspace forbids it after some time, or another app made it. */
-const NOT_TO_BE_EDITED = ["edit_window_closed", "cant_update_message"];
+const NOT_EDITABLE = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD = ["thread_not_found", "message_not_found"];
 
@@ -82,7 +82,7 @@ export function createSlackReceiver(
   }
 
   async function edited(
-    told: IncidentMessage,
+    incident: IncidentMessage,
     ref: Ref,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
@@ -92,11 +92,11 @@ export function createSlackReceiver(
         {
           channel: ref.channel,
           ts: ref.ts,
-          metadata: markOf(told.key),
-          ...formatted(messageOf(told, sizes)),
+          metadata: markOf(incident.key),
+          ...formatted(messageOf(incident, sizes)),
         },
         signal,
-        [...NOT_TO_BE_EDITED, "message_not_found", ...words],
+        [...NOT_EDITABLE, "message_not_found", ...words],
       );
     const full = await send(FULL, TOO_LARGE);
     const answer = isOneOf(full, TOO_LARGE) ? await send(SMALL, []) : full;
@@ -109,20 +109,20 @@ export function createSlackReceiver(
    * of ours says is not said again. An end and a return follow one another, so neither is told by a change of details.
    */
   async function replied(
-    told: IncidentMessage,
+    incident: IncidentMessage,
     ref: Ref,
     news: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
   ): Promise<"said" | "gone"> {
-    const message = (sizes: Sizes) => (isEdited ? lineOf(told, sizes) : messageOf(told, sizes));
+    const message = (sizes: Sizes) => (isEdited ? lineOf(incident, sizes) : messageOf(incident, sizes));
     const said = news ?? digestOf(message(FULL));
-    const mark = { ...markOf(told.key), event_type: "plenum_reply" } as const;
+    const mark = { ...markOf(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
     const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
     if (before.error !== null) return "gone";
-    if (before.isWhole && before.marked.at(-1)?.payload.said === said) return "said";
-    const isForAll = news !== null && config.broadcast.includes(told.priority);
+    if (before.isComplete && before.marked.at(-1)?.payload.said === said) return "said";
+    const isForAll = news !== null && config.broadcast.includes(incident.priority);
     const answer = await posted(
       {
         channel: ref.channel,
@@ -130,7 +130,7 @@ export function createSlackReceiver(
         metadata: { ...mark, event_payload: { ...mark.event_payload, said } },
         ...(isForAll ? { reply_broadcast: true } : {}),
       },
-      `${ref.channel} ${ref.ts} ${told.changeId} ${said}`,
+      `${ref.channel} ${ref.ts} ${incident.changeId} ${said}`,
       message,
       signal,
       [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
@@ -221,10 +221,10 @@ export function createSlackReceiver(
       const { channel } = config;
       const mark = markOf(incident.key);
       const query = { channel, oldest: (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6) };
-      const { marked, isWhole } = await listMarked(api, "conversations.history", query, mark, signal);
+      const { marked, isComplete } = await listMarked(api, "conversations.history", query, mark, signal);
       const [oldest] = marked;
       if (oldest !== undefined) return placeAt(channel, oldest.ts, signal);
-      if (!isWhole) {
+      if (!isComplete) {
         log.warn(
           { sink: name },
           "Slack's channel has too many messages to be sure that an alarm is not there already",

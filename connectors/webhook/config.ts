@@ -2,11 +2,11 @@ import { z } from "zod";
 import { Headers, OUTBOUND, type OutboundConfig, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
-import { demandsOf, FORMAT_NAMES, type FormatName } from "./formats/by-name.ts";
+import { FORMAT_NAMES, type FormatName, requirementsOf } from "./formats/by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
 /** What is looked at here, before it is known to fit together. */
-export interface Written extends OutboundConfig, ReceiverConfig {
+export interface ParsedConfig extends OutboundConfig, ReceiverConfig {
   readonly url?: string | SecretRef | undefined;
   readonly secrets: readonly SecretRef[];
   readonly unsigned: boolean;
@@ -16,28 +16,28 @@ export interface Written extends OutboundConfig, ReceiverConfig {
   readonly headers: Readonly<Record<string, string | SecretRef>>;
 }
 
-interface Complaint {
+interface OptionError {
   readonly path: readonly PropertyKey[];
   readonly message: string;
 }
 
 /** Whether a format is for every event, one by one; all others are receivers of alarms. */
-export function isForEvents(format: Written["format"]): format is "cloudevents" | "standard" {
+export function isForEvents(format: ParsedConfig["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }
 
 /** What does not fit together, a sentence each. */
-function complaintsAbout(config: Written): readonly Complaint[] {
+function errorsIn(config: ParsedConfig): readonly OptionError[] {
   const { format } = config;
   return [
     ...(isForEvents(format) ? aboutEvents(config) : aboutAlarms(config, format)),
-    ...aboutTheWay(config),
+    ...aboutProxyAndHeaders(config),
   ];
 }
 
-function aboutEvents(config: Written): readonly Complaint[] {
+function aboutEvents(config: ParsedConfig): readonly OptionError[] {
   const { format, secrets, unsigned, url } = config;
-  const found: Complaint[] = [];
+  const found: OptionError[] = [];
   const complain = (field: string, message: string) => found.push({ path: [field], message });
   if (url === undefined) complain("url", "This is needed and missing: where every event is posted to.");
   else if (typeof url !== "string")
@@ -59,16 +59,16 @@ function aboutEvents(config: Written): readonly Complaint[] {
 const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
 
 /** Options of receivers that are not what they are when nobody writes them; what says the default changes nothing. */
-function receiverOptionsIn(config: Written): readonly (keyof typeof RECEIVER)[] {
+function receiverOptionsIn(config: ParsedConfig): readonly (keyof typeof RECEIVER)[] {
   return (Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]).filter(
     (name) => JSON.stringify(config[name]) !== JSON.stringify(DEFAULTS[name]),
   );
 }
 
-function aboutAlarms(config: Written, format: FormatName | "template"): readonly Complaint[] {
+function aboutAlarms(config: ParsedConfig, format: FormatName | "template"): readonly OptionError[] {
   const { key, secrets, template, unsigned, url } = config;
-  const demands = demandsOf(format);
-  const found: Complaint[] = [];
+  const demands = requirementsOf(format);
+  const found: OptionError[] = [];
   const complain = (field: string, message: string) => found.push({ path: [field], message });
   if (url === undefined && demands.url === undefined)
     complain("url", `This is needed and missing: where ${format} takes what is posted.`);
@@ -91,8 +91,8 @@ function aboutAlarms(config: Written, format: FormatName | "template"): readonly
   return found;
 }
 
-function aboutTheWay({ headers, proxy, url }: Written): readonly Complaint[] {
-  const found: Complaint[] = [];
+function aboutProxyAndHeaders({ headers, proxy, url }: ParsedConfig): readonly OptionError[] {
+  const found: OptionError[] = [];
   if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:") {
     const message =
       "Through a proxy use https://, because the proxy would read and could change every event.";
@@ -135,7 +135,7 @@ export const WebhookConfig = z
     ...RECEIVER,
   })
   .superRefine((config, context) => {
-    for (const { path, message } of complaintsAbout(config))
+    for (const { path, message } of errorsIn(config))
       context.addIssue({ code: "custom", path: [...path], message });
   })
   .meta({

@@ -9,8 +9,14 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { isForEvents, type WebhookConfig } from "./config.ts";
-import { demandsOf, FORMATS } from "./formats/by-name.ts";
-import { type Circumstances, type Deed, type Format, type Message, NOWHERE } from "./formats/format.ts";
+import { FORMATS, requirementsOf } from "./formats/by-name.ts";
+import {
+  type Format,
+  type Message,
+  NO_REFERENCE,
+  type Operation,
+  type RequestContext,
+} from "./formats/format.ts";
 import { templateFormat } from "./formats/template.ts";
 
 /** A receiver of alarms that takes one request for each thing that is said; the format knows how it is said. */
@@ -19,8 +25,8 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
   const format = formatOf(config);
   const address = addressOf(config, clock);
   const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
-  const further = givenHeaders(config.headers, clock);
-  const ofDeeds = headersOfDeeds(config, clock);
+  const extraHeaders = givenHeaders(config.headers, clock);
+  const operationHeaders = headersOfOperations(config, clock);
   let end: HttpClient | null = null;
 
   /** An address that is a secret may be exchanged for one elsewhere. */
@@ -36,7 +42,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     await open?.close();
   }
 
-  function circumstances(place: IncidentReference | null): Circumstances {
+  function circumstances(place: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is no part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
     return { url: address(), key, name, place, nowMs: clock.now() };
@@ -44,16 +50,16 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
 
   async function send(
     message: Message,
-    at: Circumstances,
+    at: RequestContext,
     headers: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ): Promise<ReceiverResponse> {
-    const question = { ...message, headers: { ...further(), ...headers, ...message.headers } };
+    const question = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
     return await sendRequest(await endAt(at.url), question, clock, signal);
   }
 
   /** An address can be a secret by itself, so only its hash is kept; one that cannot be read is told by its place. */
-  function nameOfFarEnd(): string {
+  function endpointName(): string {
     try {
       return address().href;
     } catch {
@@ -61,22 +67,22 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     }
   }
 
-  function judge(said: ReceiverResponse, at: Circumstances): void {
+  function judge(said: ReceiverResponse, at: RequestContext): void {
     const failure = format.judge(said, at.url.origin);
     if (failure !== null) throw failure;
   }
 
   async function change(
-    told: IncidentMessage,
+    incident: IncidentMessage,
     place: IncidentReference,
-    deed: "update" | "close",
+    operation: "update" | "close",
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone"> {
     signal.throwIfAborted();
     const at = circumstances(place);
-    const message = format.say(told, deed, at);
+    const message = format.say(incident, operation, at);
     if (message === null) return place;
-    const said = await send(message, at, ofDeeds[deed](), signal);
+    const said = await send(message, at, operationHeaders[operation](), signal);
     if (format.isGone?.(said) === true) return "gone";
     judge(said, at);
     return place;
@@ -87,28 +93,28 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
     get farEnd() {
-      return createHash("sha256").update(nameOfFarEnd()).digest("hex");
+      return createHash("sha256").update(endpointName()).digest("hex");
     },
 
     lastStepMs: () => end?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
 
-    async open(told, signal) {
+    async open(incident, signal) {
       signal.throwIfAborted();
       const at = circumstances(null);
-      const message = format.say(told, "open", at);
-      if (message === null) return NOWHERE;
-      const said = await send(message, at, ofDeeds.open(), signal);
+      const message = format.say(incident, "open", at);
+      if (message === null) return NO_REFERENCE;
+      const said = await send(message, at, operationHeaders.open(), signal);
       judge(said, at);
-      return format.placeOf?.(said) ?? NOWHERE;
+      return format.placeOf?.(said) ?? NO_REFERENCE;
     },
 
-    update: (told, place, signal) => change(told, place, "update", signal),
+    update: (incident, place, signal) => change(incident, place, "update", signal),
 
-    close: (told, place, signal) => change(told, place, "close", signal),
+    close: (incident, place, signal) => change(incident, place, "close", signal),
 
     async probe(signal) {
       const at = circumstances(null);
-      const headers = further();
+      const headers = extraHeaders();
       const message = format.probe?.(at);
       if (message === undefined) await (await endAt(at.url)).knock(signal);
       else judge(await send(message, at, headers, signal), at);
@@ -126,12 +132,12 @@ function formatOf({ format, template }: WebhookConfig): Format {
 }
 
 /** Further headers of the requests of a template, where they are secrets. */
-function headersOfDeeds(
+function headersOfOperations(
   { template }: WebhookConfig,
   clock: Clock,
-): Record<Deed, () => Record<string, string>> {
-  const secretsOf = (deed: Deed) => {
-    const headers = Object.entries(template?.[deed]?.headers ?? {});
+): Record<Operation, () => Record<string, string>> {
+  const secretsOf = (operation: Operation) => {
+    const headers = Object.entries(template?.[operation]?.headers ?? {});
     return givenHeaders(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
   return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
@@ -140,7 +146,7 @@ function headersOfDeeds(
 /** The address, read again at each call where it is a secret. */
 function addressOf(config: WebhookConfig, clock: Clock): () => URL {
   const { format, proxy, url } = config;
-  const given = url ?? (isForEvents(format) ? undefined : demandsOf(format).url);
+  const given = url ?? (isForEvents(format) ? undefined : requirementsOf(format).url);
   if (given === undefined) throw new Error("a receiver without an address passed the schema");
   if (typeof given === "string") {
     const address = new URL(given);

@@ -29,12 +29,12 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
     ...(lookup === undefined ? {} : { lookup }),
   });
   const signingKeys = config.secrets.map((ref) => cachedSecret(ref, context.clock));
-  const further = givenHeaders(config.headers, context.clock);
+  const extraHeaders = givenHeaders(config.headers, context.clock);
   let ready: Ready | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged key needs no restart. */
   function open(): Ready {
-    ready = { keys: signingKeys.map((secret) => keyOf(secret())), headers: further() };
+    ready = { keys: signingKeys.map((secret) => keyOf(secret())), headers: extraHeaders() };
     return ready;
   }
 

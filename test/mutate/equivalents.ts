@@ -53,8 +53,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/shared/receiver/stored-incident.ts",
     before:
-      "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? held.priority,",
-    after: "priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? held.priority,",
+      "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,",
+    after:
+      "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? stored.priority,",
     reason: "`refresh` gives a list the priority of its most urgent alarm, so both are the same.",
   },
   {
@@ -117,8 +118,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/shared/receiver/apply-event.ts",
-    before: "const group = book.get(key)?.into ?? null;",
-    after: "const group = book.get(key)?.into;",
+    before: "const group = ledger.get(key)?.into ?? null;",
+    after: "const group = ledger.get(key)?.into;",
     reason: "`refresh` finds no incident under an undefined key.",
   },
   {

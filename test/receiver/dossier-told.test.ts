@@ -75,11 +75,11 @@ describe("how the value of an alarm went", () => {
     const [note] = trial.board.notes;
     if (held === undefined || note === undefined) throw new Error("Nothing was told.");
     const digest = (curves: readonly string[]) => {
-      const told = () => ({ ...note.told, text: { ...note.told.text, curves } });
-      const remember = async () => undefined;
+      const messageOf = () => ({ ...note.told, text: { ...note.told.text, curves } });
+      const store = async () => undefined;
       const nowMs = () => START;
-      const around = { receiver: trial.board, wallMs: nowMs, onwardMs: nowMs, remember };
-      return createNotifier({ ...around, told }).digestOf(held);
+      const around = { receiver: trial.board, wallMs: nowMs, monotonicMs: nowMs, store };
+      return createNotifier({ ...around, messageOf }).digestOf(held);
     };
     expect(digest(["a"])).toBe(held.told?.digest);
     // As it was computed before there were curves.

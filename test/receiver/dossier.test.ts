@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
-import { lineOf, sparklineOf } from "#connectors/shared/receiver/time-series-text.ts";
+import { seriesLine, sparklineOf } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";
@@ -18,7 +18,7 @@ function every(minutes: number, values: readonly TagValue[]): readonly TimeSerie
 
 const drawn = (minutes: number, ...values: readonly TagValue[]) => sparklineOf(every(minutes, values), SPAN);
 const line = (points: readonly TimeSeriesPoint[], tag = TAG, words = ENGLISH) =>
-  lineOf({ tag, points }, SPAN, words);
+  seriesLine({ tag, points }, SPAN, words);
 
 describe("a sparkline", () => {
   test("rises from the lowest block to the highest", () => {

@@ -16,8 +16,8 @@ function from(
   return shown(
     createTiming(
       { quiet, hold },
-      { clock: { now: () => 0 }, onwardMs: () => 0, zoneOf: () => OSLO },
-    ).tellFromMs(priority, at(time), OSLO),
+      { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO },
+    ).notifyFromMs(priority, at(time), OSLO),
   );
 }
 
@@ -69,8 +69,8 @@ test.each([
   [60_000, false],
 ])("a silence of a minute keeps an alarm back %i ms after its beginning: %s", (atMs, expected) => {
   const clock = { now: () => atMs };
-  const timing = createTiming({ quiet: [], hold: 0 }, { clock, onwardMs: () => atMs, zoneOf: () => OSLO });
-  timing.agree([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
+  const timing = createTiming({ quiet: [], hold: 0 }, { clock, monotonicMs: () => atMs, zoneOf: () => OSLO });
+  timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
   const held = {
     alarm: {},
     status: "active",
@@ -78,5 +78,5 @@ test.each([
     source: "main",
     holdFromMs: atMs,
   } as StoredIncident;
-  expect(timing.keptBackMs(held, () => []) > 0).toBe(expected);
+  expect(timing.delayMs(held, () => []) > 0).toBe(expected);
 });

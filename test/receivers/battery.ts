@@ -11,7 +11,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { type Circumstances, circumstancesOf, inWords } from "./circumstances.ts";
+import { circumstancesOf, inWords, type RequestContext } from "./circumstances.ts";
 import { eventfulBuilding } from "./eventful-building.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
 import { type Evidence, judge, outlineOf } from "./judge.ts";
@@ -332,7 +332,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
 function sinkMaker(
   contestant: Contestant,
   end: ReceiverFarEnd,
-  { options }: Circumstances,
+  { options }: RequestContext,
   clock: Clock,
   store: Store,
 ): () => Promise<Sink> {

@@ -1,7 +1,7 @@
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
 /** What a seed draws before anything happens: which troubles there are, and how the sink is configured for them. */
-export interface Circumstances {
+export interface RequestContext {
   /** The log is offered again, or a stretch of it; a part of it is older than the sink. */
   readonly replays: boolean;
   /** Gateways go away and come back; the alarms behind one are one thing. */
@@ -28,7 +28,7 @@ interface StormOptions {
   readonly over: "site" | "all";
 }
 
-export function circumstancesOf(random: SeededRandom): Circumstances {
+export function circumstancesOf(random: SeededRandom): RequestContext {
   const storms = random.chance(0.5);
   const holdMs = random.pick([0, 0, 60_000]);
   const storm: StormOptions = {
@@ -60,7 +60,7 @@ export function inWords({
   options,
   holdMs,
   batch,
-}: Circumstances): string {
+}: RequestContext): string {
   const { gateway, storm } = options.fold;
   return [
     replays ? "replays" : null,

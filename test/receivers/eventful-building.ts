@@ -5,7 +5,7 @@ import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
-import type { Circumstances } from "./circumstances.ts";
+import type { RequestContext } from "./circumstances.ts";
 
 const SITES = [1, 2] as const;
 
@@ -49,7 +49,7 @@ export interface EventfulBuilding {
 
 export function eventfulBuilding(
   random: SeededRandom,
-  { gateways, storms }: Circumstances,
+  { gateways, storms }: RequestContext,
   store: Pick<Store, "commit">,
 ): EventfulBuilding {
   const lives: Life[] = [];

@@ -1,13 +1,13 @@
 import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Contestant } from "./battery.ts";
-import type { Circumstances } from "./circumstances.ts";
+import type { RequestContext } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
 import type { Thing } from "./far-end.ts";
 
 export interface Evidence {
   readonly contestant: Pick<Contestant, "most" | "editsLists">;
-  readonly circumstances: Circumstances;
+  readonly circumstances: RequestContext;
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
   /** What the sink remembers, by key. It is asked which things stand for several alarms, and for nothing else. */
@@ -50,7 +50,7 @@ function openOf(things: readonly Thing[]): number {
 /** Whether nobody has to be told of it: it was over when the sink came, or before its time to be told. */
 function mayBeUntold(
   { beganMs, endedMs, isOlder, isOver, cameBack }: Life,
-  { holdMs }: Circumstances,
+  { holdMs }: RequestContext,
 ): boolean {
   // What was active before the sink came is told when it comes back, or when the log is offered again.
   if (isOlder && !cameBack) return true;

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import type { Change, IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { slackMessageOf } from "#connectors/webhook/formats/chat.ts";
-import type { Circumstances, Deed } from "#connectors/webhook/formats/format.ts";
+import type { Operation, RequestContext } from "#connectors/webhook/formats/format.ts";
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
 import { namedOf, resolvedOf, stormOf, toldOf } from "./told-samples.ts";
 import { pagerdutyErrors, slackErrors } from "./webhook-end.ts";
@@ -22,7 +22,7 @@ const ADDRESSES: Readonly<Partial<Record<FormatName, string>>> = {
   jsm: "https://api.atlassian.com/jsm/ops/integration/v2/alerts",
 };
 
-function at(name: FormatName): Circumstances {
+function at(name: FormatName): RequestContext {
   return {
     url: new URL(ADDRESSES[name] ?? "https://receiver.example.com/in?tenant=1"),
     key: KEY,
@@ -33,7 +33,7 @@ function at(name: FormatName): Circumstances {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
-function saidBy(name: FormatName, told: IncidentMessage, deed: Deed = "open"): any {
+function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): any {
   return FORMATS[name].format.say(told, deed, at(name));
 }
 
@@ -171,7 +171,7 @@ describe("jsm", () => {
     });
     expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
     expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
-    const under = (told: IncidentMessage, deed: Deed) => {
+    const under = (told: IncidentMessage, deed: Operation) => {
       const { method, path } = saidBy("jsm", told, deed) as { method: string; path: string };
       return `${method} ${path}`;
     };
@@ -243,7 +243,7 @@ test("incidentio: firing and resolved under one key, Markdown escaped, far below
 });
 
 test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a line and opens nothing", () => {
-  const type = (told: IncidentMessage, deed: Deed) =>
+  const type = (told: IncidentMessage, deed: Operation) =>
     saidBy("splunk-oncall", told, deed).json.message_type as string;
   expect(type(toldOf(), "open")).toBe("CRITICAL");
   expect(type(toldOf({ priority: "C" }), "open")).toBe("WARNING");

@@ -15,7 +15,7 @@ import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
-const NOWHERE: IncidentReference = { ref: null, ticket: null, link: null };
+const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 function receiverFor(config: object): Receiver {
   const receiver = createWebhookReceiver(WebhookConfig.parse(config), contextFor("pager"));
@@ -161,7 +161,7 @@ describe("slack, which knows neither key nor id", () => {
     const { farEnd: before } = receiver;
     await receiver.open(toldOf(), never());
     writeFileSync(url.file, addressOf(second.end));
-    await receiver.close(resolvedOf(), NOWHERE, never());
+    await receiver.close(resolvedOf(), NO_REFERENCE, never());
     expect([first.end.things().length, second.end.things().length]).toEqual([1, 1]);
     expect(receiver.farEnd).not.toBe(before);
     expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);

@@ -137,9 +137,9 @@ export function createAgenda(): Agenda {
 /** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
 const LIST_EDIT_MS = 30_000;
 /** The sink remembers an incident for so long after its end, or after it went out of sight, in milliseconds. */
-const REMEMBER_MS = 30 * 86_400_000;
+const RETAIN_MS = 30 * 86_400_000;
 /** An incident that a rule keeps back is looked at this often, in milliseconds, whatever the rule says. */
-const KEPT_BACK_LOOK_MS = 3_600_000;
+const DELAY_CHECK_MS = 3_600_000;
 /** The next thing to do about an incident. */
 interface Plan {
   readonly act: "send" | "repeat" | "look" | "forget";
@@ -148,53 +148,55 @@ interface Plan {
 }
 
 /** Says what is next to do about an incident, and when; null where only an event can bring something. */
-type Planner = (key: string, held: StoredIncident) => Plan | null;
+type Planner = (key: string, stored: StoredIncident) => Plan | null;
 
 /** `demanded`: incidents that are sent once more although the receiver refused the same: an event asks for it. */
 export function createPlanner(options: {
   readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
   readonly timing: Timing;
-  readonly teller: Notifier;
+  readonly notifier: Notifier;
   readonly retries: Retries;
-  readonly demanded: ReadonlySet<string>;
-  readonly book: () => IncidentLedger;
-  readonly onwardMs: () => number;
+  readonly resendRequested: ReadonlySet<string>;
+  readonly ledger: () => IncidentLedger;
+  readonly monotonicMs: () => number;
 }): Planner {
-  const { receiver, timing, teller, retries, demanded, book, onwardMs } = options;
+  const { receiver, timing, notifier, retries, resendRequested, ledger, monotonicMs } = options;
 
-  function planOf(key: string, held: StoredIncident): Plan | null {
-    const nowMs = onwardMs();
+  function planOf(key: string, stored: StoredIncident): Plan | null {
+    const nowMs = monotonicMs();
     const forget: Plan = {
       act: "forget",
       // An alarm that is active for months is still to be closed.
       atMs:
-        isOver(held) || held.status === "unknown"
-          ? held.changedMs + REMEMBER_MS + 1
+        isOver(stored) || stored.status === "unknown"
+          ? stored.changedMs + RETAIN_MS + 1
           : Number.POSITIVE_INFINITY,
     };
     const isRefused =
-      held.refused !== undefined && !demanded.has(key) && held.refused === teller.digestOf(held);
-    const sending = isRefused ? null : (sendingOf(key, held, nowMs) ?? repeatOf(key, held));
+      stored.refused !== undefined &&
+      !resendRequested.has(key) &&
+      stored.refused === notifier.digestOf(stored);
+    const sending = isRefused ? null : (sendingOf(key, stored, nowMs) ?? repeatOf(key, stored));
     const first = sending === null || forget.atMs < sending.atMs ? forget : sending;
     return first.atMs === Number.POSITIVE_INFINITY ? null : first;
   }
 
   /** When there is something new to send of it; null where there is nothing. */
-  function sendingOf(key: string, held: StoredIncident, nowMs: number): Plan | null {
-    const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, held)) });
-    if (held.told === null) {
+  function sendingOf(key: string, stored: StoredIncident, nowMs: number): Plan | null {
+    const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, stored)) });
+    if (stored.told === null) {
       // An incident that may be there already is closed at its end, even if it need not have been sent.
-      if (isOver(held) && held.openingMs !== null) return sendAt(nowMs);
-      if (held.into !== null) return null;
-      const keptBackMs = timing.keptBackMs(held, () => membersOf(book(), key));
-      if (keptBackMs === 0) return sendAt(nowMs);
+      if (isOver(stored) && stored.openingMs !== null) return sendAt(nowMs);
+      if (stored.into !== null) return null;
+      const delayMs = timing.delayMs(stored, () => membersOf(ledger(), key));
+      if (delayMs === 0) return sendAt(nowMs);
       // The receiver was not told of it and will not be.
-      if (isOver(held)) return { act: "forget", atMs: nowMs };
-      return { act: "look", atMs: nowMs + Math.min(keptBackMs, KEPT_BACK_LOOK_MS) };
+      if (isOver(stored)) return { act: "forget", atMs: nowMs };
+      return { act: "look", atMs: nowMs + Math.min(delayMs, DELAY_CHECK_MS) };
     }
-    if (!teller.isBehind(held)) return null;
-    const isList = held.kind === "gateway" || held.kind === "storm";
-    return sendAt(isList && !isOver(held) ? held.told.atMs + LIST_EDIT_MS : nowMs);
+    if (!notifier.needsSending(stored)) return null;
+    const isList = stored.kind === "gateway" || stored.kind === "storm";
+    return sendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_MS : nowMs);
   }
 
   /** A failure is followed by a wait, and so is a search that found nothing yet. */
@@ -203,13 +205,13 @@ export function createPlanner(options: {
   }
 
   /** When it is sent again although nothing is new, because the receiver forgets. */
-  function repeatOf(key: string, held: StoredIncident): Plan | null {
-    const { told: last, status, changedMs } = held;
+  function repeatOf(key: string, stored: StoredIncident): Plan | null {
+    const { told: last, status, changedMs } = stored;
     const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || last === null) return null;
     const atMs = last.atMs + repeatMs;
-    if (status === "resolved" && Math.max(atMs, onwardMs()) - changedMs >= repeatClosedMs) return null;
-    return { act: "repeat", atMs: Math.max(atMs, notBefore(key, held)) };
+    if (status === "resolved" && Math.max(atMs, monotonicMs()) - changedMs >= repeatClosedMs) return null;
+    return { act: "repeat", atMs: Math.max(atMs, notBefore(key, stored)) };
   }
 
   return planOf;

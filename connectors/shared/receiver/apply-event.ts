@@ -3,10 +3,10 @@ import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../
 import type { ReceiverConfig } from "./config.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./receiver.ts";
 import { type IncidentLedger, isOver, keyOf, membersOf, type StoredIncident } from "./stored-incident.ts";
-import { msOr } from "./timing.ts";
+import { parseTimeOr } from "./timing.ts";
 
 /** What a sink makes of events: changes of its book, and which incidents they are about. */
-interface AbsorbOptions {
+interface ApplyOptions {
   readonly folding: Folding;
   /** Whether alarms that were active at the first sight are told. */
   readonly initial: boolean;
@@ -25,49 +25,49 @@ interface At {
 }
 
 /** Takes an event into the book; answers the keys of the incidents that it is about. Twice is as good as once. */
-export function absorb(
-  book: IncidentLedger,
+export function applyEvent(
+  ledger: IncidentLedger,
   event: Event,
   at: At,
-  options: AbsorbOptions,
+  options: ApplyOptions,
 ): readonly string[] {
   const one = event as AnyEvent;
   const source = sourceName(event);
   if (source === null) return [];
   if (one.type === "gateway-online") {
-    const before = new Map(book);
+    const before = new Map(ledger);
     const { position, nowMs } = at;
     const back = { position, time: event.time, changeId: event.id, nowMs };
-    options.folding.gatewayBack(book, source, one.data.gateway.id, back);
-    return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
+    options.folding.gatewayReturned(ledger, source, one.data.gateway.id, back);
+    return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
   }
   if (one.type === "gateway-offline" && one.data.wholeSite) {
     const { id } = one.data.gateway;
     if (at.again && !options.isAway(source, id)) return [];
-    const before = new Map(book);
+    const before = new Map(ledger);
     const away = { siteId: Number(event.siteid), position: at.position };
-    options.folding.gatewayAway(book, source, id, away);
-    return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
+    options.folding.gatewayLost(ledger, source, id, away);
+    return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
   }
   if (!isAboutAlarm(one)) return [];
   const key = incidentKey(source, "alarm", one.data.episode);
-  const held = book.get(key);
-  if (held !== undefined && at.position <= held.through) return withGroup(key, held);
-  const next = nextOf(held, one, source, at, options);
+  const stored = ledger.get(key);
+  if (stored !== undefined && at.position <= stored.through) return withGroup(key, stored);
+  const next = nextState(stored, one, source, at, options);
   if (next === null) return [];
   // What it was folded into is over, and told as that or forgotten: one that comes back stands by itself, or in what
   // explains it now.
-  const into = next.into === null ? undefined : book.get(next.into);
+  const into = next.into === null ? undefined : ledger.get(next.into);
   const isBack = next.into !== null && !isOver(next) && (into === undefined || isOver(into));
-  book.set(key, isBack ? { ...next, into: null, metMs: at.nowMs } : next);
-  if (held === undefined || isBack) {
+  ledger.set(key, isBack ? { ...next, into: null, metMs: at.nowMs } : next);
+  if (stored === undefined || isBack) {
     const { behindGateway } = one.data;
     const explains = behindGateway !== null && (!at.again || options.isAway(source, behindGateway));
-    options.folding.place(book, key, explains ? behindGateway : null);
+    options.folding.place(ledger, key, explains ? behindGateway : null);
   }
-  const group = book.get(key)?.into ?? null;
-  if (held !== undefined && group !== null) options.folding.refresh(book, group, event.id, at.nowMs);
-  return withGroup(key, book.get(key) ?? next);
+  const group = ledger.get(key)?.into ?? null;
+  if (stored !== undefined && group !== null) options.folding.refresh(ledger, group, event.id, at.nowMs);
+  return withGroup(key, ledger.get(key) ?? next);
 }
 
 function withGroup(key: string, { into }: StoredIncident): readonly string[] {
@@ -81,17 +81,17 @@ function isAboutAlarm(event: AnyEvent): event is AlarmEvent {
 }
 
 /** What becomes of an incident by an event; null when the event does not concern this sink. */
-function nextOf(
-  held: StoredIncident | undefined,
+function nextState(
+  stored: StoredIncident | undefined,
   event: AlarmEvent,
   source: string,
   at: At,
-  options: AbsorbOptions,
+  options: ApplyOptions,
 ): StoredIncident | null {
   const { again, nowMs, position } = at;
   const { alarm, episode } = event.data;
   const change = event.type.slice("alarm-".length) as Change;
-  if (held === undefined) {
+  if (stored === undefined) {
     if (change !== "raised" && change !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !options.initial && event.snapshot !== true)
       return null;
@@ -116,16 +116,16 @@ function nextOf(
       told: null,
     };
   }
-  const status = statusAfter(held, change, alarm);
+  const status = statusAfter(stored, change, alarm);
   return {
-    ...held,
+    ...stored,
     ...{ alarm, status },
     // A record that came after the end says more of what was, and does not change that it is over.
-    change: isOver(held) && status === "resolved" ? held.change : change,
+    change: isOver(stored) && status === "resolved" ? stored.change : change,
     changeId: event.id,
     priority: alarm.trigger.priority,
-    endedAt: status === "resolved" ? (alarm.resolvedAt ?? held.endedAt ?? event.time) : null,
-    retriggers: held.retriggers + (change === "retriggered" ? 1 : 0),
+    endedAt: status === "resolved" ? (alarm.resolvedAt ?? stored.endedAt ?? event.time) : null,
+    retriggers: stored.retriggers + (change === "retriggered" ? 1 : 0),
     changedMs: nowMs,
     through: position,
   };
@@ -139,14 +139,14 @@ function nextOf(
  * lasted by the service's word, which then is all that there is.
  */
 function holdFrom(event: AlarmEvent, { committedAt, nowMs }: At): number {
-  const metMs = Math.min(nowMs, msOr(committedAt, nowMs));
+  const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
   const wasThere = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
-  return wasThere ? Math.min(metMs, msOr(event.data.alarm.triggeredAt, metMs)) : metMs;
+  return wasThere ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
-function statusAfter(held: StoredIncident, change: Change, alarm: Alarm): IncidentStatus {
+function statusAfter(stored: StoredIncident, change: Change, alarm: Alarm): IncidentStatus {
   if (change === "resolved") return "resolved";
-  if (isOver(held) && change !== "retriggered" && change !== "raised") return "resolved";
+  if (isOver(stored) && change !== "retriggered" && change !== "raised") return "resolved";
   if (change === "vanished" || change === "out-of-scope") return "unknown";
   if (change === "recovering") return "recovering";
   return statusOf(alarm);
@@ -172,30 +172,30 @@ export function concernsIncidents(type: string): boolean {
 }
 
 /** Whether an event may put alarms into the absence of a gateway. */
-export function mayFold(event: Event): boolean {
+export function mayJoinGateway(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
 /** Which alarms are told as one thing. */
 interface Folding {
   /** Puts an alarm that is to be told into what explains it, or into the storm that it is part of. */
-  place(book: IncidentLedger, key: string, behindGateway: string | null): void;
+  place(ledger: IncidentLedger, key: string, behindGateway: string | null): void;
   /** The only gateway of a site is away: what was not told yet is told as behind it. */
-  gatewayAway(
-    book: IncidentLedger,
+  gatewayLost(
+    ledger: IncidentLedger,
     source: string,
     gatewayId: string,
     at: { readonly siteId: number; readonly position: number },
   ): void;
   /** A gateway is back: what is active behind it for three minutes more stands by itself then. */
-  gatewayBack(book: IncidentLedger, source: string, gatewayId: string, at: GatewayBack): void;
+  gatewayReturned(ledger: IncidentLedger, source: string, gatewayId: string, at: GatewayReturn): void;
   /** Ends the absences whose gateway has been back for long enough. */
-  settle(book: IncidentLedger, keys: readonly string[], nowMs: number): void;
+  settle(ledger: IncidentLedger, keys: readonly string[], nowMs: number): void;
   /** Brings the incident that something is folded into up to date after one of its members changed. */
-  refresh(book: IncidentLedger, key: string, changeId: string, nowMs: number): void;
+  refresh(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void;
 }
 
-interface GatewayBack {
+interface GatewayReturn {
   /** Position in the log of the event that said so; an absence that began after it goes on. */
   readonly position: number;
   readonly time: string;
@@ -211,21 +211,21 @@ export function createFolding(
   /** What people call a gateway. */
   gatewayName: (source: string, id: string) => string,
 ): Folding {
-  function update(book: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
-    const held = book.get(key);
-    if (held !== undefined) book.set(key, { ...held, ...change });
+  function update(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
+    const stored = ledger.get(key);
+    if (stored !== undefined) ledger.set(key, { ...stored, ...change });
   }
 
-  const openOf = (book: IncidentLedger, fits: (held: StoredIncident, key: string) => boolean) =>
-    [...book].find(([key, held]) => !isOver(held) && fits(held, key))?.[0];
+  const findOpen = (ledger: IncidentLedger, fits: (stored: StoredIncident, key: string) => boolean) =>
+    [...ledger].find(([key, stored]) => !isOver(stored) && fits(stored, key))?.[0];
 
-  function openGateway(book: IncidentLedger, alarm: StoredIncident, id: string): string {
-    const known = openOf(
-      book,
-      (held) => held.kind === "gateway" && held.source === alarm.source && held.gateway?.id === id,
+  function openGateway(ledger: IncidentLedger, alarm: StoredIncident, id: string): string {
+    const known = findOpen(
+      ledger,
+      (stored) => stored.kind === "gateway" && stored.source === alarm.source && stored.gateway?.id === id,
     );
     if (known !== undefined) {
-      goesOn(book, known, alarm.through);
+      goesOn(ledger, known, alarm.through);
       return known;
     }
     const group: StoredIncident = {
@@ -234,31 +234,31 @@ export function createFolding(
       episode: episodeOf(id, alarm),
       gateway: { id, displayName: gatewayName(alarm.source, id) },
     };
-    return begin(book, group);
+    return begin(ledger, group);
   }
 
   /** An alarm that nobody was told of may begin one group, be left by it, and begin the next: each is a thing of its own. */
-  function begin(book: IncidentLedger, group: StoredIncident): string {
+  function begin(ledger: IncidentLedger, group: StoredIncident): string {
     let begun = group;
-    for (let n = 2; book.has(keyOf(begun)); n += 1) begun = { ...group, episode: `${group.episode} ${n}` };
-    book.set(keyOf(begun), begun);
+    for (let n = 2; ledger.has(keyOf(begun)); n += 1) begun = { ...group, episode: `${group.episode} ${n}` };
+    ledger.set(keyOf(begun), begun);
     return keyOf(begun);
   }
 
-  function openStorm(book: IncidentLedger, alarm: StoredIncident): string | undefined {
+  function openStorm(ledger: IncidentLedger, alarm: StoredIncident): string | undefined {
     if (storm === undefined) return undefined;
-    const isHere = (held: StoredIncident) =>
-      storm.over === "all" || (held.source === alarm.source && held.site?.id === alarm.site?.id);
+    const isHere = (stored: StoredIncident) =>
+      storm.over === "all" || (stored.source === alarm.source && stored.site?.id === alarm.site?.id);
     // One member that nobody hears of any more keeps a storm open for ever; what comes weeks later is not part of it.
     const goesOn = (key: string) =>
-      membersOf(book, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
-    const known = openOf(book, (held, key) => held.kind === "storm" && isHere(held) && goesOn(key));
+      membersOf(ledger, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
+    const known = findOpen(ledger, (stored, key) => stored.kind === "storm" && isHere(stored) && goesOn(key));
     if (known !== undefined) return known;
     // What a gateway explains was not opened.
     const isOpening = ({ into, kind }: StoredIncident) =>
-      kind === "alarm" && book.get(into ?? "")?.kind !== "gateway";
-    const lately = [...book.values()].filter(
-      (held) => isOpening(held) && isHere(held) && held.metMs > alarm.metMs - storm.within,
+      kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
+    const lately = [...ledger.values()].filter(
+      (stored) => isOpening(stored) && isHere(stored) && stored.metMs > alarm.metMs - storm.within,
     );
     if (lately.length <= storm.openings) return undefined;
     const group: StoredIncident = {
@@ -267,92 +267,104 @@ export function createFolding(
       site: storm.over === "all" ? null : alarm.site,
       episode: episodeOf(storm.over, alarm),
     };
-    return begin(book, group);
+    return begin(ledger, group);
   }
 
   /** It is away again before its alarms have ended; its return before that position says nothing any more. */
-  function goesOn(book: IncidentLedger, key: string, position: number): void {
-    const { settling, ...held } = book.get(key) as StoredIncident;
-    if (settling !== undefined) book.set(key, { ...held, through: Math.max(held.through, position) });
+  function goesOn(ledger: IncidentLedger, key: string, position: number): void {
+    const { settling, ...stored } = ledger.get(key) as StoredIncident;
+    if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
   }
 
   function end(
-    book: IncidentLedger,
+    ledger: IncidentLedger,
     key: string,
-    { time, changeId }: Pick<GatewayBack, "time" | "changeId">,
+    { time, changeId }: Pick<GatewayReturn, "time" | "changeId">,
     nowMs: number,
   ): void {
-    update(book, key, { status: "resolved", change: "resolved", endedAt: time, changeId, changedMs: nowMs });
-    for (const member of membersOf(book, key)) {
+    update(ledger, key, {
+      status: "resolved",
+      change: "resolved",
+      endedAt: time,
+      changeId,
+      changedMs: nowMs,
+    });
+    for (const member of membersOf(ledger, key)) {
       if (isOver(member)) continue;
-      update(book, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
-      folding.place(book, keyOf(member), null);
+      update(ledger, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
+      folding.place(ledger, keyOf(member), null);
     }
   }
 
   const folding: Folding = {
-    place(book, key, behindGateway) {
-      const alarm = book.get(key);
+    place(ledger, key, behindGateway) {
+      const alarm = ledger.get(key);
       // What the receiver knows already stays what it is there.
       if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
       const into =
-        gateway && behindGateway !== null ? openGateway(book, alarm, behindGateway) : openStorm(book, alarm);
+        gateway && behindGateway !== null
+          ? openGateway(ledger, alarm, behindGateway)
+          : openStorm(ledger, alarm);
       if (into === undefined) return;
-      update(book, key, { into });
-      folding.refresh(book, into, alarm.changeId, alarm.changedMs);
+      update(ledger, key, { into });
+      folding.refresh(ledger, into, alarm.changeId, alarm.changedMs);
     },
 
-    gatewayBack(book, source, gatewayId, { position, time, changeId, nowMs }) {
-      const key = openOf(
-        book,
-        (held) =>
-          held.kind === "gateway" &&
-          held.source === source &&
-          held.gateway?.id === gatewayId &&
-          held.through < position,
+    gatewayReturned(ledger, source, gatewayId, { position, time, changeId, nowMs }) {
+      const key = findOpen(
+        ledger,
+        (stored) =>
+          stored.kind === "gateway" &&
+          stored.source === source &&
+          stored.gateway?.id === gatewayId &&
+          stored.through < position,
       );
-      const group = book.get(key ?? "");
+      const group = ledger.get(key ?? "");
       if (key === undefined || group === undefined || group.settling !== undefined) return;
       const wasTold = group.told !== null || group.openingMs !== null;
-      if (!wasTold || membersOf(book, key).every(isOver)) end(book, key, { time, changeId }, nowMs);
-      else update(book, key, { settling: { untilMs: nowMs + SETTLE_MS, time, changeId } });
+      if (!wasTold || membersOf(ledger, key).every(isOver)) end(ledger, key, { time, changeId }, nowMs);
+      else update(ledger, key, { settling: { untilMs: nowMs + SETTLE_MS, time, changeId } });
     },
 
-    gatewayAway(book, source, gatewayId, { siteId, position }) {
-      const away = openOf(
-        book,
-        ({ gateway, kind, ...held }) =>
-          kind === "gateway" && held.source === source && gateway?.id === gatewayId,
+    gatewayLost(ledger, source, gatewayId, { siteId, position }) {
+      const away = findOpen(
+        ledger,
+        ({ gateway, kind, ...stored }) =>
+          kind === "gateway" && stored.source === source && gateway?.id === gatewayId,
       );
-      if (away !== undefined) goesOn(book, away, position);
-      for (const [key, held] of [...book]) {
-        const isHere = held.kind === "alarm" && held.source === source && held.site?.id === siteId;
-        if (isHere && held.into === null && !isOver(held)) folding.place(book, key, gatewayId);
+      if (away !== undefined) goesOn(ledger, away, position);
+      for (const [key, stored] of [...ledger]) {
+        const isHere = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
+        if (isHere && stored.into === null && !isOver(stored)) folding.place(ledger, key, gatewayId);
       }
     },
 
-    settle(book, keys, nowMs) {
+    settle(ledger, keys, nowMs) {
       for (const key of keys) {
-        const held = book.get(key);
-        const settling = held?.settling;
-        if (held === undefined || settling === undefined || isOver(held)) continue;
+        const stored = ledger.get(key);
+        const settling = stored?.settling;
+        if (stored === undefined || settling === undefined || isOver(stored)) continue;
         const { untilMs } = settling;
         // A clock that was set back makes nobody wait longer.
         const isDue = nowMs >= untilMs || untilMs - nowMs > SETTLE_MS;
-        if (isDue || membersOf(book, key).every(isOver)) end(book, key, settling, nowMs);
+        if (isDue || membersOf(ledger, key).every(isOver)) end(ledger, key, settling, nowMs);
       }
     },
 
-    refresh(book, key, changeId, nowMs) {
-      const group = book.get(key);
+    refresh(ledger, key, changeId, nowMs) {
+      const group = ledger.get(key);
       if (group === undefined) return;
-      const members = membersOf(book, key);
+      const members = membersOf(ledger, key);
       const priority = members.map((member) => member.priority).sort()[0] ?? group.priority;
-      update(book, key, { changeId, priority, change: "members", changedMs: nowMs });
+      update(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
       // A storm is over when all of it is; a gateway that is away stays one until it is back.
       if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
       const ends = members.map(({ endedAt }) => endedAt ?? "").sort();
-      update(book, key, { status: "resolved", change: "resolved", endedAt: ends.at(-1) || group.startedAt });
+      update(ledger, key, {
+        status: "resolved",
+        change: "resolved",
+        endedAt: ends.at(-1) || group.startedAt,
+      });
     },
   };
   return folding;

@@ -21,117 +21,116 @@ export interface Notifier {
    * Says what is to be said; answers the incident as it is remembered now. Throws what the receiver threw. `again`: also
    * where nothing is new.
    */
-  tell(held: StoredIncident, again: boolean, signal: AbortSignal): Promise<StoredIncident>;
+  send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<StoredIncident>;
   /** Whether there is anything to say. */
-  isBehind(held: StoredIncident): boolean;
-  /** Whether it is in doubt, and too early to look for it. */
-  isLookedForLater(held: StoredIncident): boolean;
-  /** A digest of what would be said. */
-  digestOf(held: StoredIncident): string;
+  needsSending(stored: StoredIncident): boolean;
+  /** Digest of the message that would be sent. */
+  digestOf(stored: StoredIncident): string;
 }
 
 export function createNotifier(options: {
   readonly receiver: Omit<Receiver, "probe" | "dispose">;
-  readonly told: (held: StoredIncident) => IncidentMessage;
+  readonly messageOf: (stored: StoredIncident) => IncidentMessage;
   /** By the wall clock, which the receiver's search goes by, and by one that does not go back. */
   readonly wallMs: () => number;
-  readonly onwardMs: () => number;
-  readonly remember: (held: StoredIncident) => Promise<void>;
+  readonly monotonicMs: () => number;
+  readonly store: (stored: StoredIncident) => Promise<void>;
 }): Notifier {
-  const { receiver, wallMs, onwardMs, remember } = options;
+  const { receiver, wallMs, monotonicMs, store } = options;
 
-  async function keep(held: StoredIncident): Promise<StoredIncident> {
-    await remember(held);
-    return held;
+  async function keep(stored: StoredIncident): Promise<StoredIncident> {
+    await store(stored);
+    return stored;
   }
 
-  const known = (
-    held: StoredIncident,
+  const withSentState = (
+    stored: StoredIncident,
     place: IncidentReference,
     isClosed: boolean,
-    digest = digestOf(held),
+    digest = digestOf(stored),
   ): StoredIncident => {
-    const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = held;
-    const { retriggers, status } = held;
+    const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
+    const { retriggers, status } = stored;
     return {
       ...rest,
       openingMs: null,
-      told: { place, status, retriggers, digest, isClosed, atMs: onwardMs() },
+      told: { place, status, retriggers, digest, isClosed, atMs: monotonicMs() },
     };
   };
 
-  const digestOf = (held: StoredIncident) => digestOfTold(options.told(held));
+  const digestOf = (stored: StoredIncident) => digestOfMessage(options.messageOf(stored));
 
   async function open(before: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     let isInDoubt = before.openingMs !== null;
     if (before.openingMs !== null && receiver.find !== undefined) {
-      const found = await receiver.find(options.told(before), before.openingMs, signal);
+      const found = await receiver.find(options.messageOf(before), before.openingMs, signal);
       if (found !== null && "againInMs" in found) {
-        return keep({ ...before, lookAtMs: onwardMs() + found.againInMs });
+        return keep({ ...before, lookAtMs: monotonicMs() + found.againInMs });
       }
       if (found !== null) {
         // What it says is not known: it may be older than what is true now.
-        return keep(known(before, found, false, ""));
+        return keep(withSentState(before, found, false, ""));
       }
       isInDoubt = false;
     }
     // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
-    const held = await keep({ ...before, ...identityOf(before), openingMs: wallMs() });
+    const stored = await keep({ ...before, ...identityOf(before), openingMs: wallMs() });
     try {
-      const place = await receiver.open(options.told(held), signal, held.openingAs);
-      return await keep(known(held, place, false));
+      const place = await receiver.open(options.messageOf(stored), signal, stored.openingAs);
+      return await keep(withSentState(stored, place, false));
     } catch (error) {
-      const { openingAs: _, ...rest } = held;
-      if (!isInDoubt && surelyNot(error)) await keep({ ...rest, openingMs: null });
+      const { openingAs: _, ...rest } = stored;
+      if (!isInDoubt && wasNotDone(error)) await keep({ ...rest, openingMs: null });
       throw error;
     }
   }
 
   /** The same as it was told by before, or may have been. */
-  function identityOf(held: StoredIncident): Pick<StoredIncident, "openingAs"> {
+  function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
-    return { openingAs: held.openingAs ?? held.told?.place.ref ?? receiver.identify(options.told(held)) };
+    return {
+      openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(options.messageOf(stored)),
+    };
   }
 
-  async function say(held: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
-    const { told } = held;
-    if (told === null) return open(held, signal);
-    const over = isOver(held);
+  async function sendStep(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
+    const { told } = stored;
+    if (told === null) return open(stored, signal);
+    const over = isOver(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
-    if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(held, signal);
-    const text = options.told(held);
-    if (told.isClosed !== over) await keep({ ...held, told: { ...told, isInDoubt: true } });
+    if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(stored, signal);
+    const text = options.messageOf(stored);
+    if (told.isClosed !== over) await keep({ ...stored, told: { ...told, isInDoubt: true } });
     const place = await (over
       ? receiver.close(text, told.place, signal)
       : receiver.update(text, told.place, signal));
-    if (place !== "gone") return keep(known(held, place, over));
+    if (place !== "gone") return keep(withSentState(stored, place, over));
     // Somebody has removed it there. What is over needs nothing more; what is not gets a new one.
-    if (over) return keep(known(held, told.place, true));
-    return open({ ...held, told: null, openingMs: null }, signal);
+    if (over) return keep(withSentState(stored, told.place, true));
+    return open({ ...stored, told: null, openingMs: null }, signal);
   }
 
-  function isBehind(held: StoredIncident): boolean {
-    const { openingMs, told } = held;
+  function needsSending(stored: StoredIncident): boolean {
+    const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
     // It may have been opened again.
-    if (isOver(held)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== digestOf(held);
+    if (isOver(stored)) return !told.isClosed || openingMs !== null;
+    return told.isClosed || told.digest !== digestOf(stored);
   }
 
-  const isLookedForLater = ({ lookAtMs, openingMs }: StoredIncident) =>
-    openingMs !== null && lookAtMs !== undefined && onwardMs() < lookAtMs;
+  const waitsForSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
+    openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
     digestOf,
-    isBehind,
-    isLookedForLater,
+    needsSending,
 
-    async tell(held, again, signal) {
-      if (again && held.told !== null) return say(held, signal);
-      let now = held;
+    async send(stored, again, signal) {
+      if (again && stored.told !== null) return sendStep(stored, signal);
+      let now = stored;
       // Opening and closing are two things to say, also where both are late; so is what is not known of one found again.
-      for (let steps = 0; steps < 3 && isBehind(now) && !isLookedForLater(now); steps += 1) {
-        now = await say(now, signal);
+      for (let steps = 0; steps < 3 && needsSending(now) && !waitsForSearch(now); steps += 1) {
+        now = await sendStep(now, signal);
       }
       return now;
     },
@@ -139,7 +138,7 @@ export function createNotifier(options: {
 }
 
 /** A failure after which nothing was carried out; of any other nobody knows. */
-function surelyNot(error: unknown): boolean {
+function wasNotDone(error: unknown): boolean {
   const failure = meaningOf(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;
@@ -149,7 +148,7 @@ function surelyNot(error: unknown): boolean {
  * What people would see: the id of the last event and the word for it are not part of it, nor is how the values went,
  * which is no news by itself.
  */
-function digestOfTold({ text, status, priority, link }: Incident & Pick<IncidentMessage, "text">): string {
+function digestOfMessage({ text, status, priority, link }: Incident & Pick<IncidentMessage, "text">): string {
   const { curves: _, ...news } = text;
   return createHash("sha256")
     .update(JSON.stringify([news, status, priority, link]))
@@ -157,37 +156,37 @@ function digestOfTold({ text, status, priority, link }: Incident & Pick<Incident
 }
 
 /** One entry to remember. */
-export function entry(key: string, held: StoredIncident | null): SinkStateChange {
-  return new Map([[key, held]]);
+export function entry(key: string, stored: StoredIncident | null): SinkStateChange {
+  return new Map([[key, stored]]);
 }
 
 /** Opens, changes and closes a marked test alarm at a receiver, and says of each step what came of it. */
-export async function tryOut(
+export async function runTestAlarm(
   options: {
     readonly receiver: Receiver;
-    readonly told: (held: StoredIncident) => IncidentMessage;
+    readonly messageOf: (stored: StoredIncident) => IncidentMessage;
     readonly clock: Pick<Clock, "now">;
-    readonly say: (line: string) => void;
+    readonly report: (line: string) => void;
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const { receiver, clock, say } = options;
+  const { receiver, clock, report } = options;
   const incident = testIncident(clock.now());
-  const told = (done: string, state: Partial<StoredIncident>) =>
-    options.told({ ...incident, ...state, changeId: `${incident.changeId}.${done}` });
-  const report = (done: string, { ticket, link }: IncidentReference) =>
-    say([done, ticket, link].filter((text) => text !== null).join(" "));
+  const messageOf = (step: string, state: Partial<StoredIncident>) =>
+    options.messageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
+  const reportStep = (done: string, { ticket, link }: IncidentReference) =>
+    report([done, ticket, link].filter((text) => text !== null).join(" "));
 
-  const opened = await receiver.open(told("opened", {}), signal);
-  report("opened", opened);
-  const acknowledged = told("changed", { status: "acknowledged", change: "acknowledged" });
+  const opened = await receiver.open(messageOf("opened", {}), signal);
+  reportStep("opened", opened);
+  const acknowledged = messageOf("changed", { status: "acknowledged", change: "acknowledged" });
   const changed = await receiver.update(acknowledged, opened, signal);
-  if (changed === "gone") return say("changed: it is not there any more");
-  report("changed", changed);
-  const over = told("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
+  if (changed === "gone") return report("changed: it is not there any more");
+  reportStep("changed", changed);
+  const over = messageOf("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
   const closed = await receiver.close(over, changed, signal);
-  if (closed === "gone") return say("closed: it is not there any more");
-  report("closed", closed);
+  if (closed === "gone") return report("closed: it is not there any more");
+  reportStep("closed", closed);
 }
 
 /** An incident that is none, to see how one looks there. */

@@ -92,7 +92,7 @@ export interface IncidentReference {
 }
 
 /** Not known yet: it is to be looked for again after so many milliseconds. */
-interface Later {
+interface SearchLater {
   readonly againInMs: number;
 }
 
@@ -125,22 +125,22 @@ export interface Receiver {
    * What tells it from others there where that is more than the key, such as labels. It is written down before the
    * opening leaves and handed to `open`, so that one that is said again opens the same. Anything that JSON can say.
    */
-  identify?(told: IncidentMessage): unknown;
+  identify?(incident: IncidentMessage): unknown;
   /** Opens it: pages, posts, creates. */
-  open(told: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
+  open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /**
    * Says what is new of what is open there, without calling people once more. A receiver that cannot, or that would
    * open again what a person closed, does nothing. `gone`: it is not there any more.
    */
   update(
-    told: IncidentMessage,
-    place: IncidentReference,
+    incident: IncidentMessage,
+    reference: IncidentReference,
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone">;
   /** Says that it is over, and closes it. `gone`: it is not there any more, or somebody has closed it. */
   close(
-    told: IncidentMessage,
-    place: IncidentReference,
+    incident: IncidentMessage,
+    reference: IncidentReference,
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone">;
   /**
@@ -149,10 +149,10 @@ export interface Receiver {
    * since 1970.
    */
   find?(
-    told: IncidentMessage,
+    incident: IncidentMessage,
     sinceMs: number,
     signal: AbortSignal,
-  ): Promise<IncidentReference | Later | null>;
+  ): Promise<IncidentReference | SearchLater | null>;
   /** The documented limits of the receiver; the sink keeps to them, beside what an answer orders. */
   readonly rates?: readonly Rate[];
   /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */

@@ -48,7 +48,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   const streak = new Set<string>();
   let calls = 0;
   let probes = 0;
-  let orders = 0;
+  let pauses = 0;
   let waitUntilMs = Number.NEGATIVE_INFINITY;
   let last: Failure | null = null;
 
@@ -69,9 +69,9 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     failed(key, failure) {
       last = failure;
       calls += 1;
-      if (isOrder(failure)) {
-        orders += 1;
-        const ms = failure.retryAfterMs ?? backoffMs(BACKOFF, orders, random);
+      if (asksForPause(failure)) {
+        pauses += 1;
+        const ms = failure.retryAfterMs ?? backoffMs(BACKOFF, pauses, random);
         waitUntilMs = nowMs() + Math.min(ms, LONGEST_PAUSE_MS);
         return;
       }
@@ -89,7 +89,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
       streak.clear();
       calls = 0;
       probes = 0;
-      orders = 0;
+      pauses = 0;
       last = null;
       waitUntilMs = Number.NEGATIVE_INFINITY;
       return released;
@@ -110,7 +110,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
  * Whether the receiver as a whole wants no calls for a while. A 503 that names no time is a failure like any other: it
  * need not be about anything but this one request.
  */
-function isOrder(failure: Failure): failure is Extract<Failure, { kind: "throttled" }> {
+function asksForPause(failure: Failure): failure is Extract<Failure, { kind: "throttled" }> {
   return failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null);
 }
 
@@ -159,14 +159,18 @@ export function createRateLimiter(rates: readonly Rate[], clock: Clock): RateLim
 }
 
 /** A receiver that is called no faster than its limits allow. */
-interface Calls {
+interface LimitedReceiver {
   readonly receiver: Omit<Receiver, "probe" | "dispose">;
   /** Whether a failure came from the receiver, as opposed to our own state. */
-  haveThrown(error: unknown): boolean;
+  threw(error: unknown): boolean;
 }
 
 /** `delivered`: the receiver took something. */
-export function createCalls(receiver: Receiver, rates: RateLimiter, delivered: () => void): Calls {
+export function limitReceiver(
+  receiver: Receiver,
+  rates: RateLimiter,
+  delivered: () => void,
+): LimitedReceiver {
   const thrown = new WeakSet<object>();
 
   async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
@@ -187,7 +191,7 @@ export function createCalls(receiver: Receiver, rates: RateLimiter, delivered: (
   }
 
   return {
-    haveThrown: (error) => typeof error === "object" && error !== null && thrown.has(error),
+    threw: (error) => typeof error === "object" && error !== null && thrown.has(error),
     receiver: {
       opensAgain: receiver.opensAgain,
       ...(receiver.identify === undefined ? {} : { identify: (told) => receiver.identify?.(told) }),

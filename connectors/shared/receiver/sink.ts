@@ -19,21 +19,21 @@ import type { AlarmFact, Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { createAgenda, createPlanner } from "./agenda.ts";
-import { absorb, alarmsIn, concernsIncidents, createFolding, mayFold } from "./apply-event.ts";
+import { alarmsIn, applyEvent, concernsIncidents, createFolding, mayJoinGateway } from "./apply-event.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { createNotifier, entry, tryOut } from "./notifier.ts";
+import { createNotifier, entry, runTestAlarm } from "./notifier.ts";
 import { vocabulary } from "./phrases.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
-import { createCalls, createRateLimiter, createRetries } from "./retries.ts";
+import { createRateLimiter, createRetries, limitReceiver } from "./retries.ts";
 import {
+  clampTimes,
   type IncidentLedger,
   incidentOf,
   isOver,
   keyOf,
-  noneAhead,
   type StoredIncident,
 } from "./stored-incident.ts";
-import { sharedText } from "./text.ts";
+import { cachedTextOf } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 import { createMonotonicClock, createTiming } from "./timing.ts";
 
@@ -44,7 +44,7 @@ const TICK_MS = 5_000;
 /** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
 const GATEWAY_LOOK_MS = 60_000;
 /** Incidents that are evaluated before the event loop has its turn: about 10 ms. */
-const MOST_AT_ONCE = 100;
+const EVALUATION_BATCH = 100;
 /** How long one write or tick sends, in milliseconds, before new events are looked at: they may be more urgent. */
 const SENDING_MS = 1_000;
 /** Events that are older than this, in milliseconds, are a backlog: all of it is absorbed before much of it is sent. */
@@ -54,7 +54,7 @@ const BACKLOG_TICK_MS = 500;
 /** After a restart the texts of so many open incidents are compared per tick with what was sent. */
 const CHECKED_PER_TICK = 250;
 /** Priority of a repetition: after everything that is new, because it sorts behind all letters. */
-const AFTER_ALL = "~";
+const REPEAT_PRIORITY = "~";
 /** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
 const CLOCK_STEP_MS = 2_000;
 
@@ -78,23 +78,23 @@ export function createReceiverSink(
   context: ConnectorContext,
 ): Sink {
   const { clock, log, memory, picture } = context;
-  const onwardMs = createMonotonicClock(clock);
-  const timing = createTiming(config, { clock, onwardMs, zoneOf: picture.timeZone });
+  const monotonicMs = createMonotonicClock(clock);
+  const timing = createTiming(config, { clock, monotonicMs, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
   const agenda = createAgenda();
-  const retries = createRetries(onwardMs, context.random);
+  const retries = createRetries(monotonicMs, context.random);
   const rates = createRateLimiter(receiver.rates ?? [], clock);
-  const calls = createCalls(receiver, rates, () => {
+  const calls = limitReceiver(receiver, rates, () => {
     for (const key of retries.delivered()) agenda.change(key);
   });
-  let book: IncidentLedger | null = null;
+  let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
   /** Gateways that are away, by key; incidents that the receiver does not know and that stand by themselves. */
   const openGateways = new Set<string>();
   const unopened = new Set<string>();
   /** Incidents that are sent once more although the receiver refused the same: an event asks for it. */
-  const demanded = new Set<string>();
+  const resendRequested = new Set<string>();
   /** Refusals of the receiver that become dead letters. */
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
@@ -102,34 +102,34 @@ export function createReceiverSink(
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
-  const toldOf = (held: StoredIncident): IncidentMessage => {
-    const incident = incidentOf(keyOf(held), held, book ?? new Map(), config.status_url);
-    const text = sharedText(picture, incident, words, picture.timeZone(held.source));
-    return { ...incident, text: { ...text, curves: held.curves?.lines ?? [] } };
+  const messageOf = (stored: StoredIncident): IncidentMessage => {
+    const incident = incidentOf(keyOf(stored), stored, ledger ?? new Map(), config.status_url);
+    const text = cachedTextOf(picture, incident, words, picture.timeZone(stored.source));
+    return { ...incident, text: { ...text, curves: stored.curves?.lines ?? [] } };
   };
-  const withCurves = createTimeSeriesText(config, words, context);
-  const teller = createNotifier({
+  const withTimeSeries = createTimeSeriesText(config, words, context);
+  const notifier = createNotifier({
     receiver: calls.receiver,
-    told: toldOf,
+    messageOf,
     wallMs: clock.now,
-    onwardMs,
-    async remember(held) {
-      await memory.put(entry(keyOf(held), held));
-      book?.set(keyOf(held), held);
+    monotonicMs,
+    async store(stored) {
+      await memory.put(entry(keyOf(stored), stored));
+      ledger?.set(keyOf(stored), stored);
     },
   });
 
   const planOf = createPlanner({
-    ...{ receiver, timing, teller, retries, demanded, onwardMs },
-    book: () => book ?? new Map(),
+    ...{ receiver, timing, notifier, retries, resendRequested, monotonicMs },
+    ledger: () => ledger ?? new Map(),
   });
 
   async function open(): Promise<IncidentLedger> {
-    if (book !== null) return book;
-    const remembered = new Map(await memory.all<StoredIncident>());
-    const nowMs = onwardMs();
-    const next = new Map([...remembered].map(([key, held]) => [key, noneAhead(held, nowMs)]));
-    await take(next, remembered);
+    if (ledger !== null) return ledger;
+    const loaded = new Map(await memory.all<StoredIncident>());
+    const nowMs = monotonicMs();
+    const next = new Map([...loaded].map(([key, stored]) => [key, clampTimes(stored, nowMs)]));
+    await take(next, loaded);
     schedule(next, nowMs);
     return next;
   }
@@ -137,10 +137,10 @@ export function createReceiverSink(
   /** All that was remembered is looked at once: the words, the zone or a rule may be others than before. */
   function schedule(all: IncidentLedger, nowMs: number): void {
     let standing = 0;
-    for (const [key, held] of all) {
-      note(key, held);
-      const { told } = held;
-      const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(held);
+    for (const [key, stored] of all) {
+      note(key, stored);
+      const { told } = stored;
+      const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
       // To compare these takes a text each, so they are spread.
       if (stands) {
         agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_MS);
@@ -155,29 +155,29 @@ export function createReceiverSink(
   }
 
   /** Keeps count of what has to be found without a look at all incidents. */
-  function note(key: string, held: StoredIncident | undefined): void {
+  function note(key: string, stored: StoredIncident | undefined): void {
     const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
-    put(openGateways, held?.kind === "gateway" && !isOver(held));
-    put(unopened, held !== undefined && held.told === null && held.into === null);
+    put(openGateways, stored?.kind === "gateway" && !isOver(stored));
+    put(unopened, stored !== undefined && stored.told === null && stored.into === null);
   }
 
   /** Evaluates what changed and what is due; what is to be forgotten is. */
   async function evaluate(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const keys = agenda.take(onwardMs(), MOST_AT_ONCE);
+      const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
       if (keys.length === 0) return;
       const old: string[] = [];
       for (const key of keys) {
-        const held = book?.get(key);
-        note(key, held);
-        const plan = held === undefined ? null : planOf(key, held);
-        if (held === undefined || plan === null) drop(key);
-        else if (plan.atMs > onwardMs() || plan.act === "look") agenda.later(key, plan.atMs);
+        const stored = ledger?.get(key);
+        note(key, stored);
+        const plan = stored === undefined ? null : planOf(key, stored);
+        if (stored === undefined || plan === null) drop(key);
+        else if (plan.atMs > monotonicMs() || plan.act === "look") agenda.later(key, plan.atMs);
         else if (plan.act === "forget") old.push(key);
-        else agenda.ready(key, plan.act === "repeat" ? AFTER_ALL : held.priority);
+        else agenda.ready(key, plan.act === "repeat" ? REPEAT_PRIORITY : stored.priority);
       }
       await forget(old);
-      if (keys.length === MOST_AT_ONCE) await yieldToEventLoop();
+      if (keys.length === EVALUATION_BATCH) await yieldToEventLoop();
       signal.throwIfAborted();
     }
   }
@@ -185,7 +185,7 @@ export function createReceiverSink(
   function drop(key: string): void {
     agenda.later(key, Number.POSITIVE_INFINITY);
     retries.forget(key);
-    demanded.delete(key);
+    resendRequested.delete(key);
   }
 
   async function forget(keys: readonly string[]): Promise<void> {
@@ -193,7 +193,7 @@ export function createReceiverSink(
     for (const key of keys) agenda.change(key);
     await memory.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
-      book?.delete(key);
+      ledger?.delete(key);
       note(key, undefined);
       drop(key);
     }
@@ -207,57 +207,58 @@ export function createReceiverSink(
       await evaluate(signal);
       if (retries.waitMs() > 0) break;
       const key = agenda.first() ?? (retries.isDown() ? retries.earliest() : undefined);
-      const held = key === undefined ? undefined : book?.get(key);
-      if (key === undefined || held === undefined || tried.has(key)) break;
-      const waitMs = rates.waitMs(callFor(held));
+      const stored = key === undefined ? undefined : ledger?.get(key);
+      if (key === undefined || stored === undefined || tried.has(key)) break;
+      const waitMs = rates.waitMs(callFor(stored));
       nextCallMs = clock.monotonic() + waitMs;
       if (waitMs > 0) break;
       signal.throwIfAborted();
       tried.add(key);
-      await sendOne(key, held, signal);
+      await sendOne(key, stored, signal);
     } while (clock.monotonic() < untilMs && !signal.aborted);
   }
 
-  function callFor(held: StoredIncident): Call {
-    if (held.told === null) return held.openingMs === null || receiver.find === undefined ? "open" : "find";
-    return isOver(held) ? "close" : "update";
+  function callFor(stored: StoredIncident): Call {
+    if (stored.told === null)
+      return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
+    return isOver(stored) ? "close" : "update";
   }
 
   /** Brings the receiver up to date with one incident; a failure of the receiver is noted, any other is thrown. */
-  async function sendOne(key: string, held: StoredIncident, signal: AbortSignal): Promise<void> {
-    const plan = planOf(key, held);
+  async function sendOne(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
+    const plan = planOf(key, stored);
     agenda.later(key, Number.POSITIVE_INFINITY);
     try {
       if (plan?.act === "send" || plan?.act === "repeat")
-        await teller.tell(await withCurves(held), plan.act === "repeat", signal);
+        await notifier.send(await withTimeSeries(stored), plan.act === "repeat", signal);
       retries.forget(key);
-      demanded.delete(key);
+      resendRequested.delete(key);
     } catch (error) {
-      if (!calls.haveThrown(error) && error !== signal.reason) throw error;
+      if (!calls.threw(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isTooLate(signal)) throw error;
       const failure = meaningOf(isTooLate(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
-      if (failure instanceof Rejected) await refuse(key, held, failure);
+      if (failure instanceof Rejected) await refuse(key, stored, failure);
       else retries.failed(key, failure);
     } finally {
       agenda.change(key);
     }
   }
 
-  async function refuse(key: string, held: StoredIncident, failure: Rejected): Promise<void> {
-    log.warn({ incident: key, alarm: held.alarm?.id, err: failure }, "The receiver refuses a message.");
-    demanded.delete(key);
+  async function refuse(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
+    log.warn({ incident: key, alarm: stored.alarm?.id, err: failure }, "The receiver refuses a message.");
+    resendRequested.delete(key);
     retries.forget(key);
-    const now = book?.get(key) ?? held;
-    const known = { ...now, refused: teller.digestOf(now) };
+    const now = ledger?.get(key) ?? stored;
+    const known = { ...now, refused: notifier.digestOf(now) };
     await memory.put(entry(key, known));
-    book?.set(key, known);
+    ledger?.set(key, known);
     refusals.push({ key, position: known.through, reason: sentence(failure) });
   }
 
   /** Tells the engine when to call again, and what fails. */
   function report(): { readonly inMs: number; readonly failing?: Failing } {
-    const nowMs = onwardMs();
+    const nowMs = monotonicMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
     const blockedMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
     const dueMs = hasReady ? blockedMs : agenda.nextMs() - nowMs;
@@ -279,9 +280,9 @@ export function createReceiverSink(
     const isActive = again ? await lookUp(picture, batch) : () => true;
     const away = again ? await gatewaysAway() : null;
     const isAway = (source: string, id: string) => away === null || away.has(`${source} ${id}`);
-    if (batch.some((event) => mayFold(event))) await nameGateways();
-    await agree();
-    const nowMs = onwardMs();
+    if (batch.some((event) => mayJoinGateway(event))) await nameGateways();
+    await updateSilences();
+    const nowMs = monotonicMs();
     /** By incident, the first event of this batch that is about it. */
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
@@ -291,7 +292,7 @@ export function createReceiverSink(
         nowMs,
         again,
       };
-      for (const key of absorb(next, event, at, { folding, initial: config.initial, isActive, isAway })) {
+      for (const key of applyEvent(next, event, at, { folding, initial: config.initial, isActive, isAway })) {
         if (!concerned.has(key)) concerned.set(key, index);
       }
     }
@@ -299,7 +300,7 @@ export function createReceiverSink(
     await take(next, before);
     for (const key of concerned.keys()) {
       agenda.change(key);
-      if (book?.get(key)?.refused !== undefined) demanded.add(key);
+      if (ledger?.get(key)?.refused !== undefined) resendRequested.add(key);
     }
     if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
     await send(signal);
@@ -324,9 +325,9 @@ export function createReceiverSink(
 
   /** Changes are the truth once they are on the disk. */
   async function take(next: IncidentLedger, before: IncidentLedger): Promise<void> {
-    const changed = [...next].filter(([key, held]) => before.get(key) !== held);
+    const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
     await memory.put(new Map(changed));
-    book = next;
+    ledger = next;
     for (const [key, { into }] of changed) {
       agenda.change(key);
       // The text of a group lists its members.
@@ -354,8 +355,8 @@ export function createReceiverSink(
     const next = new Map(all);
     for (const { source, gateway, changeId } of back) {
       const time = isoUtc(clock.now());
-      const at = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: onwardMs() };
-      folding.gatewayBack(next, source, gateway?.id ?? "", at);
+      const at = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: monotonicMs() };
+      folding.gatewayReturned(next, source, gateway?.id ?? "", at);
     }
     await take(next, all);
   }
@@ -365,13 +366,13 @@ export function createReceiverSink(
     const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
     if (settling.length === 0) return;
     const next = new Map(all);
-    folding.settle(next, settling, onwardMs());
+    folding.settle(next, settling, monotonicMs());
     await take(next, all);
   }
 
   /** A silence that begins, ends or is new, and a clock that was set, change when incidents are sent. */
-  async function agree(): Promise<void> {
-    const isNew = timing.agree(await picture.silences());
+  async function updateSilences(): Promise<void> {
+    const isNew = timing.updateSilences(await picture.silences());
     const aheadMs = clock.now() - clock.monotonic();
     if (!isNew && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
     wallAheadMs = aheadMs;
@@ -393,10 +394,10 @@ export function createReceiverSink(
       return write(batch, signal, offer);
     },
 
-    waiting: () => agenda.size() - agenda.size(AFTER_ALL) + retries.size(),
+    waiting: () => agenda.size() - agenda.size(REPEAT_PRIORITY) + retries.size(),
 
     async tick(signal) {
-      await agree();
+      await updateSilences();
       await lookAtGateways(await open());
       await settleGateways(await open());
       await send(signal);
@@ -406,7 +407,7 @@ export function createReceiverSink(
       return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
     },
 
-    test: (say, signal) => tryOut({ receiver, told: toldOf, clock, say }, signal),
+    test: (report, signal) => runTestAlarm({ receiver, messageOf, clock, report }, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
   };

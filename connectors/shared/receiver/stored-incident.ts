@@ -79,17 +79,23 @@ export interface SentState {
  * As it is remembered from before: the wall clock may have been set back meanwhile, and nothing waits for a time to come
  * again. Of an opening in doubt the receiver says once more when it is to be looked for.
  */
-export function noneAhead(held: StoredIncident, nowMs: number): StoredIncident {
-  const { told, openingMs, lookAtMs, ...rest } = held;
-  const latestMs = Math.max(held.metMs, held.changedMs, held.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
-  if (latestMs <= nowMs) return held;
+export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
+  const { told, openingMs, lookAtMs, ...rest } = stored;
+  const latestMs = Math.max(
+    stored.metMs,
+    stored.changedMs,
+    stored.holdFromMs,
+    told?.atMs ?? 0,
+    openingMs ?? 0,
+  );
+  if (latestMs <= nowMs) return stored;
   const upTo = (ms: number) => Math.min(ms, nowMs);
   return {
     ...rest,
     openingMs,
-    metMs: upTo(held.metMs),
-    changedMs: upTo(held.changedMs),
-    holdFromMs: upTo(held.holdFromMs),
+    metMs: upTo(stored.metMs),
+    changedMs: upTo(stored.changedMs),
+    holdFromMs: upTo(stored.holdFromMs),
     told: told === null ? null : { ...told, atMs: upTo(told.atMs) },
   };
 }
@@ -104,25 +110,25 @@ export const isOver = ({ status }: Pick<StoredIncident, "status">) => status ===
 
 const SHOWN_MEMBERS = 20;
 
-export function membersOf(book: IncidentLedger, key: string): readonly StoredIncident[] {
-  return [...book.values()].filter(({ into }) => into === key);
+export function membersOf(ledger: IncidentLedger, key: string): readonly StoredIncident[] {
+  return [...ledger.values()].filter(({ into }) => into === key);
 }
 
 /** What is to be said of an incident now. */
 export function incidentOf(
   key: string,
-  held: StoredIncident,
-  book: IncidentLedger,
+  stored: StoredIncident,
+  ledger: IncidentLedger,
   statusUrl: string | undefined,
 ): Incident {
-  const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = held;
-  const folded = held.kind === "gateway" || held.kind === "storm" ? membersOf(book, key) : [];
+  const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = stored;
+  const folded = stored.kind === "gateway" || stored.kind === "storm" ? membersOf(ledger, key) : [];
   return {
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
-    priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? held.priority,
-    change: changeSince(held),
+    priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
+    change: changeSince(stored),
     members: shown(folded),
-    link: statusUrl === undefined ? null : linkTo(statusUrl, held),
+    link: statusUrl === undefined ? null : linkTo(statusUrl, stored),
   };
 }
 

@@ -178,7 +178,7 @@ const textsOf = new WeakMap<object, Texts>();
  * The text of an incident, without its curves. It is made once for all receivers with the same words and time zone, and
  * only from what is in its key, so that the same key always means the same text. `owner`: what those receivers share.
  */
-export function sharedText(
+export function cachedTextOf(
   owner: object,
   incident: Incident,
   words: Vocabulary,

@@ -21,29 +21,29 @@ export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   words: Vocabulary,
   { clock, log, picture }: Pick<ConnectorContext, "clock" | "log" | "picture">,
-): (held: StoredIncident) => Promise<StoredIncident> {
-  return async (held) => {
-    const { alarm, priority, retriggers, source } = held;
-    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !isNew(held))
-      return held;
+): (stored: StoredIncident) => Promise<StoredIncident> {
+  return async (stored) => {
+    const { alarm, priority, retriggers, source } = stored;
+    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !isNew(stored))
+      return stored;
     const toMs = clock.now();
     const span = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
     try {
       const curves = await picture.curves(source, alarm, span);
-      const lines = curves.map((curve) => lineOf(curve, span, words)).filter((line) => line !== null);
+      const lines = curves.map((curve) => seriesLine(curve, span, words)).filter((line) => line !== null);
       const time = timeText(isoUtc(toMs), picture.timeZone(source));
       const heading = filled(words.valuesUntil, { time });
-      return { ...held, curves: { retriggers, lines: lines.length === 0 ? [] : [heading, ...lines] } };
+      return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [heading, ...lines] } };
     } catch (error) {
       log.debug({ err: error }, "how the values of an alarm went could not be read; it is told without");
-      return held;
+      return stored;
     }
   };
 }
 
 /** Whether it is opened or back, and not read for that already; what is over is told without. */
-function isNew({ curves, retriggers, told, ...held }: StoredIncident): boolean {
-  if (isOver(held) || curves?.retriggers === retriggers) return false;
+function isNew({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
+  if (isOver(stored) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
 }
 
@@ -59,7 +59,7 @@ const FLAT = "▄";
 const GAP = "\u00a0";
 
 /** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where one value, or none, shows no way. */
-export function lineOf({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
+export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
   const known = knownOf(points);
   const last = known.at(-1);
   if (last === undefined || known.length < 2) return null;

@@ -11,17 +11,17 @@ export interface Timing {
    * The silences that are agreed on now, those to come included. True where one is new or gone, or has begun or ended since
    * the last call.
    */
-  agree(silences: readonly SilenceView[]): boolean;
+  updateSilences(silences: readonly SilenceView[]): boolean;
   /**
    * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
    * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
    */
-  keptBackMs(held: StoredIncident, members: () => readonly StoredIncident[]): number;
+  delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number;
   /**
    * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
    * clock; the moment itself where nothing makes it wait. Silences are left out.
    */
-  tellFromMs(priority: Priority, beganMs: number, zone: string): number;
+  notifyFromMs(priority: Priority, beganMs: number, zone: string): number;
 }
 
 const MINUTE_MS = 60_000;
@@ -33,12 +33,12 @@ export function createTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
   {
     clock,
-    onwardMs,
+    monotonicMs,
     zoneOf,
   }: {
     readonly clock: Pick<Clock, "now">;
     /** Time that does not go back, by which incidents are met. */
-    readonly onwardMs: () => number;
+    readonly monotonicMs: () => number;
     readonly zoneOf: (source: string) => string;
   },
 ): Timing {
@@ -55,7 +55,7 @@ export function createTiming(
   }
 
   const timing: Timing = {
-    agree(next) {
+    updateSilences(next) {
       silences = next;
       const now = clock.now();
       const before = agreed;
@@ -63,27 +63,27 @@ export function createTiming(
       return agreed !== before;
     },
 
-    keptBackMs(held, members) {
-      const { endedAt, metMs, holdFromMs, priority, source, startedAt } = held;
+    delayMs(stored, members) {
+      const { endedAt, metMs, holdFromMs, priority, source, startedAt } = stored;
       const now = clock.now();
-      const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
-      if (isOver(held)) {
+      const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
+      if (isOver(stored)) {
         // What began and ended while it was kept back is told to nobody. Both are the service's word; an end without a
         // time has ours, and may lie before a beginning that has one.
-        const endedMs = msOr(endedAt, now);
-        const startedMs = msOr(startedAt, metMs);
+        const endedMs = parseTimeOr(endedAt, now);
+        const startedMs = parseTimeOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
-        const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
+        const fromMs = timing.notifyFromMs(priority, beganMs, zoneOf(source));
         const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
         return isNever ? Number.POSITIVE_INFINITY : 0;
       }
       // Also what waited for its `hold`: quiet hours may have begun since.
-      const quietMs = timing.tellFromMs(priority, now - hold, zoneOf(source)) - now;
-      const waitMs = Math.max(0, quietMs, holdFromMs + hold - onwardMs());
+      const quietMs = timing.notifyFromMs(priority, now - hold, zoneOf(source)) - now;
+      const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
 
-    tellFromMs(priority, beganMs, zone) {
+    notifyFromMs(priority, beganMs, zone) {
       return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
     },
   };
@@ -112,7 +112,7 @@ export function createTiming(
 }
 
 /** A time in milliseconds since 1970, or something else where it is none. */
-export function msOr(time: string | null, otherMs: number): number {
+export function parseTimeOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }

@@ -3,7 +3,7 @@ import type { Format } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
 /** What a format asks of the configuration. */
-export interface Demands {
+export interface Requirements {
   /** `secret`: whoever has the address can post there, so it never stands in the configuration itself. */
   readonly address: "secret" | "any";
   /** The vendor's public address, where there is one. */
@@ -11,7 +11,7 @@ export interface Demands {
   readonly key: "needed" | "possible" | "none";
 }
 
-interface Entry extends Demands {
+interface Entry extends Requirements {
   readonly format: Format;
 }
 
@@ -45,9 +45,9 @@ export type FormatName = keyof typeof FORMATS;
 
 export const FORMAT_NAMES = Object.keys(FORMATS) as [FormatName, ...FormatName[]];
 
-const TEMPLATE: Demands = { address: "any", key: "none" };
+const TEMPLATE: Requirements = { address: "any", key: "none" };
 
 /** What the formats that are no template and no event ask for. */
-export function demandsOf(name: FormatName | "template"): Demands {
+export function requirementsOf(name: FormatName | "template"): Requirements {
   return name === "template" ? TEMPLATE : FORMATS[name];
 }

@@ -4,11 +4,11 @@ import type { IncidentMessage, IncidentReference } from "../../shared/receiver/r
 import { cut, cutBytes, type IncidentText } from "../../shared/receiver/text.ts";
 import {
   byPriority,
-  type Deed,
   type Format,
-  isWorthAMessage,
   memberOf,
-  NOWHERE,
+  NO_REFERENCE,
+  needsMessage,
+  type Operation,
   pathOf,
   refusal,
 } from "./format.ts";
@@ -27,9 +27,9 @@ export const slack: Format = {
   // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
   rates: [{ count: 1, inMs: 1_000 }],
 
-  say(told, deed, { url }) {
-    if (!isWorthAMessage(told, deed)) return null;
-    return { method: "POST", path: pathOf(url), json: slackMessageOf(told), allow: [410] };
+  say(incident, operation, { url }) {
+    if (!needsMessage(incident, operation)) return null;
+    return { method: "POST", path: pathOf(url), json: slackMessageOf(incident), allow: [410] };
   },
 
   judge(said, who) {
@@ -38,7 +38,7 @@ export const slack: Format = {
     return failureOfWord(word, who) ?? refusal(said, who);
   },
 
-  placeOf: () => NOWHERE,
+  placeOf: () => NO_REFERENCE,
 };
 
 /** The words with which Slack says no, also where the status says yes. */
@@ -88,8 +88,8 @@ const HINTS: Readonly<Record<string, string>> = {
  * All names stand in `plain_text`, which Slack does not read as markup; the first `text`, which phones show, is read as
  * such, so `& < >` are escaped in it. That is all that Slack asks for, and it takes the life of `<!here>` as well.
  */
-export function slackMessageOf(told: IncidentMessage): SlackMessage {
-  const text = textOf(told);
+export function slackMessageOf(incident: IncidentMessage): SlackMessage {
+  const text = textOf(incident);
   return {
     text: html(cut(headingOf(text), SLACK_MAX_FALLBACK)),
     mrkdwn: false,
@@ -100,7 +100,7 @@ export function slackMessageOf(told: IncidentMessage): SlackMessage {
       ...sectionsOf(text),
       ...linesOf(text.list),
       ...linesOf(text.curves),
-      ...linkOf(told, text),
+      ...linkOf(incident, text),
     ],
   };
 }
@@ -124,9 +124,9 @@ function plainText(text: string, most: number): PlainText {
 }
 
 /** Not as a button: an app that is not made for interaction warns whoever presses one. */
-function linkOf(told: IncidentMessage, { linkText }: IncidentText): readonly Section[] {
-  if (told.link === null) return [];
-  const text = `<${html(told.link)}|${html(cut(linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "))}>`;
+function linkOf(incident: IncidentMessage, { linkText }: IncidentText): readonly Section[] {
+  if (incident.link === null) return [];
+  const text = `<${html(incident.link)}|${html(cut(linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "))}>`;
   return text.length > SLACK_MAX_SECTION ? [] : [{ type: "section", text: { type: "mrkdwn", text } }];
 }
 
@@ -137,11 +137,11 @@ const MATTERMOST_MAX_TEXT = 16_383;
 export const mattermost: Format = {
   opensAgain: "another",
 
-  say(told, deed, { url }) {
-    if (!isWorthAMessage(told, deed)) return null;
+  say(incident, operation, { url }) {
+    if (!needsMessage(incident, operation)) return null;
     const text = fitting(
-      textOf(told),
-      (text) => postOf(told, text),
+      textOf(incident),
+      (text) => postOf(incident, text),
       (made) => made.length <= MATTERMOST_MAX_TEXT,
     );
     return { method: "POST", path: pathOf(url), json: { text } };
@@ -152,8 +152,8 @@ export const mattermost: Format = {
   },
 };
 
-function postOf(told: IncidentMessage, text: IncidentText): string {
-  const link = told.link === null ? "" : `\n${markdownLink(text.linkText, told.link)}`;
+function postOf(incident: IncidentMessage, text: IncidentText): string {
+  const link = incident.link === null ? "" : `\n${markdownLink(text.linkText, incident.link)}`;
   return `**${markdown(headingOf(text))}**\n${bodyOf(text, markdown)}${link}`;
 }
 
@@ -173,10 +173,10 @@ export const discord: Format = {
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
   rates: [{ count: 5, inMs: 2_000 }],
 
-  say(told, deed, { url, place }) {
-    const embed = fitting(textOf(told), (text) => embedOf(told, text), fits);
+  say(incident, operation, { url, place }) {
+    const embed = fitting(textOf(incident), (text) => embedOf(incident, text), fits);
     const json = { embeds: [embed], allowed_mentions: { parse: [] } };
-    if (deed === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
+    if (operation === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
     const id = idIn(place);
     // It was told to no message that we could edit.
     if (id === null) return null;
@@ -195,7 +195,7 @@ export const discord: Format = {
 
   placeOf(said) {
     const id = memberOf(said.json, "id");
-    return { ...NOWHERE, ref: { id } };
+    return { ...NO_REFERENCE, ref: { id } };
   },
 
   isGone: (said) => said.status === 404 && memberOf(said.json, "code") === UNKNOWN_MESSAGE,
@@ -210,14 +210,14 @@ interface Embed {
   readonly [option: string]: unknown;
 }
 
-function embedOf(told: IncidentMessage, text: IncidentText): Embed {
+function embedOf(incident: IncidentMessage, text: IncidentText): Embed {
   const lines = [...text.list, ...text.curves];
   return {
     title: markdown(headingOf(text)),
-    color: embedColour(told),
+    color: embedColour(incident),
     fields: text.fields.map(({ label, text }) => ({ name: markdown(label), value: markdown(text) })),
     ...(lines.length === 0 ? {} : { description: lines.map(markdown).join("\n") }),
-    ...(told.link === null ? {} : { url: told.link }),
+    ...(incident.link === null ? {} : { url: incident.link }),
   };
 }
 
@@ -234,9 +234,9 @@ function fits({ title, description = "", fields }: Embed): boolean {
   );
 }
 
-function embedColour(told: IncidentMessage): number {
-  if (told.status === "resolved") return 0x2e_a0_43;
-  return told.status === "unknown" ? 0x80_80_80 : 0xd7_3a_49;
+function embedColour(incident: IncidentMessage): number {
+  if (incident.status === "resolved") return 0x2e_a0_43;
+  return incident.status === "unknown" ? 0x80_80_80 : 0xd7_3a_49;
 }
 
 function idIn(place: IncidentReference | null): string | null {
@@ -257,11 +257,11 @@ export const googlechat: Format = {
   // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
   rates: [{ count: 1, inMs: 1_000 }],
 
-  say(told, deed, { url }) {
-    if (!isWorthAMessage(told, deed)) return null;
+  say(incident, operation, { url }) {
+    if (!needsMessage(incident, operation)) return null;
     const message = fitting(
-      textOf(told),
-      (text) => googleChatCardOf(told, text),
+      textOf(incident),
+      (text) => googleChatCardOf(incident, text),
       (made) => bytesOf(made) <= GOOGLE_CHAT_MAX_BYTES,
     );
     const path = pathOf(url, "", { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" });
@@ -274,7 +274,7 @@ export const googlechat: Format = {
 };
 
 /** A card, because nothing in a card calls people; its texts are read as HTML. */
-function googleChatCardOf(told: IncidentMessage, text: IncidentText): unknown {
+function googleChatCardOf(incident: IncidentMessage, text: IncidentText): unknown {
   const widgets = [
     { textParagraph: { text: `<b>${html(headingOf(text))}</b>` } },
     ...text.fields.map((field) => ({
@@ -282,14 +282,18 @@ function googleChatCardOf(told: IncidentMessage, text: IncidentText): unknown {
     })),
     ...(text.list.length === 0 ? [] : [{ textParagraph: { text: html(text.list.join("\n")) } }]),
     ...(text.curves.length === 0 ? [] : [{ textParagraph: { text: html(text.curves.join("\n")) } }]),
-    ...(told.link === null
+    ...(incident.link === null
       ? []
-      : [{ buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url: told.link } } }] } }]),
+      : [
+          {
+            buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url: incident.link } } }] },
+          },
+        ]),
   ];
   return {
     fallbackText: headingOf(text).replaceAll("<", "<\u200b"),
-    thread: { threadKey: told.key },
-    cardsV2: [{ cardId: told.key, card: { sections: [{ widgets }] } }],
+    thread: { threadKey: incident.key },
+    cardsV2: [{ cardId: incident.key, card: { sections: [{ widgets }] } }],
   };
 }
 
@@ -305,11 +309,11 @@ export const teams: Format = {
     { count: 60, inMs: 30_000 },
   ],
 
-  say(told, deed, { url }) {
-    if (!isWorthAMessage(told, deed)) return null;
+  say(incident, operation, { url }) {
+    if (!needsMessage(incident, operation)) return null;
     const message = fitting(
-      textOf(told),
-      (text) => adaptiveCardOf(told, text),
+      textOf(incident),
+      (text) => adaptiveCardOf(incident, text),
       (made) => bytesOf(made) <= TEAMS_MAX_BYTES,
     );
     return { method: "POST", path: pathOf(url), json: message };
@@ -341,7 +345,7 @@ export const teams: Format = {
   },
 };
 
-function adaptiveCardOf(told: IncidentMessage, text: IncidentText): unknown {
+function adaptiveCardOf(incident: IncidentMessage, text: IncidentText): unknown {
   return {
     type: "message",
     attachments: [
@@ -354,7 +358,7 @@ function adaptiveCardOf(told: IncidentMessage, text: IncidentText): unknown {
           version: "1.4",
           body: [
             rich([
-              { text: `${text.status}: `, weight: "Bolder", size: "Large", color: cardColour(told) },
+              { text: `${text.status}: `, weight: "Bolder", size: "Large", color: cardColour(incident) },
               { text: text.title, weight: "Bolder", size: "Large" },
             ]),
             ...text.fields.map((field) =>
@@ -362,9 +366,9 @@ function adaptiveCardOf(told: IncidentMessage, text: IncidentText): unknown {
             ),
             ...[...text.list, ...text.curves].map((line) => rich([{ text: line }])),
           ],
-          ...(told.link === null
+          ...(incident.link === null
             ? {}
-            : { actions: [{ type: "Action.OpenUrl", title: text.linkText, url: told.link }] }),
+            : { actions: [{ type: "Action.OpenUrl", title: text.linkText, url: incident.link }] }),
           msteams: { width: "full" },
         },
       },
@@ -385,9 +389,9 @@ function withoutDates(text: string): string {
   return text.replaceAll("{{", "{\u200b{");
 }
 
-function cardColour(told: IncidentMessage): string {
-  if (told.status === "resolved") return "Good";
-  return told.status === "unknown" ? "Warning" : "Attention";
+function cardColour(incident: IncidentMessage): string {
+  if (incident.status === "resolved") return "Good";
+  return incident.status === "unknown" ? "Warning" : "Attention";
 }
 
 /** A message of more than 4,096 bytes becomes a file; the request may have 8,192, and a quote takes two of them. */
@@ -400,16 +404,16 @@ export const ntfy: Format = {
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
   rates: [{ count: 60, inMs: 300_000 }],
 
-  say(told, deed, { url, key }) {
-    const look = lookOf(told, deed);
+  say(incident, operation, { url, key }) {
+    const look = lookOf(incident, operation);
     if (look === null) return null;
-    const text = textOf(told);
+    const text = textOf(incident);
     const { server, topic } = partsOf(url);
     return {
       method: "POST",
       path: server,
       headers: {
-        "x-sequence-id": told.key,
+        "x-sequence-id": incident.key,
         ...(key === "" ? {} : { authorization: `Bearer ${inHeader(key, "Authorization")}` }),
       },
       json: {
@@ -417,7 +421,7 @@ export const ntfy: Format = {
         title: cutBytes(headingOf(text), NTFY_MAX_TITLE_BYTES),
         message: cutBytes(bodyOf(text), NTFY_MAX_MESSAGE_BYTES),
         ...look,
-        ...(told.link === null ? {} : { click: told.link }),
+        ...(incident.link === null ? {} : { click: incident.link }),
       },
     };
   },
@@ -429,13 +433,13 @@ export const ntfy: Format = {
 
 /** How loud it is (1 to 5; 2 and less make no sound), and its emoji. */
 function lookOf(
-  told: IncidentMessage,
-  deed: Deed,
+  incident: IncidentMessage,
+  operation: Operation,
 ): { readonly priority: number; readonly tags: readonly string[] } | null {
-  if (deed === "open" || told.change === "retriggered")
-    return { priority: Number(byPriority(told.priority, ["5", "4", "3"])), tags: ["rotating_light"] };
-  if (deed === "close") return { priority: 3, tags: ["white_check_mark"] };
-  if (told.change === "vanished" || told.change === "out-of-scope")
+  if (operation === "open" || incident.change === "retriggered")
+    return { priority: Number(byPriority(incident.priority, ["5", "4", "3"])), tags: ["rotating_light"] };
+  if (operation === "close") return { priority: 3, tags: ["white_check_mark"] };
+  if (incident.change === "vanished" || incident.change === "out-of-scope")
     return { priority: 2, tags: ["grey_question"] };
   return null;
 }

@@ -5,10 +5,10 @@ import { printable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../../shared/receiver/receiver.ts";
 
 /** What is to be done at the receiver: the calls of `Receiver` that send something. */
-export type Deed = "open" | "update" | "close";
+export type Operation = "open" | "update" | "close";
 
 /** What a format needs beside the incident. */
-export interface Circumstances {
+export interface RequestContext {
   /** The address of the configuration, whole. */
   readonly url: URL;
   /** The option `key`, revealed; empty where the format has none. It goes into what is sent and nowhere else. */
@@ -28,7 +28,7 @@ export interface Format {
   /** The documented limits of the receiver. */
   readonly rates?: Receiver["rates"];
   /** What is sent; null: nothing, because the receiver cannot be told, or would open again what a person closed. */
-  say(told: IncidentMessage, deed: Deed, at: Circumstances): Message | null;
+  say(incident: IncidentMessage, operation: Operation, at: RequestContext): Message | null;
   /** What an answer of 2xx, or of a status that the message allows, means; null for yes. `who` names the receiver. */
   judge(said: ReceiverResponse, who: string): Failure | null;
   /** Where it is, by the answer to its opening; without this it has no id there. */
@@ -36,29 +36,32 @@ export interface Format {
   /** Whether the answer to an update or a close says that it is not there any more. */
   isGone?(said: ReceiverResponse): boolean;
   /** A question that changes nothing and proves that we would be accepted; without it only the connection is tried. */
-  probe?(at: Circumstances): Message;
+  probe?(at: RequestContext): Message;
 }
 
 /** Where a thing without an id is: at the address. */
-export const NOWHERE: IncidentReference = { ref: null, ticket: null, link: null };
+export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 /**
  * What is told to a receiver that keeps one thing for each key and pages people. Any other change would reach it only as
  * another trigger, and that opens again what a person has closed there.
  */
-export function actionOf(told: IncidentMessage, deed: Deed): "trigger" | "acknowledge" | "resolve" | null {
-  if (deed === "open") return "trigger";
-  if (deed === "close") return "resolve";
-  if (told.change === "retriggered") return "trigger";
-  return told.change === "acknowledged" ? "acknowledge" : null;
+export function actionOf(
+  incident: IncidentMessage,
+  operation: Operation,
+): "trigger" | "acknowledge" | "resolve" | null {
+  if (operation === "open") return "trigger";
+  if (operation === "close") return "resolve";
+  if (incident.change === "retriggered") return "trigger";
+  return incident.change === "acknowledged" ? "acknowledge" : null;
 }
 
 /**
  * What is told where every message stands by itself: a beginning, an end, and that nobody knows any more. Null where
  * nothing is sent.
  */
-export function isWorthAMessage(told: IncidentMessage, deed: Deed): boolean {
-  return deed !== "update" || told.change === "vanished" || told.change === "out-of-scope";
+export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
+  return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
 /** The address itself, or what lies under it: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`. */
@@ -67,8 +70,8 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
   for (const [name, value] of Object.entries(query)) search.set(name, value);
   const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
   // What stands in the address already is sent as it stands there: a signature may be over its spelling.
-  const asked = Object.keys(query).length === 0 ? url.search : `?${search}`;
-  return path + asked;
+  const requested = Object.keys(query).length === 0 ? url.search : `?${search}`;
+  return path + requested;
 }
 
 /**
@@ -99,7 +102,7 @@ export function memberOf(json: unknown, name: string): unknown {
 }
 
 /** A time that has an offset; undefined for any other, because nobody shall guess. */
-export function certainTime(time: string | null): string | undefined {
+export function timeWithOffset(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 

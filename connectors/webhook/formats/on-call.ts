@@ -5,12 +5,12 @@ import { cut } from "../../shared/receiver/text.ts";
 import {
   actionOf,
   byPriority,
-  certainTime,
-  type Deed,
   type Format,
   memberOf,
+  type Operation,
   pathOf,
   refusal,
+  timeWithOffset,
 } from "./format.ts";
 import { bodyOf, detailsOf, headingOf, markdown, nameOf, textOf } from "./text.ts";
 
@@ -24,8 +24,8 @@ const PAGERDUTY_MAX_LINE = 500;
 export const pagerduty: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url, key }) {
-    const action = actionOf(told, deed);
+  say(incident, operation, { url, key }) {
+    const action = actionOf(incident, operation);
     if (action === null) return null;
     return {
       method: "POST",
@@ -33,8 +33,8 @@ export const pagerduty: Format = {
       json: {
         routing_key: key,
         event_action: action,
-        dedup_key: told.key,
-        ...(action === "trigger" ? triggerOf(told) : {}),
+        dedup_key: incident.key,
+        ...(action === "trigger" ? triggerOf(incident) : {}),
       },
       allow: [400],
     };
@@ -54,18 +54,18 @@ export const pagerduty: Format = {
   },
 };
 
-function triggerOf(told: IncidentMessage): Record<string, unknown> {
-  const text = textOf(told);
-  const timestamp = certainTime(told.startedAt);
-  const isHttps = told.link?.startsWith("https://") === true;
+function triggerOf(incident: IncidentMessage): Record<string, unknown> {
+  const text = textOf(incident);
+  const timestamp = timeWithOffset(incident.startedAt);
+  const isHttps = incident.link?.startsWith("https://") === true;
   return {
     payload: {
       summary: cut(text.title, PAGERDUTY_MAX_SUMMARY),
-      source: nameOf(told.site?.displayName, told.source, PAGERDUTY_MAX_LINE),
-      severity: severityOf(told.priority),
+      source: nameOf(incident.site?.displayName, incident.source, PAGERDUTY_MAX_LINE),
+      severity: severityOf(incident.priority),
       ...(timestamp === undefined ? {} : { timestamp }),
-      class: told.kind,
-      group: told.source,
+      class: incident.kind,
+      group: incident.source,
       custom_details: {
         ...detailsOf(text, PAGERDUTY_MAX_DETAIL),
         ...(text.list.length === 0 ? {} : { alarms: text.list.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
@@ -75,8 +75,8 @@ function triggerOf(told: IncidentMessage): Record<string, unknown> {
       },
     },
     client: "Plenum",
-    ...(told.link === null ? {} : { client_url: told.link }),
-    ...(isHttps ? { links: [{ href: told.link, text: text.linkText }] } : {}),
+    ...(incident.link === null ? {} : { client_url: incident.link }),
+    ...(isHttps ? { links: [{ href: incident.link, text: text.linkText }] } : {}),
   };
 }
 
@@ -97,13 +97,14 @@ const SOURCE = "Plenum";
 export const jsm: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url, key }) {
-    const request = requestOf(told, deed);
+  say(incident, operation, { url, key }) {
+    const request = requestOf(incident, operation);
     if (request === null) return null;
     const { method, under, json } = request;
     return {
       method,
-      path: under === "" ? pathOf(url) : pathOf(url, `/${told.key}/${under}`, { identifierType: "alias" }),
+      path:
+        under === "" ? pathOf(url) : pathOf(url, `/${incident.key}/${under}`, { identifierType: "alias" }),
       headers: { authorization: `GenieKey ${inHeader(key, "Authorization")}` },
       json,
       allow: [422],
@@ -131,55 +132,55 @@ interface Request {
   readonly json: unknown;
 }
 
-function requestOf(told: IncidentMessage, deed: Deed): Request | null {
-  const text = textOf(told);
+function requestOf(incident: IncidentMessage, operation: Operation): Request | null {
+  const text = textOf(incident);
   const description = cut(bodyOf(text), JSM_MAX_DESCRIPTION);
-  switch (actionOf(told, deed)) {
+  switch (actionOf(incident, operation)) {
     case "trigger":
-      return { method: "POST", under: "", json: alertOf(told, description) };
+      return { method: "POST", under: "", json: alertOf(incident, description) };
     case "acknowledge":
-      return { method: "POST", under: "acknowledge", json: { source: SOURCE, note: noteOf(told) } };
+      return { method: "POST", under: "acknowledge", json: { source: SOURCE, note: noteOf(incident) } };
     case "resolve":
-      return { method: "POST", under: "close", json: { source: SOURCE, note: noteOf(told) } };
+      return { method: "POST", under: "close", json: { source: SOURCE, note: noteOf(incident) } };
     case null: {
       // Its text can be changed without opening it again, and calls nobody.
-      const isNews = ["members", "vanished", "out-of-scope"].includes(told.change);
+      const isNews = ["members", "vanished", "out-of-scope"].includes(incident.change);
       return isNews
         ? {
             method: "PUT",
             under: "description",
-            json: { description: cut(noteOf(told), JSM_MAX_DESCRIPTION) },
+            json: { description: cut(noteOf(incident), JSM_MAX_DESCRIPTION) },
           }
         : null;
     }
   }
 }
 
-function noteOf(told: IncidentMessage): string {
-  const text = textOf(told);
+function noteOf(incident: IncidentMessage): string {
+  const text = textOf(incident);
   return cut(`${headingOf(text)}\n${bodyOf(text)}`, JSM_MAX_DESCRIPTION);
 }
 
-function alertOf(told: IncidentMessage, description: string): Record<string, unknown> {
+function alertOf(incident: IncidentMessage, description: string): Record<string, unknown> {
   return {
-    message: cut(textOf(told).title, JSM_MAX_MESSAGE),
-    alias: told.key,
+    message: cut(textOf(incident).title, JSM_MAX_MESSAGE),
+    alias: incident.key,
     description,
-    priority: byPriority(told.priority, ["P1", "P2", "P3"]),
+    priority: byPriority(incident.priority, ["P1", "P2", "P3"]),
     source: SOURCE,
-    entity: nameOf(told.site?.displayName, told.source, JSM_MAX_ENTITY),
-    tags: [cut(`priority-${told.priority}`, JSM_MAX_TAG), cut(`source-${told.source}`, JSM_MAX_TAG)],
+    entity: nameOf(incident.site?.displayName, incident.source, JSM_MAX_ENTITY),
+    tags: [cut(`priority-${incident.priority}`, JSM_MAX_TAG), cut(`source-${incident.source}`, JSM_MAX_TAG)],
     details: {
-      source: told.source,
-      started_at: told.startedAt,
-      ...(told.site === null
+      source: incident.source,
+      started_at: incident.startedAt,
+      ...(incident.site === null
         ? {}
         : {
-            site_id: String(told.site.id),
-            site: nameOf(told.site.displayName, told.source, JSM_MAX_DETAIL),
+            site_id: String(incident.site.id),
+            site: nameOf(incident.site.displayName, incident.source, JSM_MAX_DETAIL),
           }),
-      ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
-      ...(told.link === null ? {} : { link: cut(told.link, JSM_MAX_DETAIL) }),
+      ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
+      ...(incident.link === null ? {} : { link: cut(incident.link, JSM_MAX_DETAIL) }),
     },
   };
 }
@@ -192,22 +193,22 @@ const SPLUNK_MAX_NAME = 500;
 export const splunkOncall: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url }) {
-    const type = typeOf(told, deed);
+  say(incident, operation, { url }) {
+    const type = typeOf(incident, operation);
     if (type === null) return null;
-    const text = textOf(told);
-    const started = certainTime(told.startedAt);
+    const text = textOf(incident);
+    const started = timeWithOffset(incident.startedAt);
     return {
       method: "POST",
       path: pathOf(url),
       json: {
         message_type: type,
-        entity_id: told.key,
+        entity_id: incident.key,
         entity_display_name: cut(text.title, SPLUNK_MAX_NAME),
         state_message: cut(`${headingOf(text)}\n${bodyOf(text)}`, SPLUNK_MAX_MESSAGE),
         ...(started === undefined ? {} : { state_start_time: Math.floor(Date.parse(started) / 1_000) }),
         monitoring_tool: "Plenum",
-        ...(told.link === null ? {} : { alert_url: told.link }),
+        ...(incident.link === null ? {} : { alert_url: incident.link }),
       },
     };
   },
@@ -217,17 +218,17 @@ export const splunkOncall: Format = {
   },
 };
 
-function typeOf(told: IncidentMessage, deed: Deed): string | null {
-  switch (actionOf(told, deed)) {
+function typeOf(incident: IncidentMessage, operation: Operation): string | null {
+  switch (actionOf(incident, operation)) {
     case "trigger":
-      return byPriority(told.priority, ["CRITICAL", "WARNING", "WARNING"]);
+      return byPriority(incident.priority, ["CRITICAL", "WARNING", "WARNING"]);
     case "acknowledge":
       return "ACKNOWLEDGEMENT";
     case "resolve":
       return "RECOVERY";
     case null:
       // A line in the time line, which opens nothing and calls nobody.
-      return told.change === "vanished" || told.change === "out-of-scope" ? "INFO" : null;
+      return incident.change === "vanished" || incident.change === "out-of-scope" ? "INFO" : null;
   }
 }
 
@@ -239,10 +240,14 @@ const SERVICENOW_MAX_DESCRIPTION = 4_000;
 export const servicenowEvent: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url }) {
-    const action = actionOf(told, deed);
+  say(incident, operation, { url }) {
+    const action = actionOf(incident, operation);
     if (action === null || action === "acknowledge") return null;
-    return { method: "POST", path: pathOf(url), json: { records: [recordOf(told, action === "resolve")] } };
+    return {
+      method: "POST",
+      path: pathOf(url),
+      json: { records: [recordOf(incident, action === "resolve")] },
+    };
   },
 
   judge(said, who) {
@@ -255,35 +260,35 @@ export const servicenowEvent: Format = {
   },
 };
 
-function recordOf(told: IncidentMessage, isOver: boolean): Record<string, string> {
-  const text = textOf(told);
-  const name = (words: string | undefined) => nameOf(words, told.source, SERVICENOW_MAX_NAME);
-  const time = timeOf(isOver ? told.endedAt : told.startedAt);
+function recordOf(incident: IncidentMessage, isOver: boolean): Record<string, string> {
+  const text = textOf(incident);
+  const name = (words: string | undefined) => nameOf(words, incident.source, SERVICENOW_MAX_NAME);
+  const time = timeOf(isOver ? incident.endedAt : incident.startedAt);
   return {
     source: "Plenum",
-    event_class: cut(told.source, SERVICENOW_MAX_NAME),
-    message_key: told.key,
-    node: name(told.site?.displayName),
-    resource: name(told.alarm?.source ?? told.gateway?.displayName),
-    metric_name: name(told.alarm?.trigger.displayName),
-    type: told.kind,
+    event_class: cut(incident.source, SERVICENOW_MAX_NAME),
+    message_key: incident.key,
+    node: name(incident.site?.displayName),
+    resource: name(incident.alarm?.source ?? incident.gateway?.displayName),
+    metric_name: name(incident.alarm?.trigger.displayName),
+    type: incident.kind,
     // "1" is critical, "2" major, "3" minor, "0" says that it is over.
-    severity: isOver ? "0" : byPriority(told.priority, ["1", "2", "3"]),
+    severity: isOver ? "0" : byPriority(incident.priority, ["1", "2", "3"]),
     resolution_state: isOver ? "Closing" : "New",
     description: cut(`${headingOf(text)}\n${bodyOf(text)}`, SERVICENOW_MAX_DESCRIPTION),
     ...(time === undefined ? {} : { time_of_event: time }),
     additional_info: JSON.stringify({
-      priority: told.priority,
-      ...(told.site === null ? {} : { site_id: String(told.site.id) }),
-      ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
-      ...(told.link === null ? {} : { link: told.link }),
+      priority: incident.priority,
+      ...(incident.site === null ? {} : { site_id: String(incident.site.id) }),
+      ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
+      ...(incident.link === null ? {} : { link: incident.link }),
     }),
   };
 }
 
 /** GMT as `2026-11-02 06:15:00`. */
 function timeOf(time: string | null): string | undefined {
-  return certainTime(time)?.slice(0, 19).replace("T", " ");
+  return timeWithOffset(time)?.slice(0, 19).replace("T", " ");
 }
 
 /** What is larger than 512 kB is answered with 429, for ever; this stays far below it. In characters. */
@@ -294,10 +299,10 @@ const INCIDENTIO_MAX_DESCRIPTION = 20_000;
 export const incidentio: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url, key }) {
-    const action = actionOf(told, deed);
+  say(incident, operation, { url, key }) {
+    const action = actionOf(incident, operation);
     if (action === null || action === "acknowledge") return null;
-    const text = textOf(told);
+    const text = textOf(incident);
     return {
       method: "POST",
       path: pathOf(url),
@@ -305,22 +310,22 @@ export const incidentio: Format = {
       json: {
         title: cut(text.title, INCIDENTIO_MAX_TITLE),
         description: bodyOf(text, (each) => markdown(cut(each, INCIDENTIO_MAX_DESCRIPTION / 20))),
-        deduplication_key: told.key,
+        deduplication_key: incident.key,
         status: action === "resolve" ? "resolved" : "firing",
         metadata: {
-          kind: told.kind,
-          source: told.source,
-          priority: told.priority,
-          started_at: told.startedAt,
-          ...(told.site === null
+          kind: incident.kind,
+          source: incident.source,
+          priority: incident.priority,
+          started_at: incident.startedAt,
+          ...(incident.site === null
             ? {}
             : {
-                site_id: String(told.site.id),
-                site: nameOf(told.site.displayName, told.source, INCIDENTIO_MAX_TITLE),
+                site_id: String(incident.site.id),
+                site: nameOf(incident.site.displayName, incident.source, INCIDENTIO_MAX_TITLE),
               }),
-          ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
+          ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
         },
-        ...(told.link === null ? {} : { source_url: told.link }),
+        ...(incident.link === null ? {} : { source_url: incident.link }),
       },
     };
   },
@@ -339,25 +344,25 @@ const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 export const alertmanager: Format = {
   opensAgain: "same",
 
-  say(told, deed, { url, name, nowMs }) {
-    const action = actionOf(told, deed);
+  say(incident, operation, { url, name, nowMs }) {
+    const action = actionOf(incident, operation);
     if (action === null || action === "acknowledge") return null;
-    const text = textOf(told);
+    const text = textOf(incident);
     const isOver = action === "resolve";
     const now = new Date(nowMs).toISOString();
     const status = isOver ? "resolved" : "firing";
-    const labels = labelsOf(told);
+    const labels = labelsOf(incident);
     const annotations = {
       summary: cut(text.title, ALERTMANAGER_MAX_LABEL),
       description: cut(bodyOf(text), ALERTMANAGER_MAX_DESCRIPTION),
     };
-    const link = told.link ?? "";
+    const link = incident.link ?? "";
     return {
       method: "POST",
       path: pathOf(url),
       json: {
         version: "4",
-        groupKey: told.key,
+        groupKey: incident.key,
         truncatedAlerts: 0,
         status,
         receiver: name,
@@ -371,10 +376,10 @@ export const alertmanager: Format = {
             labels,
             annotations,
             // A time without an offset cannot be said here; the description has it as it came.
-            startsAt: certainTime(told.startedAt) ?? now,
-            endsAt: isOver ? (certainTime(told.endedAt) ?? now) : NO_END,
+            startsAt: timeWithOffset(incident.startedAt) ?? now,
+            endsAt: isOver ? (timeWithOffset(incident.endedAt) ?? now) : NO_END,
             generatorURL: link,
-            fingerprint: told.key,
+            fingerprint: incident.key,
           },
         ],
       },
@@ -393,17 +398,19 @@ const ALERT_NAMES = {
 } as const;
 
 /** Who it is; what it says stands in the annotations, because another label is another alert to some. */
-function labelsOf(told: IncidentMessage): Record<string, string> {
-  const { alarm, site } = told;
-  const label = (name: string) => nameOf(name, told.source, ALERTMANAGER_MAX_LABEL);
+function labelsOf(incident: IncidentMessage): Record<string, string> {
+  const { alarm, site } = incident;
+  const label = (name: string) => nameOf(name, incident.source, ALERTMANAGER_MAX_LABEL);
   return {
-    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[told.kind]),
-    severity: byPriority(told.priority, ["critical", "error", "warning"]),
-    priority: told.priority,
-    source: told.source,
-    key: told.key,
+    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[incident.kind]),
+    severity: byPriority(incident.priority, ["critical", "error", "warning"]),
+    priority: incident.priority,
+    source: incident.source,
+    key: incident.key,
     ...(site === null ? {} : { site: label(site.displayName), site_id: String(site.id) }),
     ...(alarm === null ? {} : { alarm_id: alarm.id }),
-    ...(told.kind === "gateway" && told.gateway !== null ? { gateway: label(told.gateway.displayName) } : {}),
+    ...(incident.kind === "gateway" && incident.gateway !== null
+      ? { gateway: label(incident.gateway.displayName) }
+      : {}),
   };
 }

@@ -3,7 +3,7 @@ import { ConfigError, type Failure, Rejected } from "../../../src/core/errors/er
 import { Headers } from "../../../src/core/http/outbound/config.ts";
 import type { ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
-import { type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
+import { type Format, memberOf, type Operation, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./text.ts";
 
 /** Texts with `{{field}}` in them. */
@@ -65,12 +65,12 @@ export const FIELDS: readonly string[] = [
 ];
 
 /** The value of a field: anything that JSON can say, null where there is none. */
-type Fields = (name: string) => unknown;
+type FieldValues = (name: string) => unknown;
 
-export function fieldsOf(told: IncidentMessage, place: IncidentReference | null): Fields {
-  const text = textOf(told);
+export function fieldsOf(incident: IncidentMessage, place: IncidentReference | null): FieldValues {
+  const text = textOf(incident);
   const root = {
-    ...told,
+    ...incident,
     title: text.title,
     heading: headingOf(text),
     text: bodyOf(text),
@@ -151,17 +151,17 @@ export const TemplateConfig = z
     link: AnswerPath.optional().meta({ description: "Where it holds the address for people; https." }),
   })
   .superRefine((template, context) => {
-    for (const deed of ["open", "update", "close"] as const) {
-      const request = template[deed];
+    for (const operation of ["open", "update", "close"] as const) {
+      const request = template[operation];
       if (request === undefined) continue;
-      const known = knownIn(deed, template);
+      const known = knownIn(operation, template);
       for (const { path, text } of textsOf(request)) {
-        const message = complaintAbout(text, known);
-        if (message !== null) context.addIssue({ code: "custom", path: [deed, ...path], message });
+        const message = errorIn(text, known);
+        if (message !== null) context.addIssue({ code: "custom", path: [operation, ...path], message });
       }
       if (!/^[\x21-\x7e]*$/.test(withoutFields(request.path)) || withoutFields(request.path).includes("#")) {
         const message = "Write it as it stands in an address: no spaces, no #, others percent-encoded.";
-        context.addIssue({ code: "custom", path: [deed, "path"], message });
+        context.addIssue({ code: "custom", path: [operation, "path"], message });
       }
     }
   });
@@ -174,9 +174,9 @@ interface Known {
   readonly withoutPlace: string;
 }
 
-function knownIn(deed: "open" | "update" | "close", template: Readonly<Record<string, unknown>>): Known {
+function knownIn(operation: "open" | "update" | "close", template: Readonly<Record<string, unknown>>): Known {
   const options = PLACE_FIELDS.filter((field) => template[field.slice("place.".length)] !== undefined);
-  const isOpened = deed !== "open";
+  const isOpened = operation !== "open";
   return {
     fields: FIELDS.filter(
       (name) => !name.startsWith("place.") || (isOpened && options.some((each) => each === name)),
@@ -185,7 +185,7 @@ function knownIn(deed: "open" | "update" | "close", template: Readonly<Record<st
   };
 }
 
-function complaintAbout(text: string, { fields, withoutPlace }: Known): string | null {
+function errorIn(text: string, { fields, withoutPlace }: Known): string | null {
   const rest = withoutFields(text);
   if (rest.includes("{{") || rest.includes("}}"))
     return "A field is written as {{title}}, with both pairs of braces.";
@@ -228,17 +228,17 @@ export function templateFormat(template: TemplateConfig): Format {
   return {
     opensAgain: "another",
 
-    say(told, deed, { url, place }) {
-      const request = template[deed];
+    say(incident, operation, { url, place }) {
+      const request = template[operation];
       if (request === undefined) return null;
-      const value = fieldsOf(told, place);
+      const value = fieldsOf(incident, place);
       const { method, body } = request;
       return {
         method,
         path: pathBehind(url, filledPath(request, value)),
         headers: filledHeaders(request, value),
         ...(body === undefined ? {} : { json: filledTree(body, value) }),
-        allow: [...(statuses ?? []), ...(isAboutAPlace(request, deed) ? GONE : [])],
+        allow: [...(statuses ?? []), ...(namesTheRecord(request, operation) ? GONE : [])],
       };
     },
 
@@ -249,7 +249,7 @@ export function templateFormat(template: TemplateConfig): Format {
     },
 
     placeOf(said) {
-      return placeIn(template, said);
+      return referenceIn(template, said);
     },
 
     isGone: (said) => GONE.includes(said.status) && statuses?.includes(said.status) !== true,
@@ -257,21 +257,21 @@ export function templateFormat(template: TemplateConfig): Format {
 }
 
 /** Only a request that names the thing can find out that it is gone; for any other a 404 is about the address. */
-function isAboutAPlace({ path }: TemplateRequest, deed: Deed): boolean {
-  return deed !== "open" && fieldsIn(path).some((name) => name.startsWith("place.") || name === "key");
+function namesTheRecord({ path }: TemplateRequest, operation: Operation): boolean {
+  return operation !== "open" && fieldsIn(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
 /** The path of the address, then that of the request; the questions of both. */
-function pathBehind(url: URL, asked: string): string {
-  const at = asked.indexOf("?");
-  const under = at < 0 ? asked : asked.slice(0, at);
-  const query = at < 0 ? "" : asked.slice(at + 1);
+function pathBehind(url: URL, requested: string): string {
+  const at = requested.indexOf("?");
+  const under = at < 0 ? requested : requested.slice(0, at);
+  const query = at < 0 ? "" : requested.slice(at + 1);
   const path = pathOf(url, under);
   if (query === "") return path;
   return `${path}${url.search === "" ? "?" : "&"}${query}`;
 }
 
-function filledPath({ path }: TemplateRequest, value: Fields): string {
+function filledPath({ path }: TemplateRequest, value: FieldValues): string {
   return filledIn(path, (name) => {
     const text = asText(value(name)).toWellFormed();
     // Nothing else that is percent-encoded can lead to another place.
@@ -282,7 +282,7 @@ function filledPath({ path }: TemplateRequest, value: Fields): string {
 }
 
 /** A value is written in UTF-8, which Node.js sends byte for byte when each byte is a character. */
-function filledHeaders({ headers }: TemplateRequest, value: Fields): Record<string, string> {
+function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
       if (typeof text !== "string") return [];
@@ -297,7 +297,7 @@ function filledHeaders({ headers }: TemplateRequest, value: Fields): Record<stri
 }
 
 /** A text that is one field becomes its value, so nothing in a name can break out of the JSON; keys stay as they are. */
-function filledTree(tree: unknown, value: Fields): unknown {
+function filledTree(tree: unknown, value: FieldValues): unknown {
   if (typeof tree === "string") {
     const only = onlyFieldOf(tree);
     return only === null ? filledIn(tree, (name) => asText(value(name))) : value(only);
@@ -316,7 +316,7 @@ function failureOfBody({ success }: TemplateConfig, said: ReceiverResponse, who:
 }
 
 /** The opening was carried out when this is asked; a path that leads nowhere is for a person. */
-function placeIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
+function referenceIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
   const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(said.json, path));
   const id = at(template.id);
   if (

@@ -6,8 +6,8 @@ import { cut, type IncidentText, withFewerTimeSeries } from "../../shared/receiv
 const UNSEEN = "\u200b";
 
 /** The text of an incident without what nobody sees and what turns the direction of reading; only lists have no lines. */
-export function textOf(told: IncidentMessage): IncidentText {
-  const { title, status, fields, list, curves, linkText } = told.text;
+export function textOf(incident: IncidentMessage): IncidentText {
+  const { title, status, fields, list, curves, linkText } = incident.text;
   return {
     title: printable(title),
     status: printable(status),

@@ -30,7 +30,7 @@ const messagesOf = (event: Event): readonly Message[] => [
     properties: {},
   },
 ];
-const OPTIONS = { maxInFlight: 100, maxBytes: 1_000, signal: never(), onCourtesyRefused: () => undefined };
+const OPTIONS = { maxInFlight: 100, maxBytes: 1_000, signal: never(), onBestEffortRejected: () => undefined };
 
 test.each([
   ["the later first", [3, 1]],

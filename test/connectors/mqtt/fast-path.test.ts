@@ -3,10 +3,10 @@ import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
 import {
-  bytesBeyond,
+  bytesIfOver,
   bytesOf,
   createPublisher,
-  mostBytesOf,
+  maxBytesOf,
   writePublish,
 } from "#connectors/mqtt/fast-path.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
@@ -33,7 +33,7 @@ function byLibrary(message: Message, messageId: number, protocolVersion: 4 | 5):
 }
 
 function byUs(message: Message, id: number, version: 4 | 5): Buffer {
-  const into = Buffer.alloc(mostBytesOf(message) + 9, 0xee);
+  const into = Buffer.alloc(maxBytesOf(message) + 9, 0xee);
   const end = writePublish(into, 9, message, id, version);
   return into.subarray(9, end);
 }
@@ -74,7 +74,7 @@ describe("mqtt: a PUBLISH", () => {
         const bytes = byUs(sent, number, spoken);
         expect(bytes.equals(byLibrary(sent, number, spoken))).toBe(true);
         expect(bytesOf(sent, spoken)).toBe(bytes.length);
-        expect(mostBytesOf(sent)).toBeGreaterThanOrEqual(bytes.length);
+        expect(maxBytesOf(sent)).toBeGreaterThanOrEqual(bytes.length);
       }),
       { seed, numRuns: 2_000 },
     );
@@ -86,7 +86,7 @@ describe("mqtt: a PUBLISH", () => {
       ...{ contentType: "application/json", properties: {} },
     };
     const bytes = byUs(sent, 1, 5).length;
-    expect([bytesBeyond(bytes, sent), bytesBeyond(bytes - 1, sent)]).toEqual([null, bytes]);
+    expect([bytesIfOver(bytes, sent), bytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
   });
 
   test("of one turn all leave in one write, in order, whatever their sizes", async () => {
@@ -111,7 +111,7 @@ describe("mqtt: a PUBLISH", () => {
           for (const [n, each] of turn.entries()) publisher.put(each, n + 1);
           await new Promise((resolve) => setImmediate(resolve));
           const expected = Buffer.concat(turn.map((each, n) => byLibrary(each, n + 1, spoken)));
-          const small = turn.reduce((sum, each) => sum + mostBytesOf(each), 0) <= 65_536;
+          const small = turn.reduce((sum, each) => sum + maxBytesOf(each), 0) <= 65_536;
           if (small) expect(writes.length - before).toBe(turn.length === 0 ? 0 : 1);
           expect(Buffer.concat(writes.slice(before)).equals(expected)).toBe(true);
         }

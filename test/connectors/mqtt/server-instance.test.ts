@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/server-instance.ts";
+import { serverInstanceOf, uptimeIn } from "#connectors/mqtt/server-instance.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { type SinceBoot, systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
@@ -18,10 +18,10 @@ function isNew(
   first: { readonly uptime: number | null },
   later: { readonly afterS: number; readonly uptime: number | null; readonly sessionLost?: boolean },
 ): boolean {
-  const before = lifeOfBroker(null, { ...first, atMs: AT, sessionLost: true });
+  const before = serverInstanceOf(null, { ...first, atMs: AT, sessionLost: true });
   expect(before.isNew).toBe(false);
   const { afterS, uptime, sessionLost = false } = later;
-  return lifeOfBroker(before.life, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
+  return serverInstanceOf(before.life, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
 describe("the life of a broker", () => {
@@ -51,7 +51,7 @@ describe("the life of a broker", () => {
   });
 
   test("as another program wrote it is none", () => {
-    expect(lifeOfBroker("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
+    expect(serverInstanceOf("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
   });
 });
 
@@ -64,8 +64,8 @@ describe("the life of a broker, where time was measured", () => {
 
   /** An hour old, looked at again after so many seconds by each clock. */
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
-    const before = lifeOfBroker(null, life(HOUR_S, 0, on("this", 500))).life;
-    return lifeOfBroker(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
+    const before = serverInstanceOf(null, life(HOUR_S, 0, on("this", 500))).life;
+    return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
   test.each([4_200, -4_200, 30 * 24 * HOUR_S])("is the same when our wall clock was set by %i s", (stepS) => {
@@ -96,10 +96,10 @@ describe("the life of a broker, where time was measured", () => {
     ["none before", undefined, on("this", 900)],
     ["none now", on("this", 500), undefined],
   ])("is judged by the wall clock where nothing can be compared: %s", (_, first, later) => {
-    const before = lifeOfBroker(null, life(HOUR_S, 0, first)).life;
-    expect(lifeOfBroker(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
-    expect(lifeOfBroker(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
-    expect(lifeOfBroker(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
+    const before = serverInstanceOf(null, life(HOUR_S, 0, first)).life;
+    expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
+    expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
+    expect(serverInstanceOf(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
   });
 });
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTopics, prefixComplaint, segment, templateComplaint } from "#connectors/mqtt/topics.ts";
+import { createTopics, prefixError, segment, templateError } from "#connectors/mqtt/topics.ts";
 import { seed } from "../../seed.ts";
 import { hostileTexts } from "./hostile-texts.ts";
 
@@ -139,12 +139,12 @@ describe("topics", () => {
 
 describe("what is configured", () => {
   test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("prefix %s is fine", (prefix) => {
-    expect(prefixComplaint(prefix)).toBeNull();
+    expect(prefixError(prefix)).toBeNull();
   });
   test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])(
     "prefix %j is refused",
     (prefix) => {
-      expect(prefixComplaint(prefix)).not.toBeNull();
+      expect(prefixError(prefix)).not.toBeNull();
     },
   );
   test.each([
@@ -157,6 +157,6 @@ describe("what is configured", () => {
     ["/{prefix}/{kind}/{id}/{aspect}", "neither"],
     ["$x/{kind}/{id}/{aspect}", "neither"],
   ])("layout %s is refused", (layout, because) => {
-    expect(templateComplaint(layout)).toContain(because);
+    expect(templateError(layout)).toContain(because);
   });
 });
