@@ -5,19 +5,18 @@ import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./s
 import type { Timing } from "./timing.ts";
 
 /**
- * Incidents with something to do: now, in the order of their priorities, or at a time that comes. An incident is on the
- * agenda once. So a look at what is due costs as much as there is due, however many incidents are open.
+ * Incidents to process: now, by priority, or at a later time. The cost depends on the due incidents only.
  *
- *   changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
- *      ▲                                └─► later: at a time ──┐
- *      └───────────────────────────────────────────────────────┘
+ *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
+ *        ▲                                └─► later: at a time ──┐
+ *        └───────────────────────────────────────────────────────┘
  */
 interface Agenda {
-  /** Something of an incident has changed: it is to be evaluated. */
+  /** Marks an incident for evaluation. */
   change(key: string): void;
   /** Takes up to so many incidents that changed, or whose time has come. */
   take(nowMs: number, most: number): readonly string[];
-  /** An evaluated incident can be processed now. One that is ready already keeps its place. */
+  /** Marks an incident as ready. A ready incident keeps its position. */
   ready(key: string, priority: string): void;
   /** An evaluated incident has to wait until a time; infinite: until it changes. */
   later(key: string, atMs: number): void;
@@ -134,11 +133,11 @@ export function createAgenda(): Agenda {
   };
 }
 
-/** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
+/** Shortest time between two edits of a group, in milliseconds. */
 const LIST_EDIT_MS = 30_000;
-/** The sink remembers an incident for so long after its end, or after it went out of sight, in milliseconds. */
+/** Retention after the end of an incident, or after it became invisible, in milliseconds. */
 const RETAIN_MS = 30 * 86_400_000;
-/** An incident that a rule keeps back is looked at this often, in milliseconds, whatever the rule says. */
+/** Longest time between two evaluations of a delayed incident, in milliseconds. */
 const DELAY_CHECK_MS = 3_600_000;
 /** The next thing to do about an incident. */
 interface Plan {
@@ -147,10 +146,10 @@ interface Plan {
   readonly atMs: number;
 }
 
-/** Says what is next to do about an incident, and when; null where only an event can bring something. */
+/** Returns the next action for an incident and its time; null to wait for an event. */
 type Planner = (key: string, stored: StoredIncident) => Plan | null;
 
-/** `demanded`: incidents that are sent once more although the receiver refused the same: an event asks for it. */
+/** `resendRequested`: incidents to send although the receiver rejected the same message. */
 export function createPlanner(options: {
   readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
   readonly timing: Timing;
@@ -166,7 +165,7 @@ export function createPlanner(options: {
     const nowMs = monotonicMs();
     const forget: Plan = {
       act: "forget",
-      // An alarm that is active for months is still to be closed.
+      // Keep active alarms however old, so that they can be closed.
       atMs:
         isOver(stored) || stored.status === "unknown"
           ? stored.changedMs + RETAIN_MS + 1
@@ -181,16 +180,16 @@ export function createPlanner(options: {
     return first.atMs === Number.POSITIVE_INFINITY ? null : first;
   }
 
-  /** When there is something new to send of it; null where there is nothing. */
+  /** Returns the next message for new facts; null without any. */
   function sendingOf(key: string, stored: StoredIncident, nowMs: number): Plan | null {
     const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, notBefore(key, stored)) });
     if (stored.told === null) {
-      // An incident that may be there already is closed at its end, even if it need not have been sent.
+      // An incident that may exist there is closed at its end.
       if (isOver(stored) && stored.openingMs !== null) return sendAt(nowMs);
       if (stored.into !== null) return null;
       const delayMs = timing.delayMs(stored, () => membersOf(ledger(), key));
       if (delayMs === 0) return sendAt(nowMs);
-      // The receiver was not told of it and will not be.
+      // Never sent and never will be.
       if (isOver(stored)) return { act: "forget", atMs: nowMs };
       return { act: "look", atMs: nowMs + Math.min(delayMs, DELAY_CHECK_MS) };
     }
@@ -199,12 +198,12 @@ export function createPlanner(options: {
     return sendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_MS : nowMs);
   }
 
-  /** A failure is followed by a wait, and so is a search that found nothing yet. */
+  /** Earliest time after a failure or an inconclusive search. */
   function notBefore(key: string, { lookAtMs = 0, openingMs }: StoredIncident): number {
     return Math.max(retries.againMs(key) ?? 0, openingMs === null ? 0 : lookAtMs);
   }
 
-  /** When it is sent again although nothing is new, because the receiver forgets. */
+  /** Returns the next repetition for receivers that forget. */
   function repeatOf(key: string, stored: StoredIncident): Plan | null {
     const { told: last, status, changedMs } = stored;
     const { repeatMs, repeatClosedMs = 0 } = receiver;

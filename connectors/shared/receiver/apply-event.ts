@@ -5,26 +5,26 @@ import { type Change, type IncidentStatus, incidentKey } from "./receiver.ts";
 import { type IncidentLedger, isOver, keyOf, membersOf, type StoredIncident } from "./stored-incident.ts";
 import { parseTimeOr } from "./timing.ts";
 
-/** What a sink makes of events: changes of its book, and which incidents they are about. */
+/** Rules for applying events to the ledger. */
 interface ApplyOptions {
   readonly folding: Folding;
-  /** Whether alarms that were active at the first sight are told. */
+  /** Send alarms that were already active when Plenum first saw them. */
   readonly initial: boolean;
-  /** For events that are sent again: whether the alarm is active in the same episode still. */
+  /** For redelivered events: true while the alarm is still active in the same episode. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
-  /** For the same: whether the gateway that explained an alarm is away still, or again. */
+  /** For redelivered events: true while the gateway that explained an alarm is offline. */
   readonly isAway: (source: string, gatewayId: string) => boolean;
 }
 
 interface At {
   readonly position: number;
-  /** When the worker committed it, UTC; empty where it stands nowhere in the log. */
+  /** Time at which the worker committed the event, UTC; empty for an event outside the log. */
   readonly committedAt: string;
   readonly nowMs: number;
   readonly again: boolean;
 }
 
-/** Takes an event into the book; answers the keys of the incidents that it is about. Twice is as good as once. */
+/** Applies an event to the ledger and returns the keys of the incidents that it concerns. Idempotent. */
 export function applyEvent(
   ledger: IncidentLedger,
   event: Event,
@@ -55,8 +55,7 @@ export function applyEvent(
   if (stored !== undefined && at.position <= stored.through) return withGroup(key, stored);
   const next = nextState(stored, one, source, at, options);
   if (next === null) return [];
-  // What it was folded into is over, and told as that or forgotten: one that comes back stands by itself, or in what
-  // explains it now.
+  // Its group is over. An alarm that comes back stands alone, or joins the group that explains it now.
   const into = next.into === null ? undefined : ledger.get(next.into);
   const isBack = next.into !== null && !isOver(next) && (into === undefined || isOver(into));
   ledger.set(key, isBack ? { ...next, into: null, metMs: at.nowMs } : next);
@@ -80,7 +79,7 @@ function isAboutAlarm(event: AnyEvent): event is AlarmEvent {
   return event.type.startsWith("alarm-");
 }
 
-/** What becomes of an incident by an event; null when the event does not concern this sink. */
+/** Returns the next state of an incident; null when the event does not concern this sink. */
 function nextState(
   stored: StoredIncident | undefined,
   event: AlarmEvent,
@@ -120,7 +119,7 @@ function nextState(
   return {
     ...stored,
     ...{ alarm, status },
-    // A record that came after the end says more of what was, and does not change that it is over.
+    // A record after the end adds details; the incident stays over.
     change: isOver(stored) && status === "resolved" ? stored.change : change,
     changeId: event.id,
     priority: alarm.trigger.priority,
@@ -132,11 +131,9 @@ function nextState(
 }
 
 /**
- * Since when the `hold` of a new alarm is counted: since the worker met it, by the worker's clock. When it began is said
- * by the service's: with one of the two wrong, that would be an hour to come, and nobody would be told, or an hour ago,
- * and every alarm that ends by itself would be. One that really began long before, while the worker was away, may still
- * end soon, and waits for its `hold` and no longer. But what was met at a first look, or is told out of the state, has
- * lasted by the service's word, which then is all that there is.
+ * Start of the `hold` of a new alarm, by the clock of the worker. The clock of the service may be an hour wrong: the
+ * alarm would then wait an hour too long, or not at all. For alarms that already existed at the first list or come
+ * from a snapshot, only the time of the service is known.
  */
 function holdFrom(event: AlarmEvent, { committedAt, nowMs }: At): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
@@ -156,7 +153,7 @@ function statusOf(alarm: Alarm): IncidentStatus {
   return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 }
 
-/** The alarms of a batch that was delivered before, to look up what has become of them. */
+/** Returns the alarms of a redelivered batch, so that the sink can look up their present state. */
 export function alarmsIn(
   events: readonly Event[],
 ): readonly { readonly source: string; readonly id: string }[] {
@@ -166,49 +163,49 @@ export function alarmsIn(
   });
 }
 
-/** Whether an event of this type changes an incident, or how it is told. */
+/** True for events that change an incident or its text. */
 export function concernsIncidents(type: string): boolean {
   return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 }
 
-/** Whether an event may put alarms into the absence of a gateway. */
+/** True for events that may fold alarms into an offline gateway. */
 export function mayJoinGateway(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
-/** Which alarms are told as one thing. */
+/** Folds alarms into groups: one per offline gateway, one per storm. */
 interface Folding {
-  /** Puts an alarm that is to be told into what explains it, or into the storm that it is part of. */
+  /** Folds an alarm that was not sent yet into the offline gateway that explains it, or into its storm. */
   place(ledger: IncidentLedger, key: string, behindGateway: string | null): void;
-  /** The only gateway of a site is away: what was not told yet is told as behind it. */
+  /** The only gateway of a site is offline: folds the alarms of the site that were not sent yet. */
   gatewayLost(
     ledger: IncidentLedger,
     source: string,
     gatewayId: string,
     at: { readonly siteId: number; readonly position: number },
   ): void;
-  /** A gateway is back: what is active behind it for three minutes more stands by itself then. */
+  /** The gateway is online again. Alarms that are still active three minutes later leave the group. */
   gatewayReturned(ledger: IncidentLedger, source: string, gatewayId: string, at: GatewayReturn): void;
-  /** Ends the absences whose gateway has been back for long enough. */
+  /** Closes groups whose gateway has been online for three minutes. */
   settle(ledger: IncidentLedger, keys: readonly string[], nowMs: number): void;
-  /** Brings the incident that something is folded into up to date after one of its members changed. */
+  /** Updates a group after one of its members changed. */
   refresh(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void;
 }
 
 interface GatewayReturn {
-  /** Position in the log of the event that said so; an absence that began after it goes on. */
+  /** Position of the event in the log. An outage that began after it continues. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
   readonly nowMs: number;
 }
 
-/** Alarms that a gateway explained end with it when they end so soon after it is back, in milliseconds. */
+/** Alarms may end this long after their gateway came back and still end with the group, in milliseconds. */
 const SETTLE_MS = 180_000;
 
 export function createFolding(
   { gateway, storm }: ReceiverConfig["fold"],
-  /** What people call a gateway. */
+  /** Returns the display name of a gateway. */
   gatewayName: (source: string, id: string) => string,
 ): Folding {
   function update(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
@@ -237,7 +234,7 @@ export function createFolding(
     return begin(ledger, group);
   }
 
-  /** An alarm that nobody was told of may begin one group, be left by it, and begin the next: each is a thing of its own. */
+  /** Adds a group. One unsent alarm can start several groups in succession, so each gets its own episode. */
   function begin(ledger: IncidentLedger, group: StoredIncident): string {
     let begun = group;
     for (let n = 2; ledger.has(keyOf(begun)); n += 1) begun = { ...group, episode: `${group.episode} ${n}` };
@@ -249,12 +246,12 @@ export function createFolding(
     if (storm === undefined) return undefined;
     const isHere = (stored: StoredIncident) =>
       storm.over === "all" || (stored.source === alarm.source && stored.site?.id === alarm.site?.id);
-    // One member that nobody hears of any more keeps a storm open for ever; what comes weeks later is not part of it.
+    // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
     const goesOn = (key: string) =>
       membersOf(ledger, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
     const known = findOpen(ledger, (stored, key) => stored.kind === "storm" && isHere(stored) && goesOn(key));
     if (known !== undefined) return known;
-    // What a gateway explains was not opened.
+    // Alarms of an offline gateway were not opened, so they do not count.
     const isOpening = ({ into, kind }: StoredIncident) =>
       kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
     const lately = [...ledger.values()].filter(
@@ -270,7 +267,7 @@ export function createFolding(
     return begin(ledger, group);
   }
 
-  /** It is away again before its alarms have ended; its return before that position says nothing any more. */
+  /** The gateway is offline again before its alarms ended. Its earlier return no longer counts. */
   function goesOn(ledger: IncidentLedger, key: string, position: number): void {
     const { settling, ...stored } = ledger.get(key) as StoredIncident;
     if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
@@ -299,7 +296,7 @@ export function createFolding(
   const folding: Folding = {
     place(ledger, key, behindGateway) {
       const alarm = ledger.get(key);
-      // What the receiver knows already stays what it is there.
+      // The receiver already has the alarm as an incident of its own.
       if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
       const into =
         gateway && behindGateway !== null
@@ -345,7 +342,7 @@ export function createFolding(
         const settling = stored?.settling;
         if (stored === undefined || settling === undefined || isOver(stored)) continue;
         const { untilMs } = settling;
-        // A clock that was set back makes nobody wait longer.
+        // A wait longer than three minutes means that the clock was set back.
         const isDue = nowMs >= untilMs || untilMs - nowMs > SETTLE_MS;
         if (isDue || membersOf(ledger, key).every(isOver)) end(ledger, key, settling, nowMs);
       }
@@ -357,7 +354,7 @@ export function createFolding(
       const members = membersOf(ledger, key);
       const priority = members.map((member) => member.priority).sort()[0] ?? group.priority;
       update(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
-      // A storm is over when all of it is; a gateway that is away stays one until it is back.
+      // A storm ends with its last alarm; a gateway group ends when the gateway is online.
       if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
       const ends = members.map(({ endedAt }) => endedAt ?? "").sort();
       update(ledger, key, {
@@ -370,7 +367,7 @@ export function createFolding(
   return folding;
 }
 
-/** The same alarm may begin one group after another: each time that it came back is another. */
+/** One alarm can start several groups, one for each time that it came back. */
 function episodeOf(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
   return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 }

@@ -7,22 +7,19 @@ import type { Incident, IncidentMessage, IncidentReference, Receiver } from "./r
 import { isOver, type StoredIncident } from "./stored-incident.ts";
 
 /**
- * Brings what the receiver knows of one incident up to what is true. What was said is remembered before anything else
- * is said, and what opens or closes something is written down before it leaves:
+ * Brings the receiver up to date with one incident. It stores each intent before the request and each result after it,
+ * so that a crash in between is detected:
  *
- *   remember "opening" → open → remember where it is       a crash in between leaves "opening": it is looked for
- *   remember "in doubt" → close → remember that it is over       a crash in between leaves "in doubt": it is said again
- *
- * Also where the same can be said twice without harm: until it is said again, the alarm may have ended or come back, and
- * then nothing else would tell that there is something to say.
+ *     store "opening" → open → store the reference        after a crash: search for it
+ *     store "in doubt" → close → store "closed"           after a crash: send again
  */
 export interface Notifier {
   /**
-   * Says what is to be said; answers the incident as it is remembered now. Throws what the receiver threw. `again`: also
-   * where nothing is new.
+   * Sends the pending messages and returns the stored incident. Throws the error of the receiver. `again`: send
+   * although nothing changed.
    */
   send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<StoredIncident>;
-  /** Whether there is anything to say. */
+  /** True when the receiver is not up to date. */
   needsSending(stored: StoredIncident): boolean;
   /** Digest of the message that would be sent. */
   digestOf(stored: StoredIncident): string;
@@ -31,7 +28,7 @@ export interface Notifier {
 export function createNotifier(options: {
   readonly receiver: Omit<Receiver, "probe" | "dispose">;
   readonly messageOf: (stored: StoredIncident) => IncidentMessage;
-  /** By the wall clock, which the receiver's search goes by, and by one that does not go back. */
+  /** Wall clock, which the search of the receiver uses, and monotonic clock. */
   readonly wallMs: () => number;
   readonly monotonicMs: () => number;
   readonly store: (stored: StoredIncident) => Promise<void>;
@@ -68,12 +65,12 @@ export function createNotifier(options: {
         return keep({ ...before, lookAtMs: monotonicMs() + found.againInMs });
       }
       if (found !== null) {
-        // What it says is not known: it may be older than what is true now.
+        // Its content is unknown and may be outdated, so the digest stays empty.
         return keep(withSentState(before, found, false, ""));
       }
       isInDoubt = false;
     }
-    // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
+    // Store a new start even after a search found nothing: a later search begins there.
     const stored = await keep({ ...before, ...identityOf(before), openingMs: wallMs() });
     try {
       const place = await receiver.open(options.messageOf(stored), signal, stored.openingAs);
@@ -85,7 +82,7 @@ export function createNotifier(options: {
     }
   }
 
-  /** The same as it was told by before, or may have been. */
+  /** Reuses the identity of the earlier opening. */
   function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
     return {
@@ -105,7 +102,7 @@ export function createNotifier(options: {
       ? receiver.close(text, told.place, signal)
       : receiver.update(text, told.place, signal));
     if (place !== "gone") return keep(withSentState(stored, place, over));
-    // Somebody has removed it there. What is over needs nothing more; what is not gets a new one.
+    // The incident was removed there. Open a new one only if the alarm is not over.
     if (over) return keep(withSentState(stored, told.place, true));
     return open({ ...stored, told: null, openingMs: null }, signal);
   }
@@ -113,7 +110,7 @@ export function createNotifier(options: {
   function needsSending(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
-    // It may have been opened again.
+    // A reopening may have succeeded.
     if (isOver(stored)) return !told.isClosed || openingMs !== null;
     return told.isClosed || told.digest !== digestOf(stored);
   }
@@ -128,7 +125,7 @@ export function createNotifier(options: {
     async send(stored, again, signal) {
       if (again && stored.told !== null) return sendStep(stored, signal);
       let now = stored;
-      // Opening and closing are two things to say, also where both are late; so is what is not known of one found again.
+      // Opening and closing are two messages even when both are late.
       for (let steps = 0; steps < 3 && needsSending(now) && !waitsForSearch(now); steps += 1) {
         now = await sendStep(now, signal);
       }
@@ -137,17 +134,14 @@ export function createNotifier(options: {
   };
 }
 
-/** A failure after which nothing was carried out; of any other nobody knows. */
+/** True for failures after which the receiver certainly did nothing. */
 function wasNotDone(error: unknown): boolean {
   const failure = meaningOf(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
-/**
- * What people would see: the id of the last event and the word for it are not part of it, nor is how the values went,
- * which is no news by itself.
- */
+/** Digest of the visible content. Event id, change name and time series alone do not count as news. */
 function digestOfMessage({ text, status, priority, link }: Incident & Pick<IncidentMessage, "text">): string {
   const { curves: _, ...news } = text;
   return createHash("sha256")
@@ -155,12 +149,12 @@ function digestOfMessage({ text, status, priority, link }: Incident & Pick<Incid
     .digest("base64url");
 }
 
-/** One entry to remember. */
+/** One change of the sink state. */
 export function entry(key: string, stored: StoredIncident | null): SinkStateChange {
   return new Map([[key, stored]]);
 }
 
-/** Opens, changes and closes a marked test alarm at a receiver, and says of each step what came of it. */
+/** Opens, changes and closes a test alarm at a receiver and reports each step. */
 export async function runTestAlarm(
   options: {
     readonly receiver: Receiver;
@@ -189,7 +183,7 @@ export async function runTestAlarm(
   reportStep("closed", closed);
 }
 
-/** An incident that is none, to see how one looks there. */
+/** A test incident, not in the ledger. */
 function testIncident(nowMs: number): StoredIncident {
   return {
     kind: "test",

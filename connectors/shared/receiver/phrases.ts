@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** What is said of an incident; `{…}` is filled in. */
+/** English phrases of a message; `{…}` is a placeholder. */
 const ENGLISH = {
   active: "Active",
   acknowledged: "Acknowledged",
@@ -69,7 +69,7 @@ const BY_LANGUAGE: Readonly<Record<Language, Vocabulary>> = { en: ENGLISH, no: N
 
 const NAMES = Object.keys(ENGLISH) as [PhraseName, ...PhraseName[]];
 
-/** Words of the user's own, by name. */
+/** Phrases that the user replaces, by name. */
 export const Phrases = z
   .partialRecord(z.enum(NAMES), z.string().min(1).max(200))
   .superRefine((words, context) => {

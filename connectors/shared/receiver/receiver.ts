@@ -3,40 +3,37 @@ import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts"
 import type { IncidentText } from "./text.ts";
 
 /**
- * What one alarm is at a receiver: one ticket, one thread, one page. So is a gateway that explains the alarms behind it,
- * and a storm of alarms that are told together. It is opened once, edited in place, and closed when the service says
- * that it is over.
+ * One alarm at a receiver: one ticket, thread or page. A gateway with the alarms behind it, and a storm, are incidents
+ * too. An incident is opened once, edited in place, and closed when the service reports the end.
  */
 export interface Incident {
-  /** The same for the same episode, always and everywhere: 32 hexadecimal digits. */
+  /** Stable for the episode: 32 hexadecimal digits. */
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
-  /** What happened last; `members` that something did to what is folded into it. */
+  /** Last change; `members` for a change of a folded alarm. */
   readonly change: Change;
-  /** Of the event that said so, for request keys and message ids. */
+  /** Id of the event that caused the change, for request keys and message ids. */
   readonly changeId: string;
   /** Name of the source. */
   readonly source: string;
-  /** Null where it concerns several sites. */
+  /** Null for several sites. */
   readonly site: Site | null;
-  /** Of several alarms the most urgent. */
+  /** Priority; of a group the most urgent one. */
   readonly priority: Priority;
   /** ISO 8601 UTC, or as the service gave it without an offset. */
   readonly startedAt: string;
   readonly endedAt: string | null;
-  /** Null where it is not one alarm. */
+  /** Null for a group. */
   readonly alarm: Alarm | null;
-  /** The gateway that it is about, or that explains it. */
+  /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
   readonly members: Members;
   /** Address of the status page's view of it; null when none is configured. */
   readonly link: string | null;
 }
 
-/**
- * `unknown`: it vanished or went out of sight, so nobody knows whether it is over. That closes nothing.
- */
+/** `unknown`: the alarm vanished or is no longer visible to the token. That closes nothing. */
 export type IncidentStatus = "active" | "acknowledged" | "recovering" | "unknown" | "resolved";
 
 export type Change =
@@ -51,11 +48,11 @@ export type Change =
   | "resolved"
   | "members";
 
-/** What is folded into an incident; of an alarm by itself none. */
+/** Members of a group; empty for one alarm. */
 export interface Members {
   readonly total: number;
   readonly active: number;
-  /** The most urgent of those that are active, then the latest that are over; at most 20. */
+  /** Active members by priority, then the last ended ones; at most 20. */
   readonly shown: readonly Member[];
 }
 
@@ -68,7 +65,7 @@ export interface Member {
   readonly endedAt: string | null;
 }
 
-/** The key of what an episode, a gateway's absence or a storm is at every receiver. */
+/** Returns the key of an incident, the same at every receiver. */
 export function incidentKey(source: string, kind: Incident["kind"], episode: string): string {
   return createHash("sha256")
     .update(JSON.stringify([source, kind, episode]))
@@ -76,95 +73,93 @@ export function incidentKey(source: string, kind: Incident["kind"], episode: str
     .slice(0, 32);
 }
 
-/** An incident and what is to be read of it, in the language of the sink. */
+/** An incident with its text in the language of the sink. */
 export interface IncidentMessage extends Incident {
   readonly text: IncidentText;
 }
 
-/** Where an incident is at the receiver. */
+/** Reference to an incident at the receiver. */
 export interface IncidentReference {
-  /** What the receiver's later calls need, such as an id. Anything that JSON can say. */
+  /** Data for later calls, such as an id; any JSON value. */
   readonly ref: unknown;
-  /** What people call it there, such as `FM-1234`; null where it has no name. */
+  /** Visible name, such as `FM-1234`; null without one. */
   readonly ticket: string | null;
-  /** https address of it; null where the answer carries none. */
+  /** https address; null when the response has none. */
   readonly link: string | null;
 }
 
-/** Not known yet: it is to be looked for again after so many milliseconds. */
+/** The search is not conclusive yet: search again after this time. */
 interface SearchLater {
   readonly againInMs: number;
 }
 
-/** What a receiver is called for. */
+/** Kinds of calls. */
 export type Call = "open" | "update" | "close" | "find";
 
 /** A documented limit of a receiver: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
 export interface Rate {
   readonly count: number;
   readonly inMs: number;
-  /** The calls that count; all of them without this. */
+  /** Calls that count; all by default. */
   readonly of?: readonly Call[];
 }
 
 /**
- * One foreign system that people look at. `createReceiverSink` makes a sink of it and owns all that is hard: which
- * incident an event is about, folding, waiting, what was opened already, and what a crash may have left in doubt. So a
- * receiver only says things, one at a time.
+ * A foreign system that shows incidents to people. `createReceiverSink` turns it into a sink and owns folding, timing,
+ * retries and recovery after a crash. A receiver only sends one message at a time.
  *
- * What a call throws means what it means of a sink's `write`; in particular `Retryable` and `Throttled` of the scope
- * `everything` say that the call may have been carried out all the same, any other failure that it was not.
+ * Errors have the same meaning as errors of `Sink.write`. After `Retryable`, or `Throttled` with scope `everything`,
+ * the call may have succeeded; after any other error it did not.
  */
 export interface Receiver {
   /**
-   * What opening again with the same key makes: `same` the same thing, `findable` a second one, though `find` tells,
-   * `another` a second one, and nobody can know.
+   * Result of a second opening with the same key: `same` incident; a `findable` duplicate that `find` detects; or
+   * `another` one that cannot be detected.
    */
   readonly opensAgain: "same" | "findable" | "another";
   /**
-   * What tells it from others there where that is more than the key, such as labels. It is written down before the
-   * opening leaves and handed to `open`, so that one that is said again opens the same. Anything that JSON can say.
+   * Identity at the receiver where the key is not enough, such as labels; any JSON value. The sink stores it before
+   * the opening, so that a repeated opening uses the same identity.
    */
   identify?(incident: IncidentMessage): unknown;
-  /** Opens it: pages, posts, creates. */
+  /** Opens the incident: pages, posts, creates. */
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
   /**
-   * Says what is new of what is open there, without calling people once more. A receiver that cannot, or that would
-   * open again what a person closed, does nothing. `gone`: it is not there any more.
+   * Updates an open incident without paging again. Does nothing where the receiver cannot, or where it would reopen
+   * what a person closed. `gone`: the incident no longer exists.
    */
   update(
     incident: IncidentMessage,
     reference: IncidentReference,
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone">;
-  /** Says that it is over, and closes it. `gone`: it is not there any more, or somebody has closed it. */
+  /** Closes the incident. `gone`: it no longer exists, or a person closed it. */
   close(
     incident: IncidentMessage,
     reference: IncidentReference,
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone">;
   /**
-   * Looks for what an opening in doubt may have made; null when there surely is nothing. A receiver whose search lags
-   * behind says when it may be sure; only this incident waits for that. `sinceMs`: when the opening began, milliseconds
-   * since 1970.
+   * Searches for the result of an opening that may have succeeded; null when it certainly did not. `sinceMs`: start of
+   * the opening, milliseconds since 1970.
    */
   find?(
     incident: IncidentMessage,
     sinceMs: number,
     signal: AbortSignal,
   ): Promise<IncidentReference | SearchLater | null>;
-  /** The documented limits of the receiver; the sink keeps to them, beside what an answer orders. */
+  /** Documented limits of the receiver; the sink keeps to them in addition to Retry-After. */
   readonly rates?: readonly Rate[];
-  /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */
+  /** Repeats open incidents after this time, for receivers that forget them. */
   readonly repeatMs?: number;
-  /** For so many milliseconds after an end `close` is repeated as well. */
+  /** Repeats `close` for this time after the end. */
   readonly repeatClosedMs?: number;
-  /** Proves that the far end would accept us, without posting anything. */
+  /** Checks access without posting anything. */
   probe(signal: AbortSignal): Promise<void>;
-  /** Tells one far end from another; see `Sink`. */
+  /** Identity of the endpoint; see `Sink`. */
   readonly farEnd?: string;
-  /** When a call last got a step further; see `Sink`. */
+  /** Time of the last progress of a call; see `Sink`. */
   lastStepMs?(): number;
-  /** Frees what it holds; may be called more than once. */
+  /** Frees resources; may be called more than once. */
   dispose(): Promise<void>;
 }

@@ -4,41 +4,45 @@ import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Call, Rate, Receiver } from "./receiver.ts";
 
-/** Waits of the receiver as a whole: after the first failure about a second, and never longer than five minutes. */
+/** Back-off for the receiver: about a second after the first failure, at most five minutes. */
 const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
-/** Waits of one incident that fails. The receiver takes others meanwhile, so a minute is long enough. */
+/** Back-off for one incident; others continue, so a minute is long enough. */
 const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
-/** So many incidents in a row fail, and none succeeds: it is the receiver. With 40 % of calls failing, one time in 240. */
+/**
+ * Failures of different incidents in a row that mean the receiver is down. With 40 % of calls failing, one time in
+ * 240.
+ */
 const DOWN_AFTER = 6;
-/** The longest wait that a receiver can order, in milliseconds; a wrong header must not stop a sink for years. */
+/**
+ * Longest pause that a receiver can request, in milliseconds; a wrong header must not stop a sink for years.
+ */
 const LONGEST_PAUSE_MS = 86_400_000;
 
 /**
- * When a receiver is called again after failures. Each incident that failed has a back-off of its own and stops no other.
+ * Decides when to call a receiver again after failures. Each failed incident has its own back-off.
  *
- *   well ──► 6 different incidents failed in a row ──► down: one call at a time, ever longer waits ──► one succeeds ──► well
+ *     up ──► 6 different incidents failed in a row ──► down: one call at a time, longer waits ──► one succeeds ──► up
  *
- * A receiver that orders a wait (429 with `Retry-After`) is left alone for that long. A delivery ends all of this: the next
- * failure waits for the first interval again.
+ * A receiver that requests a pause (429 with `Retry-After`) gets no calls for that time. A success resets everything.
  */
 export interface Retries {
   /** Milliseconds until the receiver may be called again; 0 when it may be now. */
   waitMs(): number;
   /** When an incident that failed is tried again; undefined when it has not failed. */
   againMs(key: string): number | undefined;
-  /** Whether only one call is made at a time, to see whether the receiver is back. */
+  /** True while only one call at a time probes the receiver. */
   isDown(): boolean;
-  /** The incident that failed and is tried again first. */
+  /** The failed incident with the earliest retry. */
   earliest(): string | undefined;
   /** A call failed. `key`: the incident that it was about. */
   failed(key: string, failure: Failure): void;
-  /** The receiver took something; returns incidents that failed only because it was down. */
+  /** A call succeeded. Returns incidents that failed only because the receiver was down. */
   delivered(): readonly string[];
   /** There is nothing left to send of an incident. */
   forget(key: string): void;
   /** Number of incidents that failed and wait. */
   size(): number;
-  /** The present failure; undefined after a delivery, and when nothing waits because of a failure. */
+  /** Present failure; undefined after a success and when no retry is pending. */
   failing(): Failing | undefined;
 }
 
@@ -107,23 +111,24 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
 }
 
 /**
- * Whether the receiver as a whole wants no calls for a while. A 503 that names no time is a failure like any other: it
- * need not be about anything but this one request.
+ * True when the receiver requests a pause for all calls. A 503 without a time may concern one request only.
  */
 function asksForPause(failure: Failure): failure is Extract<Failure, { kind: "throttled" }> {
   return failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null);
 }
 
-/** One incident may need two calls, such as a search and an opening; the second waits no longer than this. */
+/**
+ * Longest wait for the rate limit inside one incident, in milliseconds: a search and an opening are two calls.
+ */
 const LONGEST_WAIT_MS = 2_500;
 
-/** Keeps to the limits of a receiver, all of them at once. */
+/** Applies all rate limits of a receiver. */
 interface RateLimiter {
   /** Milliseconds until a call is within the limits; 0 when it is now. */
   waitMs(call: Call): number;
   /**
-   * Counts a call, after a short wait where there has to be one; throws `Throttled` where that would be long. The function
-   * that it resolves to counts the call from that moment on: its last request came later than its first.
+   * Waits briefly for the limit and counts the call; throws `Throttled` when the wait would be long. The returned
+   * function moves the counted time to the end of the call.
    */
   enter(call: Call, signal: AbortSignal): Promise<() => void>;
 }
@@ -158,14 +163,14 @@ export function createRateLimiter(rates: readonly Rate[], clock: Clock): RateLim
   };
 }
 
-/** A receiver that is called no faster than its limits allow. */
+/** A receiver behind its rate limits. */
 interface LimitedReceiver {
   readonly receiver: Omit<Receiver, "probe" | "dispose">;
-  /** Whether a failure came from the receiver, as opposed to our own state. */
+  /** True for errors of the receiver, as opposed to our own state. */
   threw(error: unknown): boolean;
 }
 
-/** `delivered`: the receiver took something. */
+/** `delivered` is called after each successful call. */
 export function limitReceiver(
   receiver: Receiver,
   rates: RateLimiter,
@@ -181,7 +186,7 @@ export function limitReceiver(
         if (what !== "find") delivered();
         return result;
       } finally {
-        // An edit may be followed by a reply, which is a message as well.
+        // An edit may include a reply, which is another message.
         if (what === "update" || what === "close") leave();
       }
     } catch (error) {

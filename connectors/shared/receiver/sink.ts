@@ -37,40 +37,43 @@ import { cachedTextOf } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 import { createMonotonicClock, createTiming } from "./timing.ts";
 
-/** Events that one write takes at most: what several of them say of one alarm is sent once. */
+/** Most events in one write. Several events of one alarm become one message. */
 const MAX_BATCH = 500;
-/** The longest time between two ticks, in milliseconds: silences that begin or end are noticed by then. */
+/** Longest time between two ticks, in milliseconds; silences begin and end with this delay. */
 const TICK_MS = 5_000;
-/** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
+/**
+ * Interval for checking whether gateways are online, in milliseconds, in case the filter of the sink drops that event.
+ */
 const GATEWAY_LOOK_MS = 60_000;
-/** Incidents that are evaluated before the event loop has its turn: about 10 ms. */
+/** Incidents evaluated before yielding to the event loop: about 10 ms. */
 const EVALUATION_BATCH = 100;
-/** How long one write or tick sends, in milliseconds, before new events are looked at: they may be more urgent. */
+/** Longest time that one write or tick sends, in milliseconds; new events may be more urgent. */
 const SENDING_MS = 1_000;
-/** Events that are older than this, in milliseconds, are a backlog: all of it is absorbed before much of it is sent. */
+/**
+ * Events older than this are a backlog, in milliseconds. The sink applies the complete backlog before it sends much.
+ */
 const BACKLOG_MS = 10_000;
-/** While there is a backlog, a tick comes between its batches this often, in milliseconds. */
+/** Interval of ticks during a backlog, in milliseconds. */
 const BACKLOG_TICK_MS = 500;
-/** After a restart the texts of so many open incidents are compared per tick with what was sent. */
+/** Open incidents per tick whose text is compared with the sent one after a restart. */
 const CHECKED_PER_TICK = 250;
-/** Priority of a repetition: after everything that is new, because it sorts behind all letters. */
+/** Priority of a repetition: sorts after all letters, so new messages go first. */
 const REPEAT_PRIORITY = "~";
-/** The wall clock was set when it moves so much more or less than measured time, in milliseconds. */
+/** Difference between wall clock and measured time that counts as setting the clock, in milliseconds. */
 const CLOCK_STEP_MS = 2_000;
 
 /**
- * Makes a sink of a receiver: one thing there for one alarm.
+ * Turns a receiver into a sink: one incident there for one alarm.
  *
- *   events ─► absorb: the book says what is true ─► settled
- *                       │ folding · timing
- *                       ▼
- *             agenda: incidents that changed or are due ─► tell: the receiver is brought up to the book ─► remembered
- *               ▲                                            │
- *               └── retries: own back-off, or all wait ◄─────┘ failed
+ *     events ─► applyEvent: the ledger has the facts ─► settled
+ *                      │ folding · timing
+ *                      ▼
+ *            agenda: changed or due incidents ─► notifier: sends the difference ─► stored
+ *              ▲                                            │
+ *              └── retries: own back-off, or a pause for all ◄── failed
  *
- * An event is accepted when what it says is in the book on the disk. From then on the book is the queue: what there is to
- * send is the difference between what is true and what the receiver knows, however many events made it. Only incidents
- * that changed, or whose time has come, are looked at: standing alarms cost nothing.
+ * An event is accepted when its facts are in the stored ledger. From then on the ledger is the queue. Only incidents
+ * that changed or are due are evaluated, so standing alarms cost nothing.
  */
 export function createReceiverSink(
   receiver: Receiver,
@@ -90,15 +93,15 @@ export function createReceiverSink(
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
-  /** Gateways that are away, by key; incidents that the receiver does not know and that stand by themselves. */
+  /** Keys of open gateway groups, and of unsent incidents that stand alone. */
   const openGateways = new Set<string>();
   const unopened = new Set<string>();
-  /** Incidents that are sent once more although the receiver refused the same: an event asks for it. */
+  /** Incidents to send again although the receiver rejected them: an event asks for it. */
   const resendRequested = new Set<string>();
-  /** Refusals of the receiver that become dead letters. */
+  /** Rejected messages that become dead letters. */
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
-  /** When the rate of the receiver allows the next call, by the measured clock. */
+  /** Earliest next call by the rate limit, on the monotonic clock. */
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
@@ -134,14 +137,14 @@ export function createReceiverSink(
     return next;
   }
 
-  /** All that was remembered is looked at once: the words, the zone or a rule may be others than before. */
+  /** Evaluates all loaded incidents once: phrases, time zone or rules may have changed. */
   function schedule(all: IncidentLedger, nowMs: number): void {
     let standing = 0;
     for (const [key, stored] of all) {
       note(key, stored);
       const { told } = stored;
       const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
-      // To compare these takes a text each, so they are spread.
+      // Spread these over ticks, because each comparison needs a text.
       if (stands) {
         agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_MS);
         standing += 1;
@@ -154,14 +157,14 @@ export function createReceiverSink(
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
-  /** Keeps count of what has to be found without a look at all incidents. */
+  /** Updates the key sets that avoid a scan of all incidents. */
   function note(key: string, stored: StoredIncident | undefined): void {
     const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
     put(openGateways, stored?.kind === "gateway" && !isOver(stored));
     put(unopened, stored !== undefined && stored.told === null && stored.into === null);
   }
 
-  /** Evaluates what changed and what is due; what is to be forgotten is. */
+  /** Evaluates changed and due incidents and deletes expired ones. */
   async function evaluate(signal: AbortSignal): Promise<void> {
     for (;;) {
       const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
@@ -199,7 +202,7 @@ export function createReceiverSink(
     }
   }
 
-  /** Sends what is ready, the most urgent first, each incident once. */
+  /** Sends ready incidents by urgency, each once. */
   async function send(signal: AbortSignal): Promise<void> {
     const tried = new Set<string>();
     const untilMs = clock.monotonic() + SENDING_MS;
@@ -224,7 +227,7 @@ export function createReceiverSink(
     return isOver(stored) ? "close" : "update";
   }
 
-  /** Brings the receiver up to date with one incident; a failure of the receiver is noted, any other is thrown. */
+  /** Sends one incident. Records a failure of the receiver and throws any other. */
   async function sendOne(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planOf(key, stored);
     agenda.later(key, Number.POSITIVE_INFINITY);
@@ -256,7 +259,7 @@ export function createReceiverSink(
     refusals.push({ key, position: known.through, reason: sentence(failure) });
   }
 
-  /** Tells the engine when to call again, and what fails. */
+  /** Returns the time of the next tick and the present failure. */
   function report(): { readonly inMs: number; readonly failing?: Failing } {
     const nowMs = monotonicMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
@@ -274,7 +277,7 @@ export function createReceiverSink(
   ): Promise<Receipt> {
     if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), again = false } = offer ?? {};
-    // A copy: what could not be written down has not happened.
+    // Work on a copy: a failed store must leave the ledger unchanged.
     const next = new Map(await open());
     const before = new Map(next);
     const isActive = again ? await lookUp(picture, batch) : () => true;
@@ -283,7 +286,7 @@ export function createReceiverSink(
     if (batch.some((event) => mayJoinGateway(event))) await nameGateways();
     await updateSilences();
     const nowMs = monotonicMs();
-    /** By incident, the first event of this batch that is about it. */
+    /** First event of this batch for each incident. */
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       const at = {
@@ -296,7 +299,7 @@ export function createReceiverSink(
         if (!concerned.has(key)) concerned.set(key, index);
       }
     }
-    // First on the disk, so that what is sent of it later is never of something that is forgotten.
+    // Store first, so that nothing is sent that a crash would lose.
     await take(next, before);
     for (const key of concerned.keys()) {
       agenda.change(key);
@@ -304,7 +307,7 @@ export function createReceiverSink(
     }
     if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
     await send(signal);
-    // A dead letter each: nothing else waits for what is refused, and the next change tries again.
+    // Each rejected message becomes a dead letter and blocks nothing. The next change sends again.
     const rejected = refusals.flatMap(({ key, reason }) => {
       const index = concerned.get(key);
       return index === undefined ? [] : [{ index, reason }];
@@ -323,7 +326,7 @@ export function createReceiverSink(
     return offer?.again === false && clock.now() - newestMs > BACKLOG_MS;
   }
 
-  /** Changes are the truth once they are on the disk. */
+  /** Stores the changes, then makes them current. */
   async function take(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
     await memory.put(new Map(changed));
@@ -336,14 +339,14 @@ export function createReceiverSink(
     }
   }
 
-  /** By source and id. */
+  /** Returns offline gateways by source and id. */
   async function gatewaysAway(): Promise<ReadonlySet<string>> {
     const gateways = await picture.inventory("gateway");
     const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
     return new Set(away.map(({ source, value }) => `${source} ${value.id}`));
   }
 
-  /** Gateways that are back although no event said so. */
+  /** Closes groups of gateways that are online although no event reported it. */
   async function lookAtGateways(all: IncidentLedger): Promise<void> {
     if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
     gatewaysLookedMs = clock.monotonic();
@@ -361,7 +364,7 @@ export function createReceiverSink(
     await take(next, all);
   }
 
-  /** Ends the absences whose gateway has been back for long enough, or whose alarms have all ended. */
+  /** Closes groups whose gateway has been online long enough, or whose alarms have all ended. */
   async function settleGateways(all: IncidentLedger): Promise<void> {
     const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
     if (settling.length === 0) return;
@@ -370,7 +373,7 @@ export function createReceiverSink(
     await take(next, all);
   }
 
-  /** A silence that begins, ends or is new, and a clock that was set, change when incidents are sent. */
+  /** Evaluates unsent incidents again when a silence changed or the clock was set. */
   async function updateSilences(): Promise<void> {
     const isNew = timing.updateSilences(await picture.silences());
     const aheadMs = clock.now() - clock.monotonic();
@@ -401,7 +404,7 @@ export function createReceiverSink(
       await lookAtGateways(await open());
       await settleGateways(await open());
       await send(signal);
-      // An event that is in no place of the log cannot be a dead letter; the log has a line on it.
+      // An event outside the log cannot be a dead letter; the log has a line about it.
       const refused = refusals.filter(({ position }) => position > 0);
       refusals = [];
       return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
@@ -413,12 +416,12 @@ export function createReceiverSink(
   };
 }
 
-/** The engine's deadline ended the call, as opposed to a stop. */
+/** True when the deadline of the engine ended the call, not a stop. */
 function isTooLate({ aborted, reason }: AbortSignal): boolean {
   return aborted && reason instanceof Retryable;
 }
 
-/** What has become of the alarms of a batch that was delivered before. */
+/** Looks up the present state of the alarms of a redelivered batch. */
 async function lookUp(picture: BuildingView, batch: readonly Event[]) {
   const active = new Set<string>();
   for (const { source, id } of alarmsIn(batch)) {

@@ -10,8 +10,8 @@ import {
 } from "./receiver.ts";
 
 /**
- * What a sink remembers of an incident, by its key: what is true, what the receiver was told of it, and what may be on
- * its way there. The difference between the first two is what there is to do, however many events made it.
+ * State of an incident in the sink: the facts, the last state sent to the receiver, and a request in progress. The
+ * difference between facts and sent state is the work to do.
  */
 export interface StoredIncident {
   readonly kind: Incident["kind"];
@@ -26,39 +26,38 @@ export interface StoredIncident {
   readonly changeId: string;
   readonly startedAt: string;
   readonly endedAt: string | null;
-  /** How often it came back after it had been over, or was triggered again while it was active. */
+  /** Number of times that it came back after its end, or was triggered again. */
   readonly retriggers: number;
-  /** Key of what it is folded into; null where it stands by itself. */
+  /** Key of the group that contains it; null when it stands alone. */
   readonly into: string | null;
   /**
-   * When it came to stand by itself, and when something last happened to it, milliseconds since 1970. As all times here
-   * but `openingMs`, by a clock that does not go back.
+   * Time at which it became independent, and of its last change, milliseconds since 1970. Monotonic, as all times here
+   * except `openingMs`.
    */
   readonly metMs: number;
   readonly changedMs: number;
-  /** Since when its `hold` is counted; of a list that of the alarm which it began with. */
+  /** Start of its `hold`; a group has that of its first alarm. */
   readonly holdFromMs: number;
   /**
-   * Of a gateway that is back while alarms behind it are active: until when they may end with it, milliseconds since 1970,
-   * and when it came back, UTC, by which event. Absent otherwise.
+   * Set after a gateway came back while its alarms are active: the deadline for them to end, and the time and event of
+   * the return.
    */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
-  /** Position in the log of the last event that counted for it. */
+  /** Log position of the last event that changed it. */
   readonly through: number;
-  /**
-   * Since when an opening is on its way, by the wall clock, so that it may be there although nobody knows; null when none
-   * is.
-   */
+  /** Start of an opening whose result is unknown, by the wall clock; null when there is none. */
   readonly openingMs: number | null;
-  /** Of an opening on its way: what tells it from others there; absent where the receiver needs only the key. */
+  /** Identity of that opening at the receiver; absent where the key is enough. */
   readonly openingAs?: unknown;
-  /** Of an opening in doubt: when it is looked for again, milliseconds since 1970. */
+  /** Time of the next search for an opening whose result is unknown, milliseconds since 1970. */
   readonly lookAtMs?: number;
-  /** Null while the receiver knows nothing of it. */
+  /** State at the receiver; null before the opening. */
   readonly told: SentState | null;
-  /** How the values went, as it was told at the opening or when it came back so often; absent where nothing was read. */
+  /** Time series sent at the opening or at the given retrigger; absent when none was read. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
-  /** What the receiver refused for good, as a digest: the same is not said again unasked. */
+  /**
+   * Digest of the message that the receiver rejected. The same message is sent again only when an event asks for it.
+   */
   readonly refused?: string;
 }
 
@@ -66,19 +65,16 @@ export interface SentState {
   readonly place: IncidentReference;
   readonly status: IncidentStatus;
   readonly retriggers: number;
-  /** Of what was said last. */
+  /** Digest of the last message. */
   readonly digest: string;
   readonly isClosed: boolean;
-  /** Its end or its return was on its way, so that nobody knows whether it is closed there; absent where somebody does. */
+  /** A close or reopen request has an unknown result; absent otherwise. */
   readonly isInDoubt?: true;
-  /** When it was said, milliseconds since 1970. */
+  /** Time of the last message, milliseconds since 1970. */
   readonly atMs: number;
 }
 
-/**
- * As it is remembered from before: the wall clock may have been set back meanwhile, and nothing waits for a time to come
- * again. Of an opening in doubt the receiver says once more when it is to be looked for.
- */
+/** Limits loaded times to now: the wall clock may have been set back while the worker was stopped. */
 export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
   const latestMs = Math.max(
@@ -100,7 +96,7 @@ export function clampTimes(stored: StoredIncident, nowMs: number): StoredInciden
   };
 }
 
-/** All incidents that a sink remembers. */
+/** All incidents of a sink by key. */
 export type IncidentLedger = Map<string, StoredIncident>;
 
 export const keyOf = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>
@@ -114,7 +110,7 @@ export function membersOf(ledger: IncidentLedger, key: string): readonly StoredI
   return [...ledger.values()].filter(({ into }) => into === key);
 }
 
-/** What is to be said of an incident now. */
+/** Returns the incident as it should be sent now. */
 export function incidentOf(
   key: string,
   stored: StoredIncident,
@@ -132,7 +128,7 @@ export function incidentOf(
   };
 }
 
-/** What happened since the receiver was told, which may be several things: the one that people have to know. */
+/** Returns the most important change since the last message. */
 function changeSince({ told, status, retriggers, change }: StoredIncident): Change {
   if (told === null || status === "resolved" || status === "unknown") return change;
   if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";

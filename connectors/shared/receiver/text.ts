@@ -3,28 +3,28 @@ import { filled, type Vocabulary } from "./phrases.ts";
 import type { Incident, Member } from "./receiver.ts";
 
 /**
- * What is to be read of an incident: plain text, neither escaped nor cut. A receiver escapes it as its format asks, so
- * that a name with markup or mentions in it is shown and never carried out, and cuts it with `cut`.
+ * Text of an incident: plain, neither escaped nor cut. Each receiver escapes it for its format and shortens it with
+ * `cut`.
  */
 export interface IncidentText {
-  /** One line, without the status: it stays the same for as long as the thing is the same. */
+  /** One line without the status; stable for the life of the incident. */
   readonly title: string;
   /** The status in words. */
   readonly status: string;
-  /** Label and text, in the order in which they are read; the texts may have several lines. */
+  /** Labels and texts in reading order; a text may have several lines. */
   readonly fields: readonly { readonly label: string; readonly text: string }[];
   /** One line for each member, where there are any. */
   readonly list: readonly string[];
   /**
-   * How the values went, where that is known: a line that says until when, and one for each tag. Blocks are drawn in
-   * them, which stand best in letters of one width. Where something has to be left out, these are.
+   * Time series: a heading with the time of the last value, then one line for each tag. They contain block characters
+   * for a fixed-width font. Receivers drop them first when space is short.
    */
   readonly curves: readonly string[];
-  /** Words for the link. */
+  /** Text of the link. */
   readonly linkText: string;
 }
 
-/** The text of an incident; times in a zone (IANA), because people at the building read them. */
+/** Returns the text of an incident with times in the time zone of the site. */
 export function textOf(
   incident: Incident,
   words: Vocabulary,
@@ -48,7 +48,7 @@ export function textOf(
   if (alarm !== null) {
     if (alarm.description !== titleOfAlarm(alarm)) add(words.description, alarm.description);
     const { description } = alarm.trigger;
-    // The service often repeats it behind the trigger's name.
+    // The service often repeats the description after the name of the trigger.
     if (description !== null && !alarm.description.includes(description)) add(words.description, description);
     const { lastActiveEvent } = alarm;
     const value = lastActiveEvent?.textlistValue ?? lastActiveEvent?.value;
@@ -97,7 +97,7 @@ function lineOf(member: Member, words: Vocabulary, at: (time: string) => string)
   return oneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
 }
 
-/** A time as people write it, with its zone; a time without an offset as it came. */
+/** Formats a time with its offset. Returns a time without an offset unchanged. */
 export function timeText(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const local = DateTime.fromISO(time, { zone: timeZone });
@@ -128,7 +128,7 @@ export function oneLine(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ").trim();
 }
 
-/** The text with all its curves, with fewer and fewer of them, and with none: they go first where there is no room. */
+/** Returns variants of the text with all time series, with fewer, and with none. */
 export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   return text.curves
     .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
@@ -137,15 +137,17 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
     .map((curves) => ({ ...text, curves }));
 }
 
-/** Made for the first text that is cut: it takes 10 ms, which every command would need at its start. */
+/** Created on first use, because it takes 10 ms that every CLI command would pay. */
 let segmenter: Intl.Segmenter | undefined;
 
-/** At most so many UTF-16 units, cut between characters as people see them, with … at the end where something is missing. */
+/**
+ * Shortens to at most `most` UTF-16 units between visible characters and adds … when something is missing.
+ */
 export function cut(text: string, most: number): string {
   return cutTo(text, most, (part) => part.length);
 }
 
-/** The same for bytes of UTF-8. */
+/** Like `cut`, in bytes of UTF-8. */
 export function cutBytes(text: string, most: number): string {
   return cutTo(text, most, (part) => Buffer.byteLength(part));
 }
@@ -156,7 +158,7 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
   let kept = "";
   let size = 0;
   segmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
-  // Nobody cuts at more than `most` units, so the rest of a text of megabytes need not be looked at.
+  // Segment only the part that can remain; a text may have megabytes.
   for (const { segment } of segmenter.segment(text.slice(0, most + 64))) {
     size += sizeOf(segment);
     if (size > room) break;
@@ -165,18 +167,18 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
   return room < 0 ? "" : `${kept}…`;
 }
 
-/** Texts that are kept, about 2 kB each: receivers of different speeds send the same change at different times. */
+/** Most cached texts, about 2 kB each: receivers send the same change at different times. */
 const MOST_TEXTS = 1_000;
 
-/** Texts by all that they are made of. */
+/** Texts by the data they were made from. */
 type Texts = Map<string, IncidentText>;
 
-/** The sinks of one worker have one picture of the building, and so one set of texts. */
+/** Sinks of one worker share the building view, and therefore the cache. */
 const textsOf = new WeakMap<object, Texts>();
 
 /**
- * The text of an incident, without its curves. It is made once for all receivers with the same words and time zone, and
- * only from what is in its key, so that the same key always means the same text. `owner`: what those receivers share.
+ * Returns the text of an incident without time series. All receivers with the same phrases and time zone share it. The
+ * key contains everything that the text depends on. `owner`: the object that these receivers share.
  */
 export function cachedTextOf(
   owner: object,

@@ -14,8 +14,8 @@ import { cut, durationText, oneLine, timeText } from "./text.ts";
 const HOUR_MS = 3_600_000;
 
 /**
- * How the values went, for an alarm that is about to be opened, or was triggered again: made once and kept with it, so
- * that every edit shows the same. What cannot be read is left out; no alarm waits for it.
+ * Adds the time series to an alarm that is about to be opened or was triggered again. They are stored, so every edit
+ * shows the same. An alarm never waits for them.
  */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
@@ -41,24 +41,24 @@ export function createTimeSeriesText(
   };
 }
 
-/** Whether it is opened or back, and not read for that already; what is over is told without. */
+/** True when the alarm is opened or back, is active, and has no time series for this yet. */
 function isNew({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
   if (isOver(stored) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
 }
 
-/** A line that people read on a phone: blocks, and UTF-16 units of a name and of a unit. */
+/** Limits of a line for phones: blocks, and UTF-16 units of the name and of the unit. */
 const MOST_BLOCKS = 24;
 const MOST_NAME = 60;
 const MOST_UNIT = 16;
 
 const BLOCKS = "▁▂▃▄▅▆▇█";
-/** Not as high as the highest, not as low as the lowest: what stays the same. */
+/** Block for a value that does not change. */
 const FLAT = "▄";
-/** A space that HTML shows as often as it stands there; of ordinary ones it makes one, and a gap would look like none. */
+/** Non-breaking space: HTML would merge ordinary spaces and hide the gap. */
 const GAP = "\u00a0";
 
-/** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where one value, or none, shows no way. */
+/** Returns `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null for fewer than two values. */
 export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
   const known = knownOf(points);
   const last = known.at(-1);
@@ -75,15 +75,15 @@ export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: 
 }
 
 /**
- * At most 24 blocks, of which each is the last value of its time. A block is one and a half times as long as it usually
- * takes from one value to the next, so that a space says that values are missing and not that they came a little later.
+ * Returns at most 24 blocks, each for the last value of its time. A block lasts 1.5 usual intervals between values, so
+ * a gap means missing values and not a late one.
  */
 export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
   const known = knownOf(points);
   const drawn = spanOf(points, span);
   const whole = drawn.toMs - drawn.fromMs;
   const length = Math.max(whole / MOST_BLOCKS, usualStep(points) * 1.5, 1);
-  // Of a single value nobody knows when the next was to come.
+  // A single value has no usual interval.
   const count = points.length < 2 ? 1 : Math.max(1, Math.floor(whole / length));
   const blocks = Array<string>(count).fill(GAP);
   const scale = scaleOf(known);
@@ -99,26 +99,28 @@ interface KnownPoint {
   readonly value: TagScalar;
 }
 
-/** Numbers that are none cannot be drawn. */
+/** Drops values that are not finite numbers. */
 function knownOf(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
   return points.flatMap(({ atMs, value }) =>
     value === null || !Number.isFinite(Number(value)) ? [] : [{ atMs, value }],
   );
 }
 
-/** From the first value on, or from the beginning of the span where the first came as soon as was to be expected. */
+/**
+ * Range to draw: from the first value, or from the start when the first value came within 1.5 usual intervals.
+ */
 function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const first = knownOf(points)[0]?.atMs ?? toMs;
   return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
 }
 
-/** Milliseconds from one reading to the next, the middle one of all; 0 where there is only one. */
+/** Median interval between readings in milliseconds; 0 for one reading. */
 function usualStep(points: readonly TimeSeriesPoint[]): number {
   const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
 }
 
-/** The block of a value. Booleans are the lowest and the highest; numbers lie between the least and the greatest. */
+/** Maps a value to a block. Booleans are the lowest and the highest block. */
 function scaleOf(known: readonly KnownPoint[]): (value: TagScalar) => string {
   const block = (share: number) => BLOCKS[Math.round(share * (BLOCKS.length - 1))] ?? FLAT;
   if (areBooleans(known)) return (value) => block(Number(value));
@@ -129,7 +131,7 @@ function scaleOf(known: readonly KnownPoint[]): (value: TagScalar) => string {
   return (value) => (range === 0 ? FLAT : block((Number(value) / 2 - least) / range));
 }
 
-/** `18.2–21.4`, of what stays the same `21.4`, of booleans nothing: they are drawn as they are. */
+/** Returns `18.2–21.4`, `21.4` for a constant value, and nothing for booleans. */
 function rangeOf(known: readonly KnownPoint[]): string {
   if (areBooleans(known)) return "";
   const numbers = known.map(({ value }) => Number(value));
@@ -147,7 +149,7 @@ function textOfValue(value: TagScalar): string {
   return typeof value === "boolean" ? String(value) : textOfNumber(value);
 }
 
-/** Four digits, of a meter all before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
+/** Four significant digits, all digits before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
 function textOfNumber(value: number): string {
   const size = Math.abs(value);
   if (size >= 1e9) return value.toExponential(1);

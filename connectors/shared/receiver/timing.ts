@@ -5,27 +5,21 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
 import { isOver, type StoredIncident } from "./stored-incident.ts";
 
-/** When something is told: after `hold`, in no quiet hours and in no silence. */
+/** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
 export interface Timing {
   /**
-   * The silences that are agreed on now, those to come included. True where one is new or gone, or has begun or ended since
-   * the last call.
+   * Sets the present and future silences. Returns true when one was added, removed, started or ended since the last
+   * call.
    */
   updateSilences(silences: readonly SilenceView[]): boolean;
-  /**
-   * Milliseconds for which an incident that the receiver does not know is kept back: 0 where it is sent now, infinite where
-   * it is never sent, or as long as a silence lasts. `members`: what is folded into it.
-   */
+  /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
   delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number;
-  /**
-   * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
-   * clock; the moment itself where nothing makes it wait. Silences are left out.
-   */
+  /** Earliest time to send an incident that began at `beganMs` and is still active. Ignores silences. */
   notifyFromMs(priority: Priority, beganMs: number, zone: string): number;
 }
 
 const MINUTE_MS = 60_000;
-/** Minutes whose quiet hours are kept, of all priorities and zones. */
+/** Most cached results of quiet hours, one for each minute, priority and time zone. */
 const MOST_MINUTES = 1_000;
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
@@ -37,7 +31,7 @@ export function createTiming(
     zoneOf,
   }: {
     readonly clock: Pick<Clock, "now">;
-    /** Time that does not go back, by which incidents are met. */
+    /** Monotonic time, as in the stored incidents. */
     readonly monotonicMs: () => number;
     readonly zoneOf: (source: string) => string;
   },
@@ -46,7 +40,7 @@ export function createTiming(
   let agreed = "[]";
   const quietByMinute = new Map<string, number>();
 
-  /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
+  /** True when silences cover all these alarms at a time. */
   function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
     const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const isCovered = ({ alarm, source }: StoredIncident) =>
@@ -68,8 +62,8 @@ export function createTiming(
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
       if (isOver(stored)) {
-        // What began and ended while it was kept back is told to nobody. Both are the service's word; an end without a
-        // time has ours, and may lie before a beginning that has one.
+        // Never send an alarm that began and ended while it waited. If the end has no time of the service, it may
+        // lie before the beginning.
         const endedMs = parseTimeOr(endedAt, now);
         const startedMs = parseTimeOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
@@ -77,7 +71,7 @@ export function createTiming(
         const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
         return isNever ? Number.POSITIVE_INFINITY : 0;
       }
-      // Also what waited for its `hold`: quiet hours may have begun since.
+      // Quiet hours may have begun while the alarm waited for its `hold`.
       const quietMs = timing.notifyFromMs(priority, now - hold, zoneOf(source)) - now;
       const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
@@ -88,17 +82,17 @@ export function createTiming(
     },
   };
 
-  /** The end of the quiet hours that a moment is in; negative infinity where it is in none. */
+  /** End of the quiet hours that contain a time; negative infinity outside them. */
   function quietUntilMs(priority: Priority, atMs: number, zone: string): number {
     const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (hours.length === 0) return Number.NEGATIVE_INFINITY;
-    // Quiet hours begin and end with a minute, so all moments of it have the same answer.
+    // Quiet hours begin and end with a minute, so one result holds for the whole minute.
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
     const known = quietByMinute.get(key);
     if (known !== undefined) return known;
     if (quietByMinute.size >= MOST_MINUTES) quietByMinute.clear();
     let untilMs = Number.NEGATIVE_INFINITY;
-    // The end of one may be in another: 22:00 to 06:00, and on Sundays until 10:00.
+    // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
     for (let rounds = 0; rounds <= hours.length; rounds += 1) {
       const fromMs = Math.max(atMs, untilMs);
       const ends = hours.map((each) => endOfQuiet(each, fromMs, zone)).filter((end) => end !== null);
@@ -121,7 +115,7 @@ export function parseTimeOr(time: string | null, otherMs: number): number {
 function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
   const at = DateTime.fromMillis(atMs, { zone });
   if (!at.isValid) return null;
-  // Those that began today, or yesterday and reach into today.
+  // Quiet hours may begin today, or yesterday and last until today.
   for (const day of [at, at.minus({ days: 1 })]) {
     const start = atTime(day, from);
     const end = atTime(to < from ? day.plus({ days: 1 }) : day, to);
@@ -131,16 +125,15 @@ function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string):
   return null;
 }
 
-/** A time that a change of the clocks leaves out becomes the first one after it. */
+/** A time that does not exist on the day of a clock change becomes the next one that does. */
 function atTime(day: DateTime, time: string): DateTime {
   const [hour = 0, minute = 0] = time.split(":").map(Number);
   return day.set({ hour, minute, second: 0, millisecond: 0 });
 }
 
 /**
- * Milliseconds since 1970 that never go back while the process runs. What waits would wait on for as long as the wall
- * clock was set back. That it goes forward is believed: the machine may have been suspended, when measured time stands
- * still.
+ * Milliseconds since 1970 that never go back while the process runs, so that setting the wall clock back delays
+ * nothing. Forward jumps count: the machine may have been suspended.
  */
 export function createMonotonicClock(clock: Pick<Clock, "now" | "monotonic">): () => number {
   let latestMs = clock.now();
