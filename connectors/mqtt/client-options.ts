@@ -17,20 +17,20 @@ const ARRIVALS_IN_FLIGHT = 20;
 /** How long a broker keeps a session after the connection has ended, in seconds. */
 const SESSION_SECONDS = 86_400;
 
-/** What the broker is told of us, beside what stands in the configuration. */
+/** Settings of one connection in addition to the configuration. */
 export interface SessionOptions {
   readonly clientId: string;
   readonly will: Message | null;
-  /** As it is now; null without one. */
+  /** Current password; null without one. */
   readonly password: Secret | null;
   /**
-   * True where the broker is to remember that we were there. We subscribe to nothing over such a connection, so it keeps
-   * no message for us; that it has forgotten us says that it was restarted.
+   * Ask the broker to keep the session. It has no subscriptions, so no messages are queued; a lost session means that
+   * the broker was restarted.
    */
   readonly keepsSession: boolean;
 }
 
-/** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
+/** Reads files and secrets again for each connection, so renewed ones need no restart. */
 export function clientOptions(
   config: MqttConfig,
   { clientId, will, password, keepsSession }: SessionOptions,
@@ -75,21 +75,20 @@ function pem(path: string): string {
   return readCertificates(path, "tls");
 }
 
-/** Our password at the broker as it is whenever asked for; null without one. */
+/** Returns a function that reads the current password; null without one. */
 export function passwordOf(config: MqttConfig, clock: Clock): () => Secret | null {
   return config.password === undefined ? () => null : cachedSecret(config.password, clock);
 }
 
-/** Host and port of the broker, for messages to people. */
+/** Host and port of the broker for messages. */
 export function brokerAddress(config: MqttConfig): string {
   return new URL(config.url).host;
 }
 
 /**
- * The same after a restart, so that a broker which still holds the old connection ends it, will and all, before
- * the new one begins; different on another machine, for another worker on the same one (it has a prefix of its own, or
- * both would publish to the same topics), and from the worker whose state this one's was copied from. In a fleet it is the
- * source's, at whatever machine: so the broker ends the connection of the member that had it before, will and all.
+ * Returns a client id that is stable over restarts, so the broker ends the old connection with its will before the new
+ * one begins. It differs between machines, between workers on one machine (by prefix), and from a worker whose state
+ * was copied. In a fleet it belongs to the source, so the broker ends the connection of the previous member.
  */
 export function clientIdOf(
   config: MqttConfig,

@@ -6,11 +6,10 @@ import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
 
 /**
- * Listens for commands over a connection of its own: whatever is sent here, and however long a journal takes,
- * cannot hold up the events that go out.
+ * Receives commands over its own connection, so that commands and slow journals never delay events.
  *
- * The broker keeps nothing for us (clean start): a command that comes while we are away is lost on purpose. When
- * `accept` fails, the message is not acknowledged and the connection is given up and made anew.
+ * The broker keeps no session (clean start): commands sent while we are offline are lost on purpose. When `accept`
+ * fails, the message is not acknowledged and a new connection is made.
  */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.share?.source);

@@ -9,17 +9,17 @@ import { type Link, openLink } from "./link.ts";
 import type { Message } from "./messages.ts";
 
 /**
- * A place at the broker: at most one link at a time, and a retained status topic that says whether there is one.
- * A link that is lost is replaced in the background, so that the status is true also while nothing is to be sent.
+ * Keeps at most one link to the broker and a retained status topic. A lost link is replaced in the background, so the
+ * status is true also while no event is sent.
  */
 export interface Connection {
   /** Returns at once when there is a link; otherwise makes one attempt, which concurrent callers share. */
   open(signal: AbortSignal): Promise<void>;
-  /** From now on makes a link whenever there is none. After a successful `open` this is so anyway. */
+  /** Starts reconnecting in the background, as a successful `open` does. */
   keep(): void;
   /** The link, or null while there is none. */
   link(): Link | null;
-  /** Says `offline` and leaves. */
+  /** Publishes `offline` and disconnects. */
   close(): Promise<void>;
 }
 
@@ -28,20 +28,20 @@ export interface ConnectionOptions {
   readonly context: ConnectorContext;
   readonly clientId: string;
   readonly statusTopic: string;
-  /** What a new link needs before it counts as open, e.g. a subscription. */
+  /** Prepares a new link before it counts as open, e.g. with a subscription. */
   readonly prepare?: (link: Link) => Promise<void>;
   readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
-  /** With this the broker is asked to keep a session, and each new link says whether it had: null where it keeps none. */
+  /** Asks the broker to keep a session and reports whether it had one; null where it keeps none. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
 /**
- * How often the status is said again, in milliseconds. A broker that notices the end of an old connection only
- * after the new one has begun would otherwise show `offline` for ever.
+ * Interval of the status message, in milliseconds. A broker that notices the end of an old connection late would
+ * otherwise show `offline` forever.
  */
 const HEARTBEAT_MS = 60_000;
 const RECONNECT = { firstMs: 1_000, maxMs: 60_000 };
-/** After a refusal that only a person can change, in milliseconds: nobody is helped by a storm of attempts. */
+/** Wait after a refusal that needs a person, in milliseconds. */
 const SLOW_RECONNECT_MS = 300_000;
 
 export function createConnection(options: ConnectionOptions): Connection {
@@ -118,7 +118,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     });
   }
 
-  /** Makes a link where there is none; otherwise stays with it until it is time to say so, or it is lost. */
+  /** Opens a link, or waits for the next status message or the loss of the link. */
   async function openOrHeartbeat(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
@@ -150,8 +150,8 @@ export function createConnection(options: ConnectionOptions): Connection {
 }
 
 /**
- * Connects under another name, without a will, has one message acknowledged, and leaves again. Being let in proves
- * little: what every delivery hangs on is an acknowledgement. Logs what the broker says about itself.
+ * Connects with another client id and without a will, publishes one message, waits for its acknowledgement and
+ * disconnects. Logs the limits of the broker.
  */
 export async function tryConnection(
   config: MqttConfig,
@@ -182,7 +182,7 @@ export async function tryConnection(
   }
 }
 
-/** A refusal of what no event hangs on is a mistake in the settings, found before it costs one. */
+/** A rejected status message is an error in the settings. */
 async function allowed(published: Promise<void>): Promise<void> {
   try {
     await published;

@@ -12,21 +12,18 @@ import {
 import { NO_LISTENER, openSocket } from "./fast-path.ts";
 
 /**
- * What a broker's numbers and a connection's errors mean.
- * Numbers: MQTT 5.0, 2.4 (reason codes); MQTT 3.1.1, 3.2.2.3 (connect return codes, 1 to 5).
+ * Maps reason codes and connection errors to failures. Codes: MQTT 5.0, 2.4 (reason codes); MQTT 3.1.1, 3.2.2.3
+ * (connect return codes, 1 to 5).
  */
 
-/**
- * The connection came about and ended before the broker had said anything that can be read; wrong-door.ts finds out
- * whether it is the wrong one.
- */
+/** The broker closed the connection before a readable packet; `diagnoseHangUp` finds the cause. */
 export class HungUp extends Retryable {}
 
-/** What mqtt-packet says to bytes that are no MQTT, such as an alert of TLS; it gives them no code. */
+/** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
 const NOT_MQTT =
   /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
-/** Why the broker, or TLS, did not let us in. */
+/** Returns the failure for a refused connection. */
 export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = codeOf(error);
   const noMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
@@ -37,7 +34,7 @@ export function connectFailure(error: unknown, address: string, inMqtt5: boolean
       cause: error,
     });
   }
-  // 1 is the number of MQTT 3.1.1, and no broker that speaks 5 has another use for it.
+  // Code 1 is from MQTT 3.1.1; brokers of MQTT 5 do not use it.
   if (code === 1 && inMqtt5) return supportsMqtt311Only(address);
   const refusalMessage = typeof code === "number" ? REFUSED[code] : undefined;
   if (refusalMessage !== undefined) {
@@ -56,7 +53,7 @@ export function connectFailure(error: unknown, address: string, inMqtt5: boolean
   return failureOfConnection(error, brokerAt(address));
 }
 
-/** The broker in the words of src/core/http/connection-problem.ts, which knows what is wrong with a connection. */
+/** The broker in the terms of src/core/http/connection-problem.ts. */
 function brokerAt(address: string): Server {
   return {
     name: `The broker at ${address}`,
@@ -68,7 +65,7 @@ function brokerAt(address: string): Server {
   };
 }
 
-/** It knows MQTT 3.1.1, and we spoke 5: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
+/** The broker supports MQTT 3.1.1 only: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
 function supportsMqtt311Only(address: string): ConfigError {
   return new ConfigError(`The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`, {
     hint: PROTOCOL[1],
@@ -115,14 +112,14 @@ const REFUSED: Readonly<Record<number, RefusalMessage>> = {
   157: ["has moved to another server", "Set url to the new address."],
 };
 
-/** Why a message was not taken. `code` is the reason of a PUBACK, 128 or more. */
+/** Returns the failure for a rejected message. `code`: reason of the PUBACK, 128 or more. */
 export function publishFailure(code: number, topic: string): Failure {
   switch (code) {
     case 135:
       return new Rejected(`The broker does not allow us to publish to ${topic} (not authorised, 135).`);
     case 144:
       return new Rejected(`The broker does not accept the topic ${topic} (144).`);
-    // Mosquitto's `message_size_limit`, which it does not tell beforehand: it would be as large the next time.
+    // `message_size_limit` of Mosquitto, which it does not announce. A retry would fail too.
     case 149:
       return new Rejected(`The broker does not take a message for ${topic} of this size (149).`);
     case 153:
@@ -134,7 +131,7 @@ export function publishFailure(code: number, topic: string): Failure {
   }
 }
 
-/** Why a subscription was not granted. */
+/** Returns the failure for a rejected subscription. */
 export function subscribeFailure(error: unknown, filter: string): Failure {
   const code = codeOf(error);
   if (code === 128 || code === 135 || code === 143) {
@@ -147,7 +144,7 @@ export function subscribeFailure(error: unknown, filter: string): Failure {
   return new Retryable(`The broker did not subscribe us to ${filter}.`, { cause: error });
 }
 
-/** Why the broker ended a connection, from its DISCONNECT (MQTT 5); null when it gave no reason. */
+/** Returns the failure for a DISCONNECT (MQTT 5); null without a reason. */
 export function disconnectFailure(code: number | undefined, address: string): Failure | null {
   switch (code) {
     case undefined:
@@ -157,7 +154,7 @@ export function disconnectFailure(code: number | undefined, address: string): Fa
       return new ConfigError(`Another client with our client id has connected to the broker at ${address}.`, {
         hint: "Run one worker only, or give each its own client_id.",
       });
-    // It did not tell its limit when it let us in, so nobody here knows which message it means.
+    // The broker did not announce its limit, so the message is unknown.
     case 149:
       return new ConfigError(
         `The broker at ${address} ended the connection: a message is too large for it (149).`,
@@ -173,12 +170,12 @@ export function disconnectFailure(code: number | undefined, address: string): Fa
   }
 }
 
-/** Below this no broker finds a message too large, in characters; `max_message_bytes` cannot be set lower. */
+/** Messages up to this length are never too large, in characters; also the minimum of `max_message_bytes`. */
 const SURELY_SMALL = 1_024;
 
 /**
- * Why a connection ended while messages were on their way, the longest of so many characters. A broker of MQTT 3.1.1 has no
- * word for one that is too large: it hangs up, each time anew, and only a person can tell that from a broken line.
+ * Adds a hint about the size when the connection ended with messages in flight. A broker of MQTT 3.1.1 has no code for
+ * a message that is too large: it disconnects each time.
  */
 export function withSize(reason: unknown, longest: number): unknown {
   if (!(reason instanceof Retryable) || reason.hint !== undefined || longest <= SURELY_SMALL) return reason;
@@ -193,18 +190,16 @@ function codeOf(error: unknown): number | string | undefined {
   return typeof code === "number" || typeof code === "string" ? code : undefined;
 }
 
-/** Longest wait for an answer to each question, in milliseconds: whoever hung up was quick to do so. */
+/** Longest wait for each probe, in milliseconds. */
 const PROBE_MS = 3_000;
 
 /**
- * Why a broker hung up before it had said a word. It may be restarting, and then the same attempt goes well later; or
- * we stand at the wrong door, and then it never will:
+ * Finds out why a broker closed the connection without a packet. It may be restarting, or the protocol is wrong:
  *
- * - plain MQTT at a port for TLS, or TLS at a port for plain MQTT,
- * - MQTT 5 at a broker that knows 3.1.1 only and breaks off over what it cannot read (RabbitMQ before 4).
+ * - plain MQTT at a TLS port, or TLS at a plain port,
+ * - MQTT 5 at a broker that supports 3.1.1 only (RabbitMQ before 4).
  *
- * So the other door is tried, without user name, password or will, and nothing is sent but the greeting. Null when
- * that opens no other: then time may help.
+ * Probes the other protocol without credentials or will. Returns null when no probe succeeds: a retry may help.
  */
 export async function diagnoseHangUp(
   client: IClientOptions,
@@ -227,14 +222,14 @@ export async function diagnoseHangUp(
     const knock = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
     if (await speaksTls(knock)) return wantsTls(brokerAt(address));
   }
-  // Once more in 5, lest it was a restart, and then in 3.1.1.
+  // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await isAnswered(greeting, signal))) return null;
   return (await isAnswered({ ...greeting, protocolVersion: 4 }, signal))
     ? supportsMqtt311Only(address)
     : null;
 }
 
-/** Whether a greeting gets an answer, be it that we are not let in; a version that it does not know is none. */
+/** True when the broker responds to CONNECT, even with a refusal, except of the version. */
 function isAnswered(greeting: IClientOptions, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {

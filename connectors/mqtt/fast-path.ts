@@ -23,14 +23,14 @@ const PROPERTY = {
 
 /** Type, length (4), length of the topic (2), packet id (2), length of the properties (4), payload format (2), expiry (5). */
 const AROUND_BYTES = 20;
-/** What stands beside the letters of a text: the property's number, and its length (2). */
+/** Bytes around a text: property id (1) and length (2). */
 const BESIDE_TEXT_BYTES = 3;
 /** A UTF-16 unit takes at most so many bytes of UTF-8. */
 const BYTES_A_UNIT = 3;
-/** Of a length below 128, and below 16,384: in seven bits each (section 1.5.5). */
+/** A length has seven bits in each byte (section 1.5.5). */
 const LENGTH_BASE = 128;
 
-/** An upper bound of a message's bytes, without a look at its letters. */
+/** Upper bound of the bytes of a message, without encoding it. */
 export function maxBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
   let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
   let texts = 3;
@@ -41,14 +41,14 @@ export function maxBytesOf({ contentType, correlation, payload, properties, topi
   return AROUND_BYTES + BESIDE_TEXT_BYTES * texts + BYTES_A_UNIT * letters;
 }
 
-/** How many bytes a message has, where that is more than so many; else null. */
+/** Returns the bytes of a message when they exceed `most`; else null. */
 export function bytesIfOver(most: number, message: Message, version: ProtocolVersion = 5): number | null {
   if (maxBytesOf(message) <= most) return null;
   const bytes = bytesOf(message, version);
   return bytes > most ? bytes : null;
 }
 
-/** Bytes of the packet, to the byte. */
+/** Exact bytes of the packet. */
 export function bytesOf(message: Message, version: ProtocolVersion): number {
   const properties = version === 5 ? propertiesBytes(message) : 0;
   const rest = 2 + Buffer.byteLength(message.topic) + 2 + properties + Buffer.byteLength(message.payload);
@@ -72,15 +72,11 @@ function lengthBytes(length: number): number {
 }
 
 /**
- * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) at a place of `into`, which has room for `mostBytesOf`;
- * answers where it ends. `id` is the packet's number, 1 to 65,535.
+ * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) into a buffer with room for `maxBytesOf` and returns
+ * its end. `id` is the packet id, 1 to 65,535. A test compares the bytes with those of the library.
  *
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
- *     type and length      topic              id       MQTT 5 alone
- *
- * The library writes a packet in some forty pieces, makes a Buffer of nearly each and a list of arguments for a log that
- * nobody reads: a quarter of all memory that a value needs. Here a message is written once, to where it leaves from; a
- * test compares with the library, byte for byte.
+ *     type and length      topic              id       MQTT 5 only
  */
 export function writePublish(
   into: Buffer,
@@ -90,7 +86,7 @@ export function writePublish(
   version: ProtocolVersion,
 ): number {
   into[at] = PUBLISH_QOS_1 | (message.retain ? RETAIN : 0);
-  // Nearly always it is between 128 and 16,383 bytes; of any other length what follows is moved.
+  // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
   const begin = at + 1 + 2;
   let end = writeText(into, begin, message.topic);
   end = into.writeUInt16BE(id, end);
@@ -124,14 +120,14 @@ function writeProperties(into: Buffer, at: number, message: Message): number {
   return writeLength(into, at, begin, end);
 }
 
-/** A text with its length before it (section 1.5.4); answers where it ends. */
+/** Writes a text after its length (section 1.5.4); returns the end. */
 function writeText(into: Buffer, at: number, text: string): number {
   const bytes = into.write(text, at + 2);
   into.writeUInt16BE(bytes, at);
   return at + 2 + bytes;
 }
 
-/** Writes the length of what stands between two places before it, where room was left or not; answers the new end. */
+/** Writes the length of a range before it and moves the range where needed; returns the new end. */
 function writeLength(into: Buffer, at: number, begin: number, end: number): number {
   const length = end - begin;
   const moved = at + lengthBytes(length);
@@ -143,20 +139,22 @@ function writeLength(into: Buffer, at: number, begin: number, end: number): numb
   return moved + length;
 }
 
-/** What leaves at once at most, in bytes; 100 values of 600 bytes fit. */
+/** Most bytes in one write; 100 values of 600 bytes fit. */
 const BUFFER_BYTES = 65_536;
 
 /** MQTT 5.0 and 3.1.1, section 3.12. */
 const PINGREQ = Buffer.of(0xc0, 0);
 
-/** Benches that nobody uses: one is held while packets are written, and until the system has taken them. */
+/** Spare buffers. One is in use while packets are written and until the system has sent them. */
 const spare: Buffer[] = [];
 const SPARE_MAX = 2;
 
-/** Puts messages into a connection's stream: all that are put in one turn of the event loop leave in one write. */
+/**
+ * Writes messages to the stream of a connection. All messages of one tick of the event loop leave in one write.
+ */
 interface Publisher {
   put(message: Message, id: number): void;
-  /** Asks the broker for a sign of life; one that it gives although the library did not ask does no harm there. */
+  /** Sends a ping. The library ignores the unexpected response. */
   ping(): void;
 }
 
@@ -168,7 +166,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
   function flush(): void {
     if (buffer === null) return;
     const used = buffer;
-    // The stream keeps it until the system has taken it, or the connection is gone.
+    // The stream uses the buffer until the system has sent it, or the connection is closed.
     stream.write(used.subarray(0, filled), () => {
       if (spare.length < SPARE_MAX) spare.push(used);
     });
@@ -202,32 +200,32 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
 }
 
 /**
- * Takes the acknowledgements of our messages (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) out of what a broker sends, and
- * leaves everything else to the library: each is six bytes at most, and the library takes 3 kB of memory to read it.
+ * Extracts the acknowledgements (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) from the data of a broker and passes
+ * everything else to the library, which needs 3 kB of memory to read the six bytes of one.
  *
- *     40 02 00 2A        message 42 is taken          40 03 00 2A 87        message 42 is refused, reason 135
+ *     40 02 00 2A        message 42 is accepted          40 03 00 2A 87        message 42 is rejected, reason 135
  */
 interface Acknowledgements {
-  /** Reads what came; answers what is left of it for the library, null when nothing is. */
+  /** Reads data; returns the rest for the library, or null. */
   read(chunk: Buffer): Buffer | null;
 }
 
 /** `reason` is 0 where the broker gives none. */
 type OnAcknowledged = (id: number, reason: number) => void;
 
-/** A PUBACK as it has to begin; of a header with other flags the library says what is wrong. */
+/** First byte of a PUBACK. The library reports other flags. */
 const PUBACK = 0x40;
 /** A length has four bytes at most (section 1.5.5). */
 const LENGTH_BYTES_MAX = 4;
-/** The message's number; behind it a reason may stand, and properties, which nobody reads. */
+/** Bytes of the packet id. A reason and properties may follow. */
 const ID_BYTES = 2;
 
 export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledgements {
-  /** The beginning of a packet whose header, or whose acknowledgement, is not whole yet. */
+  /** Start of a packet with an incomplete header, or of an incomplete acknowledgement. */
   let incomplete: Buffer | null = null;
-  /** Bytes of another packet that are still to come. */
+  /** Remaining bytes of another packet. */
   let bytesToPass = 0;
-  /** What the library cannot read, we cannot either: from there on all is its own. */
+  /** The stream is invalid: pass everything to the library, which reports it. */
   let isUnreadable = false;
 
   return {
@@ -236,7 +234,7 @@ export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledg
       const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
       incomplete = null;
       const left: Buffer[] = [];
-      /** Where what is left for the library begins; -1 while nothing is. */
+      /** Start of the bytes for the library; -1 for none. */
       let leftFrom = -1;
       let at = 0;
       const cut = () => {
@@ -282,7 +280,7 @@ export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledg
   };
 }
 
-/** One that is longer than anything that we let a broker send would be kept until it is whole. */
+/** A valid acknowledgement; a longer one would be buffered until complete. */
 function isSound(header: Header | "short"): boolean {
   return header !== "short" && header.length >= ID_BYTES && header.size <= MAX_ARRIVAL_BYTES;
 }
@@ -306,20 +304,20 @@ function headerAt(bytes: Buffer, at: number): Header | "short" | "broken" {
 
 export interface Listener {
   readonly acknowledged: OnAcknowledged;
-  /** Something came, and what it acknowledges has been told. */
+  /** Data arrived and its acknowledgements have been reported. */
   readonly arrived: () => void;
 }
 
 export const NO_LISTENER: Listener = { acknowledged: () => undefined, arrived: () => undefined };
 
 /**
- * The connection that the library speaks over. It reads all that comes but for the acknowledgements, which are ours
- * (acknowledgements.ts); and no proxy of the environment stands in between.
+ * Opens the socket for the library. The library reads everything except acknowledgements. Ignores proxies of the
+ * environment.
  */
 export function openSocket(options: IClientOptions, listener: Listener): Socket {
   const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(topicPartsOf(options));
   const acknowledgements = createAcknowledgements(listener.acknowledged);
-  // Or our system holds a small packet back, a ping say, until the broker has confirmed the one before.
+  // Otherwise the system delays a small packet, such as a ping, until the broker has confirmed the last one.
   socket.setNoDelay(true);
   const pipe = <T extends Writable>(library: T): T => {
     socket.on("data", (chunk: Buffer) => {
@@ -338,7 +336,7 @@ function topicPartsOf({ host, port }: IClientOptions): { readonly host: string; 
   return { host: String(host), port: Number(port) };
 }
 
-/** Whom the certificate does not fit gets nothing; the library hears of it as of any other error of the connection. */
+/** The certificate must match. The library reports a mismatch as any other connection error. */
 function secure(options: IClientOptions): Socket {
   const { host, port } = topicPartsOf(options);
   const { ca, cert, key, servername } = options;

@@ -1,12 +1,12 @@
 /**
- * What waits for its acknowledgement, in the order of sending, which is the order in which a broker answers (MQTT 5.0,
- * section 4.6):
+ * Messages that wait for their acknowledgement, in the order of sending. A broker acknowledges in this order (MQTT
+ * 5.0, section 4.6):
  *
- *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was answered before its turn
+ *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
  *
- * A `Map` would do, but for the collector. It makes itself a new table for every dozen of messages that come and go, and
- * V8 links each table to the next: a single one that has become old keeps all later ones alive, and with them every
- * message, its event and its batch. At 20 sources a sixth of all that became old was kept so (test/let-go.test.ts).
+ * A `Map` would keep old messages in memory: it allocates a new table for every dozen entries, V8 links the tables,
+ * and one old table keeps all later ones. With 20 sources a sixth of all old memory was kept that way
+ * (test/let-go.test.ts).
  */
 interface InFlight<Sent extends { readonly id: number }> {
   add(sent: Sent): void;
@@ -16,18 +16,18 @@ interface InFlight<Sent extends { readonly id: number }> {
   takeAll(): readonly Sent[];
   oldest(): Sent | undefined;
   size(): number;
-  /** How many it has room for: what was most at once, and some holes. */
+  /** Number of slots: the most messages at once, plus some holes. */
   slots(): number;
 }
 
 /** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
 const IDS = 65_536;
-/** A message that is never answered holds its slot; those that came and went behind it are closed up now and then. */
+/** Compact the slots when an unacknowledged message leaves more holes than this. */
 const MAX_HOLES = 64;
 
 export function createInFlight<Sent extends { readonly id: number }>(): InFlight<Sent> {
   const isUsed = new Uint8Array(IDS);
-  /** Never shortened: what grows again in every burst would leave its old selves behind. */
+  /** Never shortened, because growing again allocates. */
   const slots: (Sent | null)[] = [];
   let begin = 0;
   let end = 0;
@@ -60,7 +60,7 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
 
   return {
     add(sent) {
-      // The holes before the first are holes as well.
+      // Positions before `begin` are holes too.
       if (end - size > MAX_HOLES) closeUp();
       isUsed[sent.id] = 1;
       slots[end] = sent;
@@ -99,33 +99,32 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
 }
 
 /**
- * Fetches acknowledgements that a broker holds back. Mosquitto as it comes (`set_tcp_nodelay false`) sends one, and keeps
- * the next ones until our system has confirmed it; and a system confirms up to 40 ms late what it has nothing to send
- * along with. So the last 20 of 100 messages would take 40 ms, and the others 1 ms: 2,300 a second at most. A ping of two
- * bytes takes the confirmation along:
+ * Flushes acknowledgements that a broker delays. Mosquitto with default settings (`set_tcp_nodelay false`) sends one
+ * and holds the next until our system confirms it, up to 40 ms later. The last 20 of 100 messages would take 40 ms:
+ * 2,300 a second at most. A ping of two bytes carries the confirmation:
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  *
- * The answer to a ping is held back in the same way, and what was sent after it with it, so it counts as an arrival.
+ * The response to a ping is delayed in the same way, so it counts as an arrival.
  */
 interface AcknowledgementFlush {
   sent(): void;
   acknowledged(): void;
-  /** Something came from the broker, and was read. */
+  /** Data from the broker was read. */
   arrived(): void;
 }
 
 interface FlushOptions {
-  /** Whether an acknowledgement is missing. */
+  /** True while an acknowledgement is missing. */
   readonly isWaiting: () => boolean;
   readonly ping: () => void;
 }
 
 export function createAcknowledgementFlush({ isWaiting, ping }: FlushOptions): AcknowledgementFlush {
   let isPlanned = false;
-  /** Since the last arrival, which was confirmed along with it. */
+  /** A message was sent since the last arrival. */
   let hasSent = false;
-  /** Since the last ping. A broker that answers pings and nothing else would be pinged on and on. */
+  /** Something happened since the last ping. Prevents endless pings to a broker that answers only pings. */
   let isNew = false;
 
   function decide(): void {
@@ -147,7 +146,7 @@ export function createAcknowledgementFlush({ isWaiting, ping }: FlushOptions): A
       hasSent = false;
       if (isPlanned || !isWaiting()) return;
       isPlanned = true;
-      // What an acknowledgement makes room for leaves within this turn of the event loop.
+      // Messages that an acknowledgement makes room for leave within this tick of the event loop.
       setImmediate(decide);
     },
   };

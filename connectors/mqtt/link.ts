@@ -23,38 +23,38 @@ import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 
 /**
- * One connection to the broker, from CONNECT to its end. It is never mended: the library's own reconnection is
- * off, and a new link takes its place. So nothing of a lost connection can be sent again behind our back.
+ * One connection to the broker, from CONNECT to its end. The library never reconnects it; a new link replaces it, so
+ * no message of a lost connection is sent again unnoticed.
  */
 export interface Link {
   readonly limits: Limits;
-  /** Whether the broker still had the session of an earlier link; null where it keeps none. */
+  /** True when the broker still had the session of the last link; null when it keeps none. */
   readonly sessionPresent: boolean | null;
   /** Aborts, with the reason, when the connection is lost or ended. */
   readonly lost: AbortSignal;
-  /** When the broker answered to a message last, on the monotonic clock; before it ever did, minus infinity. */
+  /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
   answeredMs(): number;
-  /** Resolves when the broker has acknowledged; rejects with a meaning of errors.ts. */
+  /** Resolves when the broker acknowledges; rejects with an error of errors.ts. */
   publish(message: Message): Promise<void>;
   /**
-   * The same for many: `done` is called once, with null when the broker has acknowledged, else with a meaning of
-   * errors.ts; it may be called before this returns. A promise for each of 100 messages would outlive them.
+   * Like `publish` with a callback: null for success, else an error of errors.ts. It may be called before this
+   * returns. Promises for each of 100 messages would outlive them.
    */
   send(message: Message, done: Done): void;
-  /** Forgets everything that is unacknowledged; those publishes reject with `reason`. */
+  /** Rejects all unacknowledged messages with `reason`. */
   abandon(reason: unknown): void;
-  /** Of what the broker has kept for a topic nothing is sent, unless it is asked for. */
+  /** Subscribes; retained messages are sent only on request. */
   subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void>;
-  /** Says a last thing, if any, and takes leave, so that the broker does not publish the will. Takes 2 s at most. */
+  /** Publishes a last message, if any, and disconnects without a will. Takes at most 2 s. */
   end(last?: Message): Promise<void>;
 }
 
 export type Done = (error: unknown) => void;
 
-/** What the broker says it can do (MQTT 5 CONNACK); with 3.1.1 it says nothing. */
+/** Limits of the broker (MQTT 5 CONNACK); unlimited with 3.1.1. */
 export interface Limits {
   readonly maxPacketBytes: number | null;
-  /** Most messages that it wants to be sent before it has acknowledged one. */
+  /** Most unacknowledged messages. */
   readonly receiveMaximum: number;
 }
 
@@ -63,30 +63,30 @@ export interface LinkOptions {
   readonly client: IClientOptions;
   /** The broker's address in messages for people. */
   readonly address: string;
-  /** How long the broker may answer to nothing while messages wait for it, in milliseconds. */
+  /** Longest time without any acknowledgement while messages wait, in milliseconds. */
   readonly publishDeadlineMs: number;
   readonly clock: Clock;
-  /** Resolves when the message may be acknowledged; when it rejects, it is not, and the link is given up. */
+  /** Resolves when the message may be acknowledged; a rejection closes the link. */
   readonly onMessage: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
-/** How long a last message, and then a farewell, may take, in milliseconds. */
+/** Longest time for a last message, and for disconnecting, in milliseconds. */
 const GOODBYE_MS = 1_000;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
-  /** Nothing is acknowledged before something is sent. */
+  /** Replaced before the first message is sent. */
   let listener = NO_LISTENER;
   const settings: IClientOptions = {
     ...options.client,
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
-    // A ping in each `keepalive`, whatever else is sent: to put it off with every answer takes a timer for each.
+    // Ping in each `keepalive`: postponing it with every packet needs a timer each.
     reschedulePings: false,
-    // Its own takes memory for each packet, also while it is switched off.
+    // The default logger allocates for each packet even when disabled.
     log: () => undefined,
-    // Or it prepares a buffer for each of the 65,536 packet ids: 66,000 objects and some 8 MB for as long as we run.
+    // The cache would hold a buffer for each of the 65,536 packet ids: some 8 MB.
     writeCache: false,
   };
   const socketListener: Listener = {
@@ -130,9 +130,8 @@ function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal
 }
 
 /**
- * Holds each acknowledgement back until the message is in safe hands; works with 3.1.1 as with 5. The next message
- * waits for another turn of the event loop: a burst of commands, each of which is written to the disk, would
- * otherwise hold up timers and requests that are about to leave until its last one is done.
+ * Acknowledges a message only after it is stored; works with 3.1.1 and 5. The next message waits for another tick of
+ * the event loop, so a burst of commands, each written to disk, does not block timers and requests.
  */
 function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
@@ -156,7 +155,7 @@ function limitsOf(connack: IConnackPacket, address: string): Limits {
   };
 }
 
-/** A broker of MQTT 5 may say that it keeps a session for no time at all. */
+/** A broker of MQTT 5 may keep a session for 0 seconds. */
 function sessionIn({ sessionPresent, properties }: IConnackPacket): boolean | null {
   return properties?.sessionExpiryInterval === 0 ? null : sessionPresent;
 }
@@ -213,7 +212,7 @@ function linkOver(
     if (answered === undefined) return;
     answeredMs = clock.monotonic();
     acknowledgementFlush.acknowledged();
-    // Below 128 the broker has taken the message, whatever else it says of it.
+    // A reason below 128 means that the broker accepted the message.
     answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
   }
 
@@ -250,7 +249,7 @@ function linkOver(
     if (!isWatched) void watch();
   }
 
-  /** Why a message cannot leave; null when it can. */
+  /** Returns the error that prevents sending; null for none. */
   function refusalOf(message: Message): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
     const { maxPacketBytes } = limits;
@@ -259,7 +258,7 @@ function linkOver(
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
 
-  /** The library counts them, for subscriptions have some too; after 65,535 it begins anew. */
+  /** The library allocates ids, because subscriptions use them too. */
   function freeId(): number {
     for (;;) {
       const id = client.messageIdProvider.allocate();
@@ -275,13 +274,13 @@ function linkOver(
   }
 
   /**
-   * One wait for all messages on their way: until the oldest of them is overdue, or none is left. A broker that is slow
-   * answers to the last of 100 long after it was sent, and to one after the other until then, so its answers count.
+   * One timer for all messages: until the oldest is overdue or none is left. A slow broker acknowledges the last of
+   * 100 messages late, so each acknowledgement extends the deadline.
    */
   async function watch(): Promise<void> {
     isWatched = true;
     for (;;) {
-      // Not the message itself, which would be kept for as long as this waits, and its whole batch with it.
+      // Keep only the time: the message would keep its batch in memory during the wait.
       const sentMs = pending.oldest()?.sentMs;
       if (sentMs === undefined || lost.signal.aborted) break;
       const leftMs = Math.max(sentMs, answeredMs) + publishDeadlineMs - clock.monotonic();
@@ -294,7 +293,7 @@ function linkOver(
     isWatched = false;
   }
 
-  /** Gives the whole connection up when the broker does not answer within the deadline. */
+  /** Closes the connection when the broker does not respond within the deadline. */
   async function inTime(answered: Promise<void>): Promise<void> {
     const settled = new AbortController();
     void sleepFor(clock, publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
@@ -305,7 +304,7 @@ function linkOver(
     }
   }
 
-  /** A connection on which an answer is missing is in doubt; a new one begins clean. */
+  /** A missing response makes the connection unreliable; a new one begins clean. */
   function overdue(): void {
     cause ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
     gone();
@@ -331,18 +330,18 @@ function linkOver(
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
-      // A farewell that nobody has acknowledged would keep the library waiting for it, for ever.
+      // An unacknowledged last message would block the library forever.
       abandon(new Retryable("The connection is being closed."));
       client.end(false);
       if (!lost.signal.aborted) await within(clock, GOODBYE_MS, closed);
-      // Once it takes leave, the library ignores `end(true)`; without this it would go on taking messages.
+      // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },
   };
   return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
 }
 
-/** Where retained messages are not wanted (rh 2), one that comes nevertheless has to say what it is (rap). */
+/** rh 2: do not send retained messages. rap: mark a retained message as such. */
 function subscribed(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
     client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {

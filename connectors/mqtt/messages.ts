@@ -15,7 +15,7 @@ import type { TopicParts, Topics } from "./topics.ts";
 /** One PUBLISH. */
 export interface Message {
   readonly topic: string;
-  /** Empty together with `retain`: the broker forgets what it kept on this topic. */
+  /** Empty and retained: the broker deletes the retained message. */
   readonly payload: string;
   readonly retain: boolean;
   readonly contentType: "application/json" | "application/cloudevents+json";
@@ -25,7 +25,7 @@ export interface Message {
   readonly expirySeconds?: number;
   /** MQTT 5 correlation data, base64. */
   readonly correlation?: string;
-  /** A courtesy to somebody who asked for it: when the broker refuses it, the event is delivered nevertheless. */
+  /** Best effort for a requester: when the broker rejects it, the event still counts as delivered. */
   readonly bestEffort?: true;
 }
 
@@ -73,7 +73,7 @@ function stateMessages(
   properties: Message["properties"],
 ): readonly Message[] {
   const source = sourceName(event);
-  // By far the most, and in need of none of the words below.
+  // The most frequent event needs none of the helpers below.
   if (event.type === "tag-value") {
     const parts = { source, site: event.siteid ?? null, kind: "tag", id: String(event.data.tag.id) };
     return [
@@ -97,13 +97,13 @@ function stateMessages(
   });
   const listed = (kind: string, id: string | number, object: unknown) =>
     say(at(kind, id, "inventory"), inventory(event, object), retained.inventory);
-  /** Empties the topics of an object that is gone, where something may have been kept. */
+  /** Clears the retained topics of a removed object. */
   const forget = (kind: string, id: string | number, kept: Readonly<Record<string, boolean>>): Message[] =>
     Object.entries(kept)
       .filter(([, isKept]) => isKept)
       .map(([aspect]) => ({ ...say(at(kind, id, aspect), null, true), payload: "" }));
 
-  /** An answer on its own topic, and on the one that the requester wishes, where that may be. */
+  /** A response on its own topic and on the requested reply topic where that is allowed. */
   function answers(
     plain: Message,
     { correlation }: { readonly correlation: string | null },
@@ -149,7 +149,7 @@ function stateMessages(
     case "alarm-retriggered":
     case "alarm-changed":
     case "alarm-out-of-scope": {
-      // The state is that of the alarm now, and not of an episode before it.
+      // The state topic has the present episode only.
       if (event.data.superseded === true) return [];
       const message = say(at("alarm", event.data.alarm.id, "state"), alarmState(event), retained.alarms);
       if (event.data.alarm.status !== "resolved") return [message];
@@ -186,7 +186,7 @@ function stateMessages(
 
     case "command-accepted": {
       const { replyTo, tagId } = event.data;
-      // Beside the response topic and not on it: whoever asks there waits for one answer, the result.
+      // Use a subtopic: a requester expects one response on the reply topic, the result.
       const beside = replyTo === null ? null : `${replyTo}/accepted`;
       return answers(say(at("tag", tagId, "accepted"), accepted(event), false), event.data, beside);
     }
@@ -216,14 +216,14 @@ function stateMessages(
   }
 }
 
-/** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
+/** Source and site for topics: `/sources/main` is `main`; Plenum itself has none. */
 function topicPartsOf(event: Event): Pick<TopicParts, "source" | "site"> {
   return { source: sourceName(event), site: event.siteid ?? null };
 }
 
 /**
- * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the
- * event that it comes from: the same fact has the same id and the same text whenever it is sent again.
+ * Payload of a message. `ts` is the time of the fact (ISO 8601 UTC), `id` the id of the event. The same fact always
+ * has the same id and the same text.
  */
 type Body = Readonly<Record<string, unknown>>;
 
@@ -248,7 +248,7 @@ export function value(event: Event<"tag-value">, source: string | null): Body {
   };
 }
 
-/** What every message of a logged series begins with. */
+/** Common fields of messages about a logged series. */
 function series(
   event: Event,
   { tag, resolution, timeZone }: Pick<TagHistoryFact, "tag" | "resolution" | "timeZone">,
@@ -266,7 +266,7 @@ function series(
   };
 }
 
-/** As text, because of the points: a list of them is written without making an object of each. */
+/** Returns text, because the list of points is written without an object for each. */
 export function history(
   event: Event<"tag-history">,
   { fact, points }: HistoryText,
@@ -290,8 +290,8 @@ export function total(event: Event<"tag-total">, source: string | null): Body {
 }
 
 /**
- * `status` is the service's own word. `event` says what happened last. With `alarm-out-of-scope` the token no
- * longer shows the alarm: the rest is then what was known before, and `inScope` is false.
+ * `status` is the value of the service, `event` the last change. With `alarm-out-of-scope` the alarm is not visible
+ * any more: the rest is the last known state and `inScope` is false.
  */
 function alarmState(event: Event & { readonly data: AlarmFact }): Body {
   const { alarm, episode, late, behindGateway } = event.data;
@@ -320,29 +320,29 @@ function gatewayState(
     : state;
 }
 
-/** Everything the service says about a site, gateway, host, system or tag; empty once it is gone. */
+/** All fields of a site, gateway, host, system or tag; empty when it is removed. */
 export function inventory(event: Event, object: unknown): Body {
   return { ts: event.time, object, id: event.id };
 }
 
-/** The systems that have a tag; none once no list shows it as theirs. */
+/** The systems of a tag; empty when no list contains it. */
 export function systems(event: Event, told: Event<"tag-systems-changed">["data"]["systems"]): Body {
   return { ts: event.time, systems: told, id: event.id };
 }
 
-/** A command is in the journal; `waitMs` says how long the quota will make it wait at most. */
+/** The command is in the journal; `waitMs` is the longest wait for the quota. */
 export function accepted(event: Event<"command-accepted">): Body {
   const { replyTo: _replyTo, ...told } = event.data;
   return { ts: event.time, ...told, id: event.id };
 }
 
-/** `outcome` is the end of the command; a requester finds its own by `commandId` or MQTT 5 correlation data. */
+/** `outcome` of a command; a requester finds its own by `commandId` or MQTT 5 correlation data. */
 export function result(event: Event<"command-result">): Body {
   const { replyTo: _replyTo, ...told } = event.data;
   return { ts: event.time, ...told, id: event.id };
 }
 
-/** A value that was meant for a time is still in force, because the old one could not be put back. */
+/** A temporary value is still in force, because the old value could not be restored. */
 function notRestored(event: Event<"command-not-restored">): Body {
   return { ts: event.time, ...event.data, id: event.id };
 }

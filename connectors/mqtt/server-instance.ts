@@ -6,25 +6,25 @@ import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
 
 /**
- * Whether the broker was restarted, from two words of its own. The one is that it has forgotten the session which it was
- * asked to keep; every broker says so. The other is its uptime, which Mosquitto publishes: one that writes its state to
- * the disk every half hour has the session again after a crash, and not the messages.
+ * Detects a restart of the broker by two signs: it lost the session it was asked to keep, or its uptime is too short.
+ * Mosquitto publishes the uptime; it saves its state every half hour, so after a crash it may have the session and not
+ * the messages.
  */
 interface StoredBroker {
-  /** Seconds that it had been up; null where it does not tell. */
+  /** Uptime in seconds; null when unknown. */
   readonly uptime: number | null;
-  /** When it told so, milliseconds since 1970. */
+  /** Time of the report, milliseconds since 1970. */
   readonly atMs: number;
-  /** The same as measured; only what was measured since the same moment can be compared. */
+  /** Measured time; comparable only within the same boot. */
   readonly measured?: SinceBoot;
 }
 
 export interface BrokerReport extends StoredBroker {
-  /** It has forgotten the session that an earlier connection asked it to keep. */
+  /** The broker lost the session of an earlier connection. */
   readonly sessionLost: boolean;
 }
 
-/** The uptime is published every 10 s, so what is retained of it can be so old, and an answer takes its time, in milliseconds. */
+/** Tolerance: the uptime is published every 10 s and the response takes time, in milliseconds. */
 const SLACK_MS = 15_000;
 
 export function serverInstanceOf(
@@ -36,8 +36,8 @@ export function serverInstanceOf(
 }
 
 /**
- * It has been up for less time than it should have been by now, by measured time, which nobody sets. Where it has been up
- * for more, the measuring stood still meanwhile, as in a machine that sleeps, and only the wall clock knows for how long.
+ * True when the uptime grew less than the time that passed. Measured time counts first, because it cannot be set. If
+ * the uptime grew more, the measurement stood still, as in a suspended machine, and the wall clock counts.
  */
 function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
@@ -51,13 +51,13 @@ function isBehind(grownMs: number, passedMs: number): boolean {
   return grownMs < Math.max(0, passedMs - SLACK_MS);
 }
 
-/** Null where it was not measured, or by another clock: after a start of the machine, and at another member. */
+/** Null without measurements of the same boot. */
 function measuredBetween({ measured: before }: StoredBroker, { measured: now }: StoredBroker): number | null {
   if (before === undefined || now === undefined || before.boot !== now.boot) return null;
   return now.ms < before.ms ? null : now.ms - before.ms;
 }
 
-/** Null for a text that was not written here. */
+/** Null for an unknown text. */
 function parseStoredBroker(text: string): StoredBroker | null {
   try {
     return JSON.parse(text) as StoredBroker;
@@ -67,12 +67,12 @@ function parseStoredBroker(text: string): StoredBroker | null {
 }
 
 const UPTIME = "$SYS/broker/uptime";
-/** How long is waited for the retained word, in milliseconds. */
+/** Longest wait for the retained uptime, in milliseconds. */
 const UPTIME_WITHIN_MS = 2_000;
 
 /**
- * Seconds that the broker has been up; null when it does not tell, or not us. Asked over a connection of its own: some
- * brokers hang up on whoever subscribes to what he may not.
+ * Returns the uptime of the broker in seconds; null when it publishes none or denies access. Uses its own connection,
+ * because some brokers disconnect on a forbidden subscription.
  */
 export async function uptimeOf(
   config: MqttConfig,

@@ -21,12 +21,12 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     clientId,
     statusTopic: topics.status,
     onSession(present) {
-      // Of several links since the last look, one that found its session gone is enough.
+      // One lost session since the last check is enough.
       if (present === false) sessionLost = true;
     },
   });
   let sessionLost = false;
-  /** Names the monotonic clock of this run, where the machine does not say since when it runs. */
+  /** Identifies the monotonic clock of this process where the boot is unknown. */
   const run = randomUUID();
   let looked: { readonly link: Link; readonly life: string } | null = null;
 
@@ -39,18 +39,18 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     probe: (signal) =>
       tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
-    /** A restart ends every connection, so the broker is asked once for each. */
+    /** A restart ends every connection, so check once for each link. */
     async look(before, signal) {
       const link = connection.link();
       if (link === null) return null;
       if (link === looked?.link) return { life: looked.life, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
-      // Another member may have asked before, and its clock may be minutes away from ours.
+      // Use the shared clock: clocks of members may differ by minutes.
       const atMs = Math.floor((context.share ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
       const said = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
-      // A link that came in the meantime is looked at next, with what it brought.
+      // A newer link is checked next.
       if (connection.link() === link) sessionLost = false;
       looked = { link, life: said.life };
       return said;
@@ -86,9 +86,9 @@ interface DeliverOptions {
 }
 
 /**
- * Sends a batch in order, several messages in flight, and waits for every acknowledgement. An event is accepted
- * when all of its messages are. After the first failure that may pass, or an abort, nothing more is sent, and everything
- * from that event on is kept; later events that the broker had acknowledged by then will come to it twice.
+ * Sends a batch in order with several messages in flight and waits for all acknowledgements. An event is accepted when
+ * all its messages are. After the first retryable failure or an abort, sending stops and the receipt keeps all events
+ * from that one on; later events that were acknowledged are sent twice.
  */
 export async function deliver(
   link: Pick<Link, "send">,
@@ -130,7 +130,7 @@ export async function deliver(
       });
     }
   }
-  // Who aborts abandons what is on its way, and ends this wait with it.
+  // An abort rejects all messages in flight and ends this wait.
   await flight.atMost(0);
   if (kept?.from === 0) options.signal.throwIfAborted();
 
@@ -141,7 +141,7 @@ export async function deliver(
   return { rejected: rejections, ...(kept === undefined ? {} : { kept }) };
 }
 
-/** Counts what is on its way, without an object for each. */
+/** Counts messages in flight without an object for each. */
 function createFlight() {
   let count = 0;
   let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
@@ -155,7 +155,7 @@ function createFlight() {
       awaited.resolve();
       awaited = null;
     },
-    /** Resolves when no more than so many are on their way. */
+    /** Resolves when at most `most` messages are in flight. */
     atMost(most: number): Promise<void> | undefined {
       if (count <= most) return undefined;
       return new Promise((resolve) => {

@@ -14,9 +14,9 @@ import { createHash } from "node:crypto";
 export interface Topics {
   readonly status: string;
   readonly commandStatus: string;
-  /** Where `plenum check` says something, which nobody keeps. */
+  /** Topic of `plenum check`; not retained. */
   readonly check: string;
-  /** What we subscribe to: one tag, or several named in the payload; and a second person's word. */
+  /** Subscriptions: one tag, several tags named in the payload, and second approvals. */
   readonly commandFilters: readonly string[];
   of(parts: TopicParts): string;
   /** The source and the tag that a command topic names; null for a topic that is none. */
@@ -42,7 +42,7 @@ const RESERVED = new Set(["cmd", "status", "reply", "worker"]);
 const PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
 const LITERAL = /^[\w.:@-]{1,64}$/;
 
-/** Longest text that stands in a topic letter by letter; a longer one is represented by its hash. */
+/** Longest text used literally in a topic; a longer one becomes a hash. */
 const MAX_SEGMENT = 128;
 /** Longest topic that we answer to, in characters. */
 const MAX_REPLY_TOPIC = 1_024;
@@ -111,7 +111,7 @@ function levelOf(placeholder: string, prefix: string, parts: TopicParts): string
   }
 }
 
-/** What most names and ids are, and nothing is to be done about unless it is a word of ours. */
+/** Most names and ids; they need no encoding unless reserved. */
 const PLAIN = /^[\w.-]{1,128}$/;
 
 /**
@@ -160,7 +160,7 @@ function ownPattern(prefix: string, layout: readonly string[]): (topic: string) 
   return (topic) => pattern.test(`${topic}/`);
 }
 
-/** What is wrong with a prefix, as a sentence; null when it is fine. */
+/** Returns the error in a prefix; null when it is valid. */
 export function prefixError(prefix: string): string | null {
   const levels = prefix.split("/");
   if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
@@ -169,7 +169,7 @@ export function prefixError(prefix: string): string | null {
   return null;
 }
 
-/** What is wrong with a layout of topics, as a sentence; null when it is fine. */
+/** Returns the error in a topic layout; null when it is valid. */
 export function templateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
