@@ -13,8 +13,8 @@ export interface Alert {
 }
 
 /**
- * What an alert was first told with. Its labels are what Alertmanager knows it by: a site that is renamed, or a priority
- * that rises, would make a second alert beside the first, which nobody ends.
+ * Identity of an alert: the labels and start of the first message. A renamed site or a higher priority would otherwise
+ * create a second alert that never ends.
  */
 export const AlertIdentity = z.object({
   labels: z.record(z.string(), z.string()),
@@ -25,14 +25,14 @@ export type AlertIdentity = z.infer<typeof AlertIdentity>;
 /** Alertmanager ends by itself what has no end, 5 minutes later (its resolve_timeout); so an end is always sent. */
 const FAR_AHEAD_MS = 7 * 86_400_000;
 
-/** Characters of a label or an annotation. Alertmanager names no limit, but whoever it tells has some. */
+/** Longest label and annotation, in characters. Alertmanager has no limit, but its receivers have. */
 const LABEL_LENGTH = 200;
 const ANNOTATION_LENGTH = 4_000;
 
 /** Names of alerts that are not one alarm; fixed words, because routes are written with them. */
 const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
-/** How an incident is told for the first time. */
+/** Returns the identity for the first message. */
 export function alertIdentityOf(
   incident: IncidentMessage,
   extraHeaders: Readonly<Record<string, string>>,
@@ -56,14 +56,14 @@ export function alertIdentityOf(
   };
 }
 
-/** An incident that stands. */
+/** Returns the active alert. */
 export function firingAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
   return alertOf(incident, first, isoUtc(nowMs + FAR_AHEAD_MS));
 }
 
 /**
- * An incident that is over. The end is never ahead of our clock: Alertmanager holds an alert with an end in the future
- * to be firing, and keeps the later of two such ends. It is never before the beginning either, which is refused.
+ * Returns the ended alert. Its end is never in the future: Alertmanager treats such an alert as firing and keeps the
+ * later of two ends. Its end is never before its start, which is rejected.
  */
 export function over(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
   const endMs = Math.min(instantOf(incident.endedAt ?? "") ?? nowMs, nowMs);
@@ -120,8 +120,8 @@ function inLabel(text: string): string {
 }
 
 /**
- * Alertmanager hands texts on as they are, to nobody knows whom. So what would turn the direction of a line is left out,
- * and what a chat would carry out (`<!channel>`, `@everyone`) is broken by a character that nobody sees.
+ * Alertmanager forwards texts unchanged. Removes direction characters, and breaks mentions (`<!channel>`, `@everyone`)
+ * with a zero-width space.
  */
 function harmless(text: string): string {
   return text

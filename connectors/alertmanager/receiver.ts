@@ -10,10 +10,10 @@ import type { IncidentMessage, IncidentReference, Receiver } from "../shared/rec
 import { type Alert, AlertIdentity, alertIdentityOf, firingAlert, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** Clients have to send an end for so long, because Alertmanager may have been restarted (its interface says 5 min). */
+/** Repeat an end for 5 minutes (its interface), because Alertmanager may have been restarted. */
 const REPEAT_CLOSED_MS = 5 * 60_000;
 
-/** Prometheus Alertmanager, interface v2. What is sent twice is the same alert, by its labels. */
+/** Prometheus Alertmanager, API v2. Equal labels are the same alert. */
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {
   const { clock } = context;
   const url = new URL(config.url);
@@ -40,7 +40,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   /** One alert a request: of several Alertmanager takes the good ones and answers 400 to all. */
   async function post(alert: Alert, signal: AbortSignal): Promise<void> {
     const { body } = await request("POST", "alerts", signal, [alert]);
-    // Alertmanager says nothing with its 200; whoever does is somebody else.
+    // Alertmanager answers 200 without a body; another body is another server.
     if (body.trim() === "") return;
     if (isPage(body)) throw notAlertmanager(end.origin);
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);

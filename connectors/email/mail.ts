@@ -4,11 +4,11 @@ import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
-/** Characters of a subject after the status, and of any other text; nobody reads more of it on a phone. */
+/** Longest subject after the status, and longest other text, in characters; phones show no more. */
 const SUBJECT_LENGTH = 150;
 const TEXT_LENGTH = 4_000;
 
-/** One mail about an incident. `title` is the one that the first mail had, so that the thread stays one. */
+/** Builds one mail. `title` is that of the first mail, so that all stay in one thread. */
 export function mailOf(
   incident: IncidentMessage,
   title: string,
@@ -26,12 +26,12 @@ export function mailOf(
     subject: `${config.subject_prefix} ${status}: ${cut(line(title), SUBJECT_LENGTH)}`.trim(),
     date: new Date(nowMs),
     messageId: `<${changeOf(incident)}@${host}>`,
-    // No mail has this id. All of a thread refer to it, so it does not matter which of them came first, or at all.
+    // No mail has this id. All mails of a thread refer to it, in any order.
     inReplyTo: root,
     references: root,
     ...(isUrgent(incident) ? { priority: "high" } : {}),
     headers: {
-      // RFC 3834, and Exchange's own word for it: an absence note in reply would go to nobody, or round and round.
+      // RFC 3834, and the header of Exchange: prevent automatic replies and mail loops.
       "Auto-Submitted": "auto-generated",
       "X-Auto-Response-Suppress": "All",
     },
@@ -43,7 +43,10 @@ export function mailOf(
   };
 }
 
-/** The same for the same change told again, so that a mailbox can fold the two. An event may be about several incidents. */
+/**
+ * Message id for a change; a repeated mail has the same id, so a mailbox can merge them. One event may concern several
+ * incidents.
+ */
 function changeOf({ changeId, key, status }: IncidentMessage): string {
   return createHash("sha256")
     .update(JSON.stringify([key, changeId, status]))
@@ -74,7 +77,7 @@ function plainOf({ link, text }: IncidentMessage): string {
     .join("\n\n");
 }
 
-/** Nothing in it is loaded from anywhere, and nothing of the service's is markup. */
+/** Loads nothing external; texts of the service are never markup. */
 function htmlOf({ link, text }: IncidentMessage): string {
   const rows = text.fields.map(
     (field) =>
@@ -98,7 +101,7 @@ function line(text: string): string {
   return oneLine(plain(text));
 }
 
-/** Without what would turn the direction of a line, and without control characters but line breaks. */
+/** Removes direction and control characters except line breaks. */
 function plain(text: string): string {
   const clean = text
     .toWellFormed()

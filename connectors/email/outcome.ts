@@ -14,7 +14,7 @@ const GREYLISTED_MS = 5 * 60_000;
 /** A server that closes (421) has too many connections, or is being restarted. */
 const CLOSING_MS = 60_000;
 
-/** What nodemailer says of a mail that was not taken; its own text may quote what was sent, and is not shown. */
+/** Error of nodemailer. Its message may quote the mail, so it is never shown. */
 interface MailError {
   readonly code?: string;
   /** The code of the system or of TLS, where `code` is a word of nodemailer's. */
@@ -25,7 +25,7 @@ interface MailError {
   readonly timeoutType?: string;
 }
 
-/** The mail server in the words of src/core/http/connection-problem.ts. */
+/** The mail server in the terms of src/core/http/connection-problem.ts. */
 export function mailServer(host: string, port: number): Server {
   return {
     name: `The mail server at ${host}:${port}`,
@@ -38,7 +38,7 @@ export function mailServer(host: string, port: number): Server {
 }
 
 /**
- * What it means that a mail was not taken.
+ * Maps a rejected mail to a failure.
  *
  * | seen                                       | means                                               |
  * | ------------------------------------------ | --------------------------------------------------- |
@@ -112,10 +112,10 @@ function refusal(command: string, code: string, said: string, end: Server): Fail
   });
 }
 
-/** Words of nodemailer for what the system calls otherwise. */
+/** Error codes of nodemailer and the matching system codes. */
 const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
 
-/** The server's own words, for a person. */
+/** Response text of the server. */
 function serverTextOf({ response }: MailError): string {
   const words = oneLine(response ?? "");
   return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;

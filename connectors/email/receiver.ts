@@ -11,25 +11,25 @@ import type { EmailConfig } from "./config.ts";
 import { mailOf } from "./mail.ts";
 import { failureOfMail, mailServer } from "./outcome.ts";
 
-/** Part of the time in which the server has to say its first word, so that its silence is told apart from a slow mail. */
+/** Part of the timeout for the greeting, to distinguish a silent server from a slow mail. */
 const GREETED_WITHIN = 0.8;
 
-/** What the first mail of a thread said; all others have the same title. */
+/** Title of the first mail; all mails of the thread use it. */
 const FirstMail = z.object({ title: z.string() });
 
 /**
- * Mails, one for each opening, each change that is to be told, and each end. Accepted means that the mail server has
- * answered 250 to the mail's content. There is no way to ask what has been sent.
+ * Sends a mail for each opening, each configured change and each end. Accepted means that the server answered 250 to
+ * the content. Sent mails cannot be queried.
  */
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const end = mailServer(config.host, port);
   const password = config.password === undefined ? null : cachedSecret(config.password, clock);
-  /** Recipients that were refused, so that each is told once. */
+  /** Rejected recipients, to log each once. */
   const refused = new Set<string>();
   let beganMs = Number.NEGATIVE_INFINITY;
 
-  /** One for each mail: name, password and authority are read anew, and nothing stays open in between. */
+  /** Creates a connection for each mail: credentials and certificates are read again. */
   function transport() {
     const auth =
       password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
@@ -51,7 +51,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     });
   }
 
-  /** All of it within the time limit, because a server that says a letter now and then would never be waited out. */
+  /** Limits the total time, because a server that sends a byte now and then never times out. */
   async function limited<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     beganMs = clock.monotonic();

@@ -13,25 +13,25 @@ import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 
-/** Refusals that carry words of Jira's own, looked at here before they get their meaning. */
+/** Statuses with an error text of Jira. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
-/** Longest words of Jira's that are passed on, in characters. */
+/** Longest error text that is passed on, in characters. */
 const MAX_ERROR_TEXT = 400;
-/** Jira lets in whoever it does not know as nobody, and says so only in this header. */
+/** Jira treats unknown users as anonymous and reports it only in this header. */
 const UNKNOWN_USER = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
-/** What Jira says in words where it refuses. */
+/** Error response of Jira. */
 const Refusal = z.object({
   errorMessages: z.array(z.string()).default([]),
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-/** One Jira: questions below its address, with the account's name on them. */
+/** Client of one Jira server. */
 interface Jira {
   readonly origin: string;
-  /** `path` begins behind `/rest/api/3`; `allow` are statuses beside 2xx that the caller understands. */
+  /** `path` follows `/rest/api/3`; `allow`: further statuses that the caller handles. */
   ask(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse>;
-  /** The same, and its answer in the form that it has to have. */
+  /** Like `ask`, with a validated response. */
   read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
   /** When the last request began, on the monotonic clock. */
   lastStepMs(): number;
@@ -82,14 +82,14 @@ export function createJira(config: JiraConfig, clock: Clock): Jira {
   return jira;
 }
 
-/** The answer in the form that it has to have. Where it has not, nobody knows what was carried out. */
+/** Validates a response. For an invalid one the result of the request is unknown. */
 export function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(said.json);
   if (read.success) return read.data;
   throw notJira(said, origin);
 }
 
-/** Jira's own words, as one line; empty where it said none. */
+/** Error text of Jira on one line; empty without one. */
 function errorTextOf(said: ReceiverResponse): string {
   const { errorMessages, errors } = refusalOf(said);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
@@ -113,7 +113,7 @@ function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error
   );
 }
 
-/** Only summary and description come from the alarm; whatever else does not fit was configured, here or there. */
+/** Only summary and description come from the alarm; an error in any other field is a configuration error. */
 function refused(said: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(refusalOf(said).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");
@@ -147,7 +147,7 @@ function notJira({ status }: ReceiverResponse, origin: string): Retryable {
   });
 }
 
-/** So many records a page: those of fields with long lists of values are large. */
+/** Page size; records of fields with long value lists are large. */
 const PAGE = 20;
 /** More pages than any project has. */
 const MAX_PAGES = 50;
@@ -163,7 +163,7 @@ const Field = z.object({
   hasDefaultValue: z.boolean().default(false),
 });
 
-/** What has to be right at Jira before anything can be told there. */
+/** Checks before the first message. */
 interface Checks {
   /** Throws `ConfigError` where the account may not see the project. */
   seesProject(signal: AbortSignal): Promise<void>;
@@ -187,7 +187,7 @@ export function createChecks(config: JiraConfig, jira: Jira): Checks {
     });
   }
 
-  /** All records of a list: Cloud calls it after what it holds, Data Center `values`. */
+  /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
   async function all<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
     const Page = z
       .object({ values: z.array(item).optional(), total: z.number().optional() })
@@ -249,7 +249,7 @@ function faultOf(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): 
   const filled = new Set([...OWN_FIELDS, ...Object.keys(config.fields)]);
   if (Object.keys(config.priority).length > 0) filled.add("priority");
   const missing = fields.filter(
-    // Jira fills in who reported it: the account itself.
+    // Jira sets the reporter to the account.
     ({ fieldId, required, hasDefaultValue }) =>
       required && !hasDefaultValue && !filled.has(fieldId) && fieldId !== "reporter",
   );

@@ -10,20 +10,20 @@ const MAX_BODY = 32_000;
 /** Longest text of one field to begin with, in characters; all are shortened further where the whole is too long. */
 const LONGEST_TEXT = 4_000;
 
-/** What a description or a comment says, before it gets a format. */
+/** Content of a description or comment before formatting. */
 interface Body {
   readonly status: string;
   readonly fields: readonly { readonly label: string; readonly lines: readonly string[] }[];
   readonly list: readonly string[];
-  /** Drawn in blocks, so they want letters of one width. */
+  /** Block characters for a fixed-width font. */
   readonly curves: readonly string[];
   readonly link: { readonly text: string; readonly href: string } | null;
 }
 
-/** How Jira wants text: a document (ADF) on Cloud, wiki text on Data Center. */
+/** Text format: a document (ADF) for Cloud, wiki text for Data Center. */
 interface Format {
   render(body: Body): unknown;
-  /** One sentence of our own. */
+  /** Formats one sentence. */
   sentence(text: string): unknown;
 }
 
@@ -38,7 +38,7 @@ export function descriptionOf(incident: IncidentMessage, format: Format): unknow
   return untruncated ?? fitting(format, (longest) => ({ ...bodyOf(incident, longest), curves: [] }));
 }
 
-/** One short comment; `labels` are those of the fields that it repeats. */
+/** Returns a short comment with the fields that have these labels. */
 export function commentOf(incident: IncidentMessage, labels: readonly string[], format: Format): unknown {
   return fitting(format, (longest) => {
     const { status, fields } = bodyOf(incident, longest);
@@ -52,7 +52,7 @@ export function commentOf(incident: IncidentMessage, labels: readonly string[], 
   });
 }
 
-/** Of what happened, the fields that a comment repeats; null where there is none to write. */
+/** Phrases of the fields in the comment for a change; null for no comment. */
 export function phrasesOfComment(incident: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
   if (incident.status === "resolved") return ["ended", "lasted"];
   if (cameBack || incident.change === "retriggered") return ["since"];
@@ -61,7 +61,7 @@ export function phrasesOfComment(incident: IncidentMessage, cameBack: boolean): 
   return incident.change === "vanished" || incident.change === "out-of-scope" ? ["unknown"] : null;
 }
 
-/** Shortens every text by half until the whole has room: quotation marks and brackets grow when they are escaped. */
+/** Halves all texts until the result fits, because escaping adds characters. */
 function fitting(format: Format, body: (longest: number) => Body): unknown {
   let longest = LONGEST_TEXT;
   let rendered = format.render(body(longest));

@@ -9,13 +9,13 @@ import { ADF, commentOf, descriptionOf, phrasesOfComment, summaryOf, WIKI } from
 import type { JiraConfig } from "./config.ts";
 
 /**
- * For so long after an opening in doubt an issue may be there although no search shows it, in milliseconds: the search
- * of Cloud lags behind by seconds to minutes (Atlassian); on Data Center the request itself may still be under way.
+ * Time after an opening in doubt during which the search may miss the issue, in milliseconds: the search of Cloud lags
+ * by seconds to minutes (Atlassian); on Data Center the request may still run.
  */
 const SETTLED_MS = { cloud: 300_000, data_center: 60_000 };
 /** How long until the next look, in milliseconds. */
 const LOOK_AGAIN_MS = 60_000;
-/** More issues for one alarm are not looked at. */
+/** Most issues of one alarm that are read. */
 const MAX_FOUND = 20;
 
 const Id = z.string().regex(/^\d{1,20}$/);
@@ -27,8 +27,8 @@ const Status = z.object({
 const Found = z.object({ issues: z.array(Status.extend({ id: Id, key: Key })) });
 
 /**
- * What later calls need. The id stays when the issue moves to another project. `over`: the last that was said is that the
- * alarm is over, so whatever comes then means that it is back.
+ * Stored reference. The id survives a move to another project. `over`: the last message was the end, so any later one
+ * means that the alarm is back.
  */
 const Ref = z.object({ id: Id, over: z.boolean() });
 
@@ -49,14 +49,14 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     link: `${site}/browse/${key}`,
   });
 
-  /** Whatever holds for the whole project would otherwise be said with every alarm. */
+  /** Logs each message once, because it would repeat for every alarm. */
   function warnOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
     log.warn({ ticket: place.ticket, project: config.project }, message);
   }
 
-  /** Whether it is closed there, by whomever; null when it is not there any more. */
+  /** True when the issue is done; null when it no longer exists. */
   async function isDone(id: string, signal: AbortSignal): Promise<boolean | null> {
     const answer = await jira.ask(
       { method: "GET", path: `/issue/${id}?fields=status`, allow: [404] },
@@ -66,7 +66,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return readAs(answer, Status, jira.origin).fields.status.statusCategory.key === "done";
   }
 
-  /** Whoever may not see the project any more is told the same as of an issue that was deleted. */
+  /** Jira reports a hidden project like a deleted issue, so check the permission. */
   async function gone(signal: AbortSignal): Promise<null> {
     await checks.seesProject(signal);
     return null;
@@ -76,7 +76,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   async function edit(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
       description: descriptionOf(incident, format),
-      // Only where it counts something: of one alarm it stays the same, and somebody may have put it better.
+      // Update the summary of groups only: the summary of one alarm is stable and a person may have edited it.
       ...(incident.kind === "alarm" ? {} : { summary: summaryOf(incident) }),
     };
     const answer = await jira.ask(
@@ -86,7 +86,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return answer.status !== 404;
   }
 
-  /** `allow`: what refuses this one comment and nothing else. */
+  /** `allow`: statuses that reject only this comment. */
   async function comment(
     id: string,
     body: unknown,
@@ -155,7 +155,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
       const cameBack = over || incident.change === "retriggered";
-      // Somebody has closed it, so it is theirs.
+      // A person closed it; leave it.
       if (wasDone && !cameBack) return place;
       const isOpen = !wasDone || (await reopen(id, place, signal));
       if (isOpen && !(await edit(id, incident, signal))) return "gone";
@@ -170,7 +170,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
       const done = { ...place, ref: { id, over: true } };
-      // Somebody has closed it, or we did and the answer was lost.
+      // Closed by a person, or by us with a lost response.
       if (wasDone) return done;
       const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
       if (!(await edit(id, incident, signal))) return "gone";
@@ -195,9 +195,9 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       // Ids count up.
       const [first, ...others] = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
       if (first === undefined) {
-        // A search shows nothing to whoever may not see what there is.
+        // A search finds nothing without the permission.
         await checks.seesProject(signal);
-        // Where our clock was set back by an hour since, it is not waited for.
+        // A clock that was set back must not extend the wait.
         const left = SETTLED_MS[config.deployment] - Math.abs(clock.now() - sinceMs);
         return left <= 0 ? null : { againInMs: Math.min(left, LOOK_AGAIN_MS) };
       }

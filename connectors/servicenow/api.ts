@@ -13,13 +13,13 @@ import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** Refusals that carry words of ServiceNow's own, looked at here before they get their meaning. */
+/** Statuses with an error text of ServiceNow. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404];
-/** Longest words of ServiceNow's that are passed on, in characters. */
+/** Longest error text that is passed on, in characters. */
 const MAX_ERROR_TEXT = 400;
 /** More records for one question are not looked at. */
 const MAX_ROWS = 20;
-/** What is asked of every record. */
+/** Requested fields of a record. */
 const FIELDS = "sys_id,number,state,active,correlation_id";
 
 const Refusal = z.object({
@@ -75,7 +75,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
     return said.status === 404 ? null : readAs(said, z.object({ result: Row }), end.origin).result;
   }
 
-  /** Whoever may not read a record is told the same as of one that was deleted; a count of all tells. */
+  /** ServiceNow reports a hidden record like a deleted one; the total count reveals it. */
   async function assertNotHidden(id: string, signal: AbortSignal): Promise<null> {
     await table.search(`sys_id=${id}`, signal);
     return null;
@@ -117,7 +117,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
       });
       const said = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
       const { result } = readAs(said, z.object({ result: z.array(Row) }), end.origin);
-      // What the user may not read is left out of the list after it was counted.
+      // Hidden records are counted before they are removed from the list.
       if (result.length < Math.min(Number(said.headers["x-total-count"] ?? 0), MAX_ROWS)) throw hidden();
       return result;
     },
@@ -155,13 +155,13 @@ function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
   };
 }
 
-/** ServiceNow's own words, as one line; empty where it said none. */
+/** Error text of ServiceNow on one line; empty without one. */
 function errorTextOf({ json }: ReceiverResponse): string {
   const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
   return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT);
 }
 
-/** Where it has not the form that it has to have, nobody knows what was carried out. */
+/** Validates a response. For an invalid one the result of the request is unknown. */
 function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(said.json);
   if (read.success) return read.data;

@@ -11,13 +11,10 @@ import type { ServiceNowConfig } from "./config.ts";
 
 /** For so long after an opening in doubt the instance may still be at it, in milliseconds: rules run in the request. */
 const SETTLED_MS = 60_000;
-/** An incident that nobody has: no key is such a word. */
+/** Key that never occurs, for the probe. */
 const UNUSED_KEY = "plenum-probe";
 
-/**
- * What later calls need. `over`: the last that was said is that the alarm is over, so whatever comes then means that it
- * is back.
- */
+/** Stored reference. `over`: the last message was the end, so any later one means that the alarm is back. */
 const Ref = z.object({ id: z.string().regex(/^[0-9a-f]{32}$/), over: z.boolean() });
 
 /** An incident for every alarm. */
@@ -37,7 +34,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     };
   }
 
-  /** Whatever holds for the whole table would otherwise be said with every alarm. */
+  /** Logs each message once, because it would repeat for every alarm. */
   function warnOnce(message: string, place: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
@@ -46,7 +43,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
   const labelsOf = (names: readonly PhraseName[]) => names.map((name) => words[name]);
 
-  /** What an incident says of itself; of one alarm the title stays the same, and somebody may have put it better. */
+  /** Texts of an incident. The title of one alarm is stable and a person may have edited it. */
   const textsOf = (incident: IncidentMessage) => ({
     description: descriptionOf(incident),
     ...(incident.kind === "alarm" ? {} : { short_description: shortDescriptionOf(incident) }),
@@ -60,7 +57,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const isClosed = ({ active }: Row) => active === "false";
   const isResolved = ({ state }: Row) => state === config.resolved_state;
 
-  /** What is changed of a resolved incident whose alarm is back. */
+  /** Changes of a resolved incident whose alarm is back. */
   function reopening(incident: IncidentMessage, place: IncidentReference): Readonly<Record<string, unknown>> {
     if (config.reopen_state !== undefined)
       return { ...textsOf(incident), ...noteFor(incident, true), state: config.reopen_state };
@@ -71,7 +68,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   /** The records of an incident that are active, the oldest first. */
   async function recordsOf(key: string, signal: AbortSignal): Promise<readonly Row[]> {
     const rows = await table.search(`correlation_id=${key}^active=true`, signal);
-    // A part of a query that an instance does not understand is left out of it, and all records are found.
+    // An instance ignores unknown parts of a query and finds all records.
     if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
     throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, {
       field: "table",
@@ -109,9 +106,9 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (now === null) return "gone";
       const cameBack = over || incident.change === "retriggered";
       const isOver = isClosed(now) || isResolved(now);
-      // Somebody has ended it, so it is theirs.
+      // A person ended it; leave it.
       if (isOver && !cameBack) return place;
-      // What is closed for good opens never again: the alarm gets a new one.
+      // A closed incident cannot be reopened: the alarm gets a new one.
       if (isClosed(now)) return "gone";
       const fields = isOver
         ? reopening(incident, place)
@@ -125,7 +122,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       const now = await table.read(id, signal);
       if (now === null) return "gone";
       const done = { ...place, ref: { id, over: true } };
-      // Somebody has resolved it, or we did and the answer was lost.
+      // Resolved by a person, or by us with a lost response.
       if (isClosed(now) || isResolved(now)) return done;
       const fields = {
         ...textsOf(incident),
@@ -135,7 +132,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       };
       const changed = await table.change(id, fields, signal);
       if (changed === null) return "gone";
-      // A field that the user may not write is left as it is, without a word.
+      // ServiceNow silently ignores fields that the user may not write.
       if (!isResolved(changed) && !isClosed(changed))
         warnOnce(
           "an incident stays open although its alarm is over, because its state did not change",
@@ -147,7 +144,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     async find(incident, sinceMs, signal) {
       const [first, ...others] = await recordsOf(incident.key, signal);
       if (first === undefined) {
-        // Where our clock was set back by an hour since, it is not waited for.
+        // A clock that was set back must not extend the wait.
         const left = SETTLED_MS - Math.abs(clock.now() - sinceMs);
         return left <= 0 ? null : { againInMs: left };
       }
@@ -208,7 +205,7 @@ export function noteOf({ text }: IncidentMessage, labels: readonly string[], bef
   );
 }
 
-/** Of what happened, the fields that a work note repeats; null where there is none to write. */
+/** Phrases of the fields in the work note for a change; null for no note. */
 function phrasesOfNote(incident: IncidentMessage, cameBack: boolean): readonly PhraseName[] | null {
   if (cameBack) return ["since"];
   if (incident.change === "acknowledged") return ["acknowledgedBy", "message"];
@@ -237,7 +234,7 @@ function linesOf(fields: IncidentMessage["text"]["fields"], longest: number): re
   });
 }
 
-/** Notes carry HTML out between `[code]` and `[/code]`, and call whoever `@[sys_id:name]` names. */
+/** Disables `[code]` HTML and mentions `@[sys_id:name]` in notes. */
 function withoutMarkup(text: string): string {
   return text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
 }

@@ -14,9 +14,9 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Slack's Web API, as far as it is used here: a method is called, and says yes, or no with a word. */
+/** Client of the Web API of Slack, as far as used here. */
 interface SlackApi {
-  /** A method that reads. Of words that are `understood` the caller knows the meaning; any other is thrown. */
+  /** Calls a reading method. Error codes in `understood` are returned; others are thrown. */
   get(method: string, query: Query, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
   /** A method that changes something, or that takes no query. */
   post(method: string, body: object, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
@@ -31,11 +31,11 @@ export interface Answer {
   /** One of the words that are `understood`; null where Slack said yes. */
   readonly error: string | null;
   readonly json: unknown;
-  /** The scopes of the token; null where the answer does not say. */
+  /** Scopes of the token; null when missing from the response. */
   readonly scopes: readonly string[] | null;
 }
 
-/** A word of ours, beside Slack's own: the answer began as JSON, and was longer than is read, or broke off. */
+/** Own error code: the JSON response was too long or incomplete. */
 const TOO_LONG = "(too long)";
 
 const Body = z.looseObject({
@@ -96,7 +96,9 @@ export function createSlackApi(config: SlackConfig, context: ConnectorContext, l
   };
 }
 
-/** The token as a header can carry it; the other two secrets that Slack hands out are taken for it again and again. */
+/**
+ * Returns the token for a header. Rejects the two other secrets of Slack, which are often confused with it.
+ */
 function bearerOf(token: Secret): string {
   const text = token.reveal().trim();
   const complain = (message: string) =>
@@ -111,7 +113,7 @@ function bearerOf(token: Secret): string {
   return text;
 }
 
-/** A yes and a no are JSON with `ok`; whatever else came with status 200, nobody knows what was done. */
+/** Every response is JSON with `ok`. For any other response with status 200 the result is unknown. */
 function notUnderstood(said: ReceiverResponse, who: string): Retryable {
   if (isUnfinished(said)) {
     return new Retryable(`${who} with more than can be read, or not to the end.`);
@@ -129,7 +131,7 @@ function scopesOf(said: ReceiverResponse): readonly string[] | null {
   return said.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
 }
 
-/** What we give to a message of ours beside its text; nobody sees it, and apps can read it. */
+/** Metadata of our messages; invisible to people, readable by apps. */
 export interface Mark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
@@ -143,16 +145,16 @@ interface Marked {
 interface Listed {
   /** The oldest first. */
   readonly marked: readonly Marked[];
-  /** False where there are more messages than are looked at. */
+  /** False when more messages exist than were read. */
   readonly isComplete: boolean;
   /** One of the words that are `understood`; null where Slack said yes. */
   readonly error: string | null;
 }
 
-/** Messages asked for at a time; fewer where the answer is too long to be read (a full message takes up to 40 kB). */
+/** Page sizes to try; smaller when the response is too long (a message takes up to 40 kB). */
 const PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
-/** At most so many answers are read for one search, so that a busy channel ends it. */
+/** Most pages of one search, so that a busy channel ends it. */
 const MOST_PAGES = 20;
 
 const Listing = z.looseObject({
@@ -170,8 +172,8 @@ const Message = z.looseObject({
 });
 
 /**
- * The messages that have such a mark, of a channel or of a thread; more in their payload does no harm. Of a channel those
- * of the first page that has any.
+ * Returns messages with this mark in a channel or thread; their payload may contain more. In a channel, only the first
+ * page with a match.
  */
 export async function listMarked(
   api: SlackApi,
@@ -227,7 +229,9 @@ const Info = z.looseObject({
   }),
 });
 
-/** Proves, without posting, that the token is good, that the bot may post and read, and that it is in the channel. */
+/**
+ * Checks without posting that the token is valid, that the bot may post and read, and that it is in the channel.
+ */
 export async function proveChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
   const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);
@@ -246,21 +250,21 @@ export async function proveChannel(api: SlackApi, channel: string, signal: Abort
   }
 }
 
-/** What Slack would say to the first message. */
+/** Returns the failure of the first message. */
 function refusalOf(code: string): Error {
   const said = "Slack would refuse every message";
   return failureOf({ said, code, needed: null, details: [], retryAfter: undefined }, 0);
 }
 
-/** Slack said no, with HTTP 200 as it does. */
+/** An error response; Slack uses HTTP 200. */
 interface Refusal {
-  /** Who said so, and to what: `https://slack.com refused chat.update`. */
+  /** Server and method: `https://slack.com refused chat.update`. */
   readonly said: string;
-  /** Slack's word for the reason. */
+  /** Error code. */
   readonly code: string;
   /** The scope that is missing. */
   readonly needed: string | null;
-  /** What Slack says besides. */
+  /** Details from Slack. */
   readonly details: readonly string[];
   readonly retryAfter: string | undefined;
 }
@@ -268,7 +272,7 @@ interface Refusal {
 const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token` says.";
 const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
 
-/** What a person has to do, by Slack's word. */
+/** Hint for each error code. */
 const TOKEN_ERRORS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     invalid_auth: NEW_TOKEN,
@@ -310,10 +314,10 @@ const CHANNEL_ERRORS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** Told to wait, and it was surely not carried out. `message_limit_exceeded` is the limit of a free workspace. */
+/** Rate limited, certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
-/** Away for a while; it may have been carried out. */
+/** Temporarily unavailable; may have been executed. */
 const UNAVAILABLE = [
   "service_unavailable",
   "team_added_to_org",
@@ -321,10 +325,10 @@ const UNAVAILABLE = [
   "external_channel_migrating",
 ];
 
-/** Slack's own trouble: "it's possible some aspect of the operation succeeded". */
+/** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
 const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
-/** What a word means that the caller does not understand itself. An unknown one: this will not be taken as it is. */
+/** Maps an error code to a failure. An unknown code rejects the message. */
 function failureOf(refusal: Refusal, nowMs: number): Failure {
   const code = clean(refusal.code, 80);
   const said = `${refusal.said}: ${code}`;
@@ -347,7 +351,7 @@ function failureOf(refusal: Refusal, nowMs: number): Failure {
   return new Rejected(`${said}.${details === "" ? "" : ` It said: ${details}`}`);
 }
 
-/** Whether it is about the channel and not about what was said. */
+/** True for errors about the channel, not about the message. */
 export function isAboutChannel(error: unknown): boolean {
   return error instanceof ConfigError && error.field === "channel";
 }

@@ -3,13 +3,13 @@ import type { IncidentMessage, IncidentStatus } from "../shared/receiver/receive
 import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
 /**
- * What is shown of an incident, in blocks of Slack's Block Kit.
+ * Message of an incident in Block Kit.
  *
- * Everything that comes from the service stands in `plain_text`, where Slack obeys neither its markup (`*bold*`) nor its
- * emoji names, and is escaped besides, so that `<!channel>` or a link in a name is text everywhere.
+ * Texts of the service are escaped `plain_text`, so Slack interprets neither markup (`*bold*`), emoji names,
+ * `<!channel>` nor links in names.
  */
 export interface Message {
-  /** What a phone shows, and a client that knows no blocks. */
+  /** Text for notifications and clients without blocks. */
   readonly text: string;
   readonly blocks: Block[];
 }
@@ -44,10 +44,10 @@ export interface Sizes {
 /** Slack's limits: header 150, field 2,000, text of a section 3,000; 4,000 is its advice for `text`. */
 export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
-/** For when Slack finds the message too large as a whole, for which it names no limit. */
+/** Sizes for a message that Slack finds too large; it names no total limit. */
 export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
-/** Fields of one section (Slack: 10): a label and its text are two, which stand beside one another. */
+/** Pairs in one section (Slack: 10 fields): a label and its text, side by side. */
 const PAIRS_OF_A_SECTION = 5;
 
 /** Slack's limit for an address in a link. */
@@ -61,7 +61,7 @@ const MARKS: Readonly<Record<IncidentStatus, string>> = {
   resolved: "🟢",
 };
 
-/** All that is known of it. */
+/** Returns the complete message. */
 export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
   const { fields, list } = incident.text;
   return {
@@ -76,7 +76,7 @@ export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
   };
 }
 
-/** The one line that says how it stands now. */
+/** Returns one line with the status. */
 export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
   return {
     text: within(headingOf(incident), sizes.text),
@@ -102,7 +102,7 @@ function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Bl
   }));
 }
 
-/** Every line has the same room, so that no member is lost: of 21 lines each has 141 characters. */
+/** All lines have equal length, so every member is listed: 141 characters each for 21 lines. */
 function listOf(list: readonly string[], most: number): Block[] {
   const lines = list.map(shown).filter((line) => line !== "");
   if (lines.length === 0) return [];
@@ -111,7 +111,7 @@ function listOf(list: readonly string[], most: number): Block[] {
   return [{ type: "section", text: plain(text, most) }];
 }
 
-/** As many of them as have room, each whole. */
+/** As many complete time series as fit. */
 function curvesOf({ text }: IncidentMessage, most: number): Block[] {
   const lines = { curves: text.curves.map(shown) };
   const texts = withFewerTimeSeries(lines).map(({ curves }) => curves.join("\n"));
@@ -119,7 +119,7 @@ function curvesOf({ text }: IncidentMessage, most: number): Block[] {
   return kept === undefined || kept === "" ? [] : [{ type: "section", text: plain(kept, most) }];
 }
 
-/** A link and no button: a button asks the app for an answer, and where none comes Slack shows a warning. */
+/** A link, because Slack shows a warning when an app does not respond to a button. */
 function linkOf({ link, text }: IncidentMessage): Block[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
@@ -137,7 +137,7 @@ function marked(text: string): Marked {
   return { type: "mrkdwn", text, verbatim: true };
 }
 
-/** Lines stay; control characters, and those that turn the direction or are not seen, go. */
+/** Keeps line breaks; removes control, direction and invisible characters. */
 function shown(text: string): string {
   return text
     .split(/\r\n?|\n/)
@@ -146,17 +146,17 @@ function shown(text: string): string {
     .trim();
 }
 
-/** Slack's three characters, and no others. */
+/** Escapes the three characters that Slack requires. */
 function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** Escaped, and at most so long then: cut before it is escaped, so that no `&am` is left at the end. */
+/** Cuts before escaping, so that no partial `&am` remains. */
 function within(text: string, most: number): string {
   for (let room = most; ; ) {
     const kept = escaped(cut(text, room));
     if (kept.length <= most) return kept;
-    // Escaping makes at most 5 units of one, so this cuts never more than has to go.
+    // Escaping adds at most 5 units for one, so this never cuts too much.
     room -= Math.ceil((kept.length - most) / 5);
   }
 }

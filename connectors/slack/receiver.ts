@@ -12,16 +12,16 @@ import type { SlackConfig } from "./config.ts";
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
 type Ref = z.infer<typeof Ref>;
 
-/** What Slack answers to a message that it took. */
+/** Response to a posted message. */
 const Posted = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
 
-/** Slack counts sizes in ways of its own; the message is then sent once more with cut texts. */
+/** Slack counts sizes differently; the message is then sent again with shorter texts. */
 const TOO_LARGE = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
 
-/** The message with that `client_msg_id` was there and is gone, so a new one has to go without it. */
+/** The message with that `client_msg_id` was deleted, so post without it. */
 const NO_DUPLICATE = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
-/** Nobody may change the message any more: the workspace forbids it after some time, or another app made it. */
+/** The message can no longer be edited: the workspace has an edit limit, or another app posted it. */
 const NOT_EDITABLE = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD = ["thread_not_found", "message_not_found"];
@@ -33,10 +33,10 @@ const NO_REPLIES = [
   "cannot_reply_to_message",
 ];
 
-/** A message may be so much older than the opening began by our clock: the clocks differ. An hour. */
+/** Tolerance for clock differences in the search: one hour. */
 const CLOCKS_MS = 3_600_000;
 
-/** Addresses that are longer are none that people open. */
+/** Longest accepted link. */
 const LONGEST_LINK = 2_000;
 
 /**
@@ -48,10 +48,10 @@ const RATES: NonNullable<Receiver["rates"]> = [
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
 
-/** Made once at random, so that no other program's names give the same UUIDs. */
+/** Random namespace, so that UUIDs differ from those of other programs. */
 const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
-/** One message for an incident, edited in place, and replies in its thread where people shall notice. */
+/** One message for each incident, edited in place, and thread replies for important changes. */
 export function createSlackReceiver(
   config: SlackConfig,
   context: ConnectorContext,
@@ -60,7 +60,7 @@ export function createSlackReceiver(
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 
-  /** Posts with a request key, which Slack may obey or not. */
+  /** Posts with a request key, which Slack may ignore. */
   async function posted(
     what: object,
     seed: string,
@@ -105,8 +105,8 @@ export function createSlackReceiver(
   }
 
   /**
-   * One reply, also where an attempt was carried out and its answer was lost, or the process ended: what the last reply
-   * of ours says is not said again. An end and a return follow one another, so neither is told by a change of details.
+   * Sends one reply. Skips it when the last reply in the thread already has the same content, as after a lost response
+   * or a crash.
    */
   async function replied(
     incident: IncidentMessage,
@@ -145,7 +145,7 @@ export function createSlackReceiver(
     return "said";
   }
 
-  /** Edits the message; a reply says what people shall notice, or what no edit can say any more. */
+  /** Edits the message. A reply announces the end or return, or replaces an impossible edit. */
   async function changed(
     incident: IncidentMessage,
     place: IncidentReference,
@@ -164,7 +164,7 @@ export function createSlackReceiver(
         if (said === "gone") return "gone";
       }
     } catch (error) {
-      // The channel of the settings is another now, and nobody has to mend the one before.
+      // The configured channel changed; ignore errors of the old one.
       if (ref.channel !== config.channel && isAboutChannel(error)) return "gone";
       throw error;
     }
@@ -175,7 +175,7 @@ export function createSlackReceiver(
     return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
   }
 
-  /** The message is there already, so nothing that happens here may hide where. */
+  /** The message exists, so a missing link must not hide its reference. */
   async function linkTo(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
     try {
       const answer = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
@@ -187,7 +187,7 @@ export function createSlackReceiver(
     }
   }
 
-  /** Two sinks may tell the same alarm in the same channel; each has its own message. */
+  /** Two sinks may post the same alarm in one channel; each has its own message. */
   function markOf(key: string): Mark {
     return { event_type: "plenum_incident", event_payload: { key, sink: name } };
   }
@@ -239,7 +239,7 @@ export function createSlackReceiver(
   };
 }
 
-/** `parse` and `link_names` are said each time: left out of an edit, Slack would make links of names in `text`. */
+/** Always set `parse` and `link_names`: without them an edit would turn names in `text` into links. */
 function formatted(message: Message): object {
   return { ...message, parse: "none", link_names: false };
 }

@@ -5,7 +5,7 @@ import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
 import { FORMAT_NAMES, type FormatName, requirementsOf } from "./formats/by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
-/** What is looked at here, before it is known to fit together. */
+/** Parsed options before the checks across options. */
 export interface ParsedConfig extends OutboundConfig, ReceiverConfig {
   readonly url?: string | SecretRef | undefined;
   readonly secrets: readonly SecretRef[];
@@ -21,12 +21,12 @@ interface OptionError {
   readonly message: string;
 }
 
-/** Whether a format is for every event, one by one; all others are receivers of alarms. */
+/** True for formats that send every event; the others are for alarms only. */
 export function isForEvents(format: ParsedConfig["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }
 
-/** What does not fit together, a sentence each. */
+/** Returns one message for each contradiction between options. */
 function errorsIn(config: ParsedConfig): readonly OptionError[] {
   const { format } = config;
   return [
@@ -58,7 +58,7 @@ function aboutEvents(config: ParsedConfig): readonly OptionError[] {
 
 const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
 
-/** Options of receivers that are not what they are when nobody writes them; what says the default changes nothing. */
+/** Returns the alarm options that differ from their defaults. */
 function receiverOptionsIn(config: ParsedConfig): readonly (keyof typeof RECEIVER)[] {
   return (Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]).filter(
     (name) => JSON.stringify(config[name]) !== JSON.stringify(DEFAULTS[name]),

@@ -19,7 +19,7 @@ import {
 } from "./formats/format.ts";
 import { templateFormat } from "./formats/template.ts";
 
-/** A receiver of alarms that takes one request for each thing that is said; the format knows how it is said. */
+/** Receives alarms with one request for each message; the format builds it. */
 export function createWebhookReceiver(config: WebhookConfig, context: ConnectorContext): Receiver {
   const { clock, name } = context;
   const format = formatOf(config);
@@ -29,7 +29,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
   const operationHeaders = headersOfOperations(config, clock);
   let end: HttpClient | null = null;
 
-  /** An address that is a secret may be exchanged for one elsewhere. */
+  /** A secret address may change to another server. */
   async function endAt(url: URL): Promise<HttpClient> {
     if (end !== null && end.origin !== url.origin) await dispose();
     end ??= createHttpClient({ url, config, clock });
@@ -58,7 +58,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     return await sendRequest(await endAt(at.url), question, clock, signal);
   }
 
-  /** An address can be a secret by itself, so only its hash is kept; one that cannot be read is told by its place. */
+  /** The address may be a secret, so store only its hash. If it cannot be read, use its configuration. */
   function endpointName(): string {
     try {
       return address().href;

@@ -13,10 +13,10 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
-/** How much of the answer to a refused request is looked at, in bytes. */
+/** Bytes read of a response with status 400. */
 const MAX_REASON_BYTES = 1_024;
 
-/** How much of any other answer is read, so that its connection can be used again, in bytes. Nobody looks at it. */
+/** Bytes read of any other response, so that its connection can be reused. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** Accepted means: the receiver answered 2xx within the time limit. */
@@ -76,7 +76,7 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
           accepted?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;
-          // What was answered with 2xx is settled even when we are stopping, so it is not sent twice.
+          // A 2xx response settles the event even during a stop, so it is not sent twice.
           return { rejected: [], kept: { from: index, error } };
         }
       }
@@ -131,16 +131,16 @@ export function payloadOf(
   };
 }
 
-/** What the headers of a request say besides the event. */
+/** Header values in addition to the event. */
 interface RequestMarks {
   /** Seconds since 1970. */
   readonly seconds: number;
-  /** With none nothing is signed. */
+  /** No keys: no signature. */
   readonly keys: readonly Buffer[];
   readonly sequence: Sequence | null;
 }
 
-/** The headers of the request that tells an event, but those that the configuration adds: Standard Webhooks. */
+/** Returns the headers of a request without the configured ones: Standard Webhooks. */
 export function requestHeaders(
   event: Pick<Event, "id">,
   { contentType, body }: Payload,
@@ -189,9 +189,8 @@ export function signature(
 }
 
 /**
- * What an answer means; null for success. Only 2xx is success (Standard Webhooks), and nothing else is final:
- * a receiver that answers 400 or 422 today may have been repaired tomorrow, and only the delivery room knows for
- * how long the schedule of retries runs before an event becomes a dead letter.
+ * Returns the failure of a response; null for 2xx (Standard Webhooks). No failure is final: a receiver that answers
+ * 400 or 422 may be fixed later, and the retry schedule decides when an event becomes a dead letter.
  */
 export function failureOf(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = answer;

@@ -2,9 +2,9 @@ import { discord, googlechat, mattermost, ntfy, slack, teams } from "./chat.ts";
 import type { Format } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
-/** What a format asks of the configuration. */
+/** Options that a format requires. */
 export interface Requirements {
-  /** `secret`: whoever has the address can post there, so it never stands in the configuration itself. */
+  /** `secret`: the address alone allows posting, so it must be a secret reference. */
   readonly address: "secret" | "any";
   /** The vendor's public address, where there is one. */
   readonly url?: string;
@@ -15,7 +15,7 @@ interface Entry extends Requirements {
   readonly format: Format;
 }
 
-/** Every format that is for one receiver. */
+/** All formats for one product. */
 export const FORMATS = {
   alertmanager: { format: alertmanager, address: "any", key: "none" },
   pagerduty: {
@@ -47,7 +47,7 @@ export const FORMAT_NAMES = Object.keys(FORMATS) as [FormatName, ...FormatName[]
 
 const TEMPLATE: Requirements = { address: "any", key: "none" };
 
-/** What the formats that are no template and no event ask for. */
+/** Returns the required options of an alarm format. */
 export function requirementsOf(name: FormatName | "template"): Requirements {
   return name === "template" ? TEMPLATE : FORMATS[name];
 }

@@ -41,7 +41,7 @@ export const slack: Format = {
   placeOf: () => NO_REFERENCE,
 };
 
-/** The words with which Slack says no, also where the status says yes. */
+/** Errors of Slack, also with a success status. */
 function failureOfWord(word: string, who: string): Failure | null {
   const hint = HINTS[word];
   if (hint !== undefined) return new ConfigError(`${who} answered: ${word}.`, { field: "url", hint });
@@ -85,8 +85,8 @@ const HINTS: Readonly<Record<string, string>> = {
 };
 
 /**
- * All names stand in `plain_text`, which Slack does not read as markup; the first `text`, which phones show, is read as
- * such, so `& < >` are escaped in it. That is all that Slack asks for, and it takes the life of `<!here>` as well.
+ * All names are in `plain_text`, which Slack does not read as markup. The first `text`, which phones show, is markup,
+ * so `& < >` are escaped. That also disables `<!here>`.
  */
 export function slackMessageOf(incident: IncidentMessage): SlackMessage {
   const text = textOf(incident);
@@ -123,7 +123,7 @@ function plainText(text: string, most: number): PlainText {
   return { type: "plain_text", text: cut(text, most), emoji: false };
 }
 
-/** Not as a button: an app that is not made for interaction warns whoever presses one. */
+/** No button: an app without interactivity shows a warning when it is pressed. */
 function linkOf(incident: IncidentMessage, { linkText }: IncidentText): readonly Section[] {
   if (incident.link === null) return [];
   const text = `<${html(incident.link)}|${html(cut(linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "))}>`;
@@ -167,7 +167,7 @@ const EMBED_MAX_TOGETHER = 6_000;
 /** Code of Discord for a message that is not there (any more). */
 const UNKNOWN_MESSAGE = 10_008;
 
-/** Discord, webhook of a channel: one message, edited in place. An edit calls nobody. */
+/** Discord, webhook of a channel: one message, edited in place without a notification. */
 export const discord: Format = {
   opensAgain: "another",
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
@@ -178,7 +178,7 @@ export const discord: Format = {
     const json = { embeds: [embed], allowed_mentions: { parse: [] } };
     if (operation === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
     const id = idIn(place);
-    // It was told to no message that we could edit.
+    // There is no message to edit.
     if (id === null) return null;
     return { method: "PATCH", path: pathOf(url, `/messages/${id}`), json, allow: [404] };
   },
@@ -273,7 +273,7 @@ export const googlechat: Format = {
   },
 };
 
-/** A card, because nothing in a card calls people; its texts are read as HTML. */
+/** A card, because it cannot mention people; its texts are HTML. */
 function googleChatCardOf(incident: IncidentMessage, text: IncidentText): unknown {
   const widgets = [
     { textParagraph: { text: `<b>${html(headingOf(text))}</b>` } },
@@ -297,7 +297,7 @@ function googleChatCardOf(incident: IncidentMessage, text: IncidentText): unknow
   };
 }
 
-/** A card of more than 28 kB is lost inside the flow, where nobody sees it; 20 kB leave room for what is put around it. */
+/** The flow silently drops a card above 28 kB; 20 kB leave space for the wrapper. */
 const TEAMS_MAX_BYTES = 20_000;
 
 /** Microsoft Teams by a flow of Workflows, "when a Teams webhook request is received". It gives no id. */
@@ -376,7 +376,7 @@ function adaptiveCardOf(incident: IncidentMessage, text: IncidentText): unknown 
   };
 }
 
-/** Text runs are shown as they are; a text block would be read as Markdown. */
+/** Text runs are literal; a text block would be Markdown. */
 function rich(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
   return {
     type: "RichTextBlock",
@@ -384,7 +384,7 @@ function rich(runs: readonly { readonly text: string; readonly [option: string]:
   };
 }
 
-/** `{{DATE(…)}}` would be carried out; an unseen character in between stops it. */
+/** Teams would evaluate `{{DATE(…)}}`; a zero-width space prevents it. */
 function withoutDates(text: string): string {
   return text.replaceAll("{{", "{\u200b{");
 }
@@ -431,7 +431,7 @@ export const ntfy: Format = {
   },
 };
 
-/** How loud it is (1 to 5; 2 and less make no sound), and its emoji. */
+/** Priority (1 to 5; 2 and less are silent) and emoji. */
 function lookOf(
   incident: IncidentMessage,
   operation: Operation,

@@ -4,47 +4,52 @@ import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/o
 import { printable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../../shared/receiver/receiver.ts";
 
-/** What is to be done at the receiver: the calls of `Receiver` that send something. */
+/** Calls of `Receiver` that send something. */
 export type Operation = "open" | "update" | "close";
 
-/** What a format needs beside the incident. */
+/** Data for a request in addition to the incident. */
 export interface RequestContext {
-  /** The address of the configuration, whole. */
+  /** Complete configured address. */
   readonly url: URL;
-  /** The option `key`, revealed; empty where the format has none. It goes into what is sent and nowhere else. */
+  /** Revealed option `key`; empty without one. Use it in the request only. */
   readonly key: string;
   /** The sink's name in the configuration. */
   readonly name: string;
-  /** Where it is; null when it is opened. */
+  /** Reference; null for the opening. */
   readonly place: IncidentReference | null;
   readonly nowMs: number;
 }
 
 export type Message = Omit<ReceiverRequest, "text">;
 
-/** How one receiver wants to be spoken to, and what its answers mean. Pure. */
+/** Requests and responses of one product. Pure. */
 export interface Format {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
   /** The documented limits of the receiver. */
   readonly rates?: Receiver["rates"];
-  /** What is sent; null: nothing, because the receiver cannot be told, or would open again what a person closed. */
+  /**
+   * Returns the request; null to send nothing, because the receiver has no update or would reopen what a person
+   * closed.
+   */
   say(incident: IncidentMessage, operation: Operation, at: RequestContext): Message | null;
-  /** What an answer of 2xx, or of a status that the message allows, means; null for yes. `who` names the receiver. */
+  /**
+   * Returns the failure in a response of 2xx or of an allowed status; null for success. `who` names the receiver.
+   */
   judge(said: ReceiverResponse, who: string): Failure | null;
-  /** Where it is, by the answer to its opening; without this it has no id there. */
+  /** Returns the reference from the response to the opening; without it there is no id. */
   placeOf?(said: ReceiverResponse): IncidentReference;
-  /** Whether the answer to an update or a close says that it is not there any more. */
+  /** True when the response to an update or close means that the record is gone. */
   isGone?(said: ReceiverResponse): boolean;
-  /** A question that changes nothing and proves that we would be accepted; without it only the connection is tried. */
+  /** Returns a harmless request that proves access; without it only the connection is tested. */
   probe?(at: RequestContext): Message;
 }
 
-/** Where a thing without an id is: at the address. */
+/** Reference of an incident without an id. */
 export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 /**
- * What is told to a receiver that keeps one thing for each key and pages people. Any other change would reach it only as
- * another trigger, and that opens again what a person has closed there.
+ * Action for a receiver that pages and keeps one alert for each key. Any other change would be another trigger and
+ * reopen what a person closed.
  */
 export function actionOf(
   incident: IncidentMessage,
@@ -57,26 +62,27 @@ export function actionOf(
 }
 
 /**
- * What is told where every message stands by itself: a beginning, an end, and that nobody knows any more. Null where
- * nothing is sent.
+ * True for changes that need a message where nothing can be edited: the opening, the end, and an unknown state.
  */
 export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
-/** The address itself, or what lies under it: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`. */
+/**
+ * Returns the path of the address with a subpath: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`.
+ */
 export function pathOf(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
   const search = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) search.set(name, value);
   const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
-  // What stands in the address already is sent as it stands there: a signature may be over its spelling.
+  // Keep the spelling of the address: a signature may cover it.
   const requested = Object.keys(query).length === 0 ? url.search : `?${search}`;
   return path + requested;
 }
 
 /**
- * The answer does not say yes, so it is never taken for one. A page is nobody's no to this alarm: somebody on the way says
- * it, or a receiver that is away (`<html>We are back at 12:00`), so it passes, and the alarm must not be given up for it.
+ * Failure for a response that does not confirm. A page comes from something in between or from a receiver in
+ * maintenance, so it is retryable; anything else is a rejection.
  */
 export function refusal(said: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const text = printable(said.body).trim();
@@ -94,19 +100,19 @@ export function refusal(said: ReceiverResponse, who: string, hint?: string): Rej
   );
 }
 
-/** A member of an answer that is a JSON object; undefined where there is none. */
+/** A member of a JSON object; undefined without one. */
 export function memberOf(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-/** A time that has an offset; undefined for any other, because nobody shall guess. */
+/** Returns a time with an offset; undefined otherwise, to avoid a guess. */
 export function timeWithOffset(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 
-/** What a priority of the service is called there; the last of the names also for letters that nobody knows. */
+/** Maps A, B and any other priority to a name. */
 export function byPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
   return names["AB".indexOf(priority)] ?? names[2];
 }

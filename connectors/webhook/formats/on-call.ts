@@ -127,7 +127,7 @@ export const jsm: Format = {
 
 interface Request {
   readonly method: "POST" | "PUT";
-  /** What lies under the alert; empty for the list of alerts. */
+  /** Path below the alert; empty for the list of alerts. */
   readonly under: string;
   readonly json: unknown;
 }
@@ -143,7 +143,7 @@ function requestOf(incident: IncidentMessage, operation: Operation): Request | n
     case "resolve":
       return { method: "POST", under: "close", json: { source: SOURCE, note: noteOf(incident) } };
     case null: {
-      // Its text can be changed without opening it again, and calls nobody.
+      // A new description neither reopens the alert nor pages.
       const isNews = ["members", "vanished", "out-of-scope"].includes(incident.change);
       return isNews
         ? {
@@ -227,7 +227,7 @@ function typeOf(incident: IncidentMessage, operation: Operation): string | null 
     case "resolve":
       return "RECOVERY";
     case null:
-      // A line in the time line, which opens nothing and calls nobody.
+      // A line in the timeline that neither opens nor pages.
       return incident.change === "vanished" || incident.change === "out-of-scope" ? "INFO" : null;
   }
 }
@@ -253,7 +253,7 @@ export const servicenowEvent: Format = {
   judge(said, who) {
     if (said.body.trim() === "") return null;
     const isYes = said.json !== undefined && memberOf(said.json, "error") === undefined;
-    // An instance that has been put to sleep answers 200 with a page.
+    // A hibernating instance answers 200 with a page.
     return isYes
       ? null
       : refusal(said, who, "If it is an instance of a developer, it may be asleep; wake it up in a browser.");
@@ -291,7 +291,7 @@ function timeOf(time: string | null): string | undefined {
   return timeWithOffset(time)?.slice(0, 19).replace("T", " ");
 }
 
-/** What is larger than 512 kB is answered with 429, for ever; this stays far below it. In characters. */
+/** incident.io rejects bodies above 512 kB with 429 each time. In characters. */
 const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_DESCRIPTION = 20_000;
 
@@ -335,7 +335,7 @@ export const incidentio: Format = {
   },
 };
 
-/** What Alertmanager says of an alert without an end. */
+/** End of an active alert in the JSON of Alertmanager. */
 const NO_END = "0001-01-01T00:00:00Z";
 const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
@@ -375,7 +375,7 @@ export const alertmanager: Format = {
             status,
             labels,
             annotations,
-            // A time without an offset cannot be said here; the description has it as it came.
+            // A time without an offset is not allowed here; the description contains it.
             startsAt: timeWithOffset(incident.startedAt) ?? now,
             endsAt: isOver ? (timeWithOffset(incident.endedAt) ?? now) : NO_END,
             generatorURL: link,
@@ -386,7 +386,7 @@ export const alertmanager: Format = {
     };
   },
 
-  // Dozens of bridges take this JSON and answer with whatever they like; the standard is the status alone.
+  // Many bridges accept this JSON with any response body; only the status counts.
   judge: () => null,
 };
 
@@ -397,7 +397,9 @@ const ALERT_NAMES = {
   alarm: "Alarm",
 } as const;
 
-/** Who it is; what it says stands in the annotations, because another label is another alert to some. */
+/**
+ * Labels identify the alert; texts are annotations, because some receivers treat another label as another alert.
+ */
 function labelsOf(incident: IncidentMessage): Record<string, string> {
   const { alarm, site } = incident;
   const label = (name: string) => nameOf(name, incident.source, ALERTMANAGER_MAX_LABEL);

@@ -6,46 +6,44 @@ import type { IncidentMessage, IncidentReference } from "../../shared/receiver/r
 import { type Format, memberOf, type Operation, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf, textOf } from "./text.ts";
 
-/** Texts with `{{field}}` in them. */
-
-/** What stands between the braces of a text, as it is written there. */
+/** Returns the names of the fields in a text. */
 function fieldsIn(text: string): readonly string[] {
   return [...text.matchAll(/\{\{([^{}]*)\}\}/g)].map(([, name = ""]) => name.trim());
 }
 
-/** The text without its fields; what is left of braces there opens or closes nothing. */
+/** Returns the text without its fields. */
 function withoutFields(text: string): string {
   return text.replaceAll(/\{\{[^{}]*\}\}/g, "");
 }
 
-/** Each field by way of `value`; nothing in a value is read as a field again. */
+/** Replaces each field once; a value is never read as a field. */
 function filledIn(text: string, value: (name: string) => string): string {
   return text.replaceAll(/\{\{([^{}]*)\}\}/g, (_, name: string) => value(name.trim()));
 }
 
-/** The field where the text is one field and nothing else: `{{site.id}}`. */
+/** Returns the field name when the text is exactly one field, such as `{{site.id}}`. */
 function onlyFieldOf(text: string): string | null {
   const [, name] = /^\{\{([^{}]*)\}\}$/.exec(text) ?? [];
   return name?.trim() ?? null;
 }
 
-/** A value inside a text: a text as it is, nothing for null, anything else as JSON. */
+/** A value inside a text: text unchanged, nothing for null, anything else as JSON. */
 function asText(value: unknown): string {
   if (value === null || value === undefined) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Steps into an answer: `$.data[0].id` is data, 0, id. */
+/** Path into a response: `$.data[0].id` is data, 0, id. */
 function stepsOf(path: string): readonly string[] {
   return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
 }
 
 const ANSWER_PATH = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
-/** What `{{…}}` can name of the place; known only after the opening. */
+/** Fields of the reference; known only after the opening. */
 const PLACE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
-/** What `{{…}}` can name. */
+/** All field names. */
 export const FIELDS: readonly string[] = [
   ...["title", "heading", "text", "statusText", "list", "curves"],
   ...["key", "kind", "status", "change", "changeId", "source", "priority", "startedAt", "endedAt", "link"],
@@ -64,7 +62,7 @@ export const FIELDS: readonly string[] = [
   ...PLACE_FIELDS,
 ];
 
-/** The value of a field: anything that JSON can say, null where there is none. */
+/** Returns the value of a field: any JSON value, null without one. */
 type FieldValues = (name: string) => unknown;
 
 export function fieldsOf(incident: IncidentMessage, place: IncidentReference | null): FieldValues {
@@ -86,12 +84,12 @@ export function fieldsOf(incident: IncidentMessage, place: IncidentReference | n
   };
 }
 
-/** The id that the answer to the opening held; null when the receiver gives none. */
+/** Id in the response to the opening; null without one. */
 function idOf(place: IncidentReference): unknown {
   return memberOf(place.ref, "id");
 }
 
-/** What is sent for one deed. A text may hold fields such as `{{title}}`. */
+/** One request. Its texts may contain fields such as `{{title}}`. */
 const Request = z.strictObject({
   method: z
     .enum(["POST", "PUT", "PATCH", "DELETE", "GET"])
@@ -134,7 +132,7 @@ const Success = z.strictObject({
     .meta({ description: "What else the answer has to say; JSON." }),
 });
 
-/** Requests of the user's own, for receivers that no format is for. */
+/** Custom requests for receivers without a format. */
 export const TemplateConfig = z
   .strictObject({
     open: Request.meta({ description: "What opens it." }),
@@ -170,7 +168,7 @@ type TemplateRequest = z.infer<typeof Request>;
 
 interface Known {
   readonly fields: readonly string[];
-  /** Why fields of the place are not among them. */
+  /** Reason why fields of the reference are missing. */
   readonly withoutPlace: string;
 }
 
@@ -205,7 +203,7 @@ interface Text {
   readonly text: string;
 }
 
-/** Every text of a request that may hold fields, and where it stands. */
+/** Returns all texts of a request that may contain fields, with their paths. */
 function textsOf(request: TemplateRequest): readonly Text[] {
   const { path, headers, body } = request;
   return [{ path: ["path"], text: path }, ...leavesOf(headers, ["headers"]), ...leavesOf(body, ["body"])];
@@ -218,10 +216,10 @@ function leavesOf(value: unknown, path: readonly PropertyKey[]): readonly Text[]
   return Object.entries(value).flatMap(([key, each]) => leavesOf(each, [...path, key]));
 }
 
-/** Statuses by which a receiver says that the thing of an update is not there, or is closed already. */
+/** Statuses for a missing or already closed record. */
 const GONE: readonly number[] = [404, 409, 410];
 
-/** Requests of the user's own. */
+/** Returns the format for custom requests. */
 export function templateFormat(template: TemplateConfig): Format {
   const statuses = template.success.status;
 
@@ -256,12 +254,14 @@ export function templateFormat(template: TemplateConfig): Format {
   };
 }
 
-/** Only a request that names the thing can find out that it is gone; for any other a 404 is about the address. */
+/**
+ * Only a request that contains the id or key can discover a missing record. Otherwise a 404 is about the address.
+ */
 function namesTheRecord({ path }: TemplateRequest, operation: Operation): boolean {
   return operation !== "open" && fieldsIn(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
-/** The path of the address, then that of the request; the questions of both. */
+/** Joins both paths and both queries. */
 function pathBehind(url: URL, requested: string): string {
   const at = requested.indexOf("?");
   const under = at < 0 ? requested : requested.slice(0, at);
@@ -274,14 +274,14 @@ function pathBehind(url: URL, requested: string): string {
 function filledPath({ path }: TemplateRequest, value: FieldValues): string {
   return filledIn(path, (name) => {
     const text = asText(value(name)).toWellFormed();
-    // Nothing else that is percent-encoded can lead to another place.
+    // Only `.` and `..` remain special after percent-encoding.
     if (/^\.{1,2}$/.test(text))
       throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
     return encodeURIComponent(text);
   });
 }
 
-/** A value is written in UTF-8, which Node.js sends byte for byte when each byte is a character. */
+/** Node.js sends each character as a byte, so encode UTF-8 as latin1. */
 function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
@@ -296,7 +296,7 @@ function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record
   );
 }
 
-/** A text that is one field becomes its value, so nothing in a name can break out of the JSON; keys stay as they are. */
+/** A text that is one field becomes its value, so a name cannot break the JSON. Keys stay unchanged. */
 function filledTree(tree: unknown, value: FieldValues): unknown {
   if (typeof tree === "string") {
     const only = onlyFieldOf(tree);
@@ -315,7 +315,7 @@ function failureOfBody({ success }: TemplateConfig, said: ReceiverResponse, who:
     : refusal(said, who, `Its answer should have ${JSON.stringify(equals)} at ${path}.`);
 }
 
-/** The opening was carried out when this is asked; a path that leads nowhere is for a person. */
+/** The opening succeeded; a wrong path needs a person. */
 function referenceIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
   const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(said.json, path));
   const id = at(template.id);

@@ -2,10 +2,13 @@ import { printable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut, type IncidentText, withFewerTimeSeries } from "../../shared/receiver/text.ts";
 
-/** Not seen, and of no direction: takes the meaning from the character before it. */
+/** Zero-width space: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";
 
-/** The text of an incident without what nobody sees and what turns the direction of reading; only lists have no lines. */
+/**
+ * Returns the text without invisible characters and characters that change the reading direction. List lines have no
+ * line breaks.
+ */
 export function textOf(incident: IncidentMessage): IncidentText {
   const { title, status, fields, list, curves, linkText } = incident.text;
   return {
@@ -20,17 +23,20 @@ export function textOf(incident: IncidentMessage): IncidentText {
   };
 }
 
-/** A name on one line, cut; the second where nothing of it can be seen. */
+/** A name on one line, cut; `otherwise` when nothing visible remains. */
 export function nameOf(name: string | undefined, otherwise: string, most: number): string {
   return cut(printable(name ?? "").trim() || otherwise, most);
 }
 
-/** The status word first: what a phone shows of a message is its beginning. */
+/** The status comes first, because a phone shows only the beginning. */
 export function headingOf({ status, title }: IncidentText): string {
   return `${status}: ${title}`;
 }
 
-/** All but the title, one thing a line; each text by way of `spelled`. How the values went is last, where it is cut. */
+/**
+ * Everything except the title, one item a line. `spelled` escapes each text. Time series come last, where the text is
+ * cut.
+ */
 export function bodyOf(text: IncidentText, spelled: (text: string) => string = (text) => text): string {
   return [
     ...text.fields.map(({ label, text }) => `${spelled(label)}: ${spelled(text)}`),
@@ -39,7 +45,7 @@ export function bodyOf(text: IncidentText, spelled: (text: string) => string = (
   ].join("\n");
 }
 
-/** Labels and texts as one object; where a label stands twice its texts are one. */
+/** Labels and texts as one object; texts of equal labels are joined. */
 export function detailsOf(text: IncidentText, most: number): Record<string, string> {
   const details = new Map<string, string>();
   for (const field of text.fields) {
@@ -49,12 +55,12 @@ export function detailsOf(text: IncidentText, most: number): Record<string, stri
   return Object.fromEntries([...details].map(([label, each]) => [label, cut(each, most)]));
 }
 
-/** How long a single text may be, from generous to scarce, in UTF-16 units. */
+/** Tried text lengths, in UTF-16 units. */
 const LENGTHS = [2_000, 1_000, 400, 150, 50];
 
 /**
- * The message with as much of the text as fits, first without how the values went: a limit of 20 kB is kept by texts of at most 400, say, where those of
- * 1,000 do not fit. The scarcest always fit: 12 fields and 21 lines are then some 10 kB, escapes and all.
+ * Returns the longest message that fits: first drops time series, then shortens texts. A limit of 20 kB may need texts
+ * of 400. The shortest always fit: 12 fields and 21 lines are some 10 kB.
  */
 export function fitting<T>(
   text: IncidentText,
@@ -88,15 +94,14 @@ function shortened(text: IncidentText, most: number): IncidentText {
   };
 }
 
-/** For what is read as HTML. */
+/** Escapes text for HTML. */
 export function html(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
 /**
- * For what is read as Markdown by people's chat programs, so that it is shown as it is: no emphasis, heading, list,
- * link, HTML, emoji or mention. Marks get a backslash; what a backslash does not stop everywhere (Mattermost reads
- * `<!channel>` as a mention, whatever stands before it) is torn apart by a character that nobody sees.
+ * Escapes text for Markdown in chats: no emphasis, heading, list, link, HTML, emoji or mention. Marks get a backslash.
+ * Mattermost reads `<!channel>` as a mention even after a backslash, so a zero-width space splits it.
  */
 export function markdown(text: string): string {
   return (
