@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
-import type { IncidentText } from "./text.ts";
 
 /**
  * One alarm at a receiver: one ticket, thread or page. A gateway with the alarms behind it, and a storm, are incidents
@@ -71,6 +70,28 @@ export function incidentKey(source: string, kind: Incident["kind"], episode: str
     .update(JSON.stringify([source, kind, episode]))
     .digest("hex")
     .slice(0, 32);
+}
+
+/**
+ * Text of an incident: plain, neither escaped nor cut. Each receiver escapes it for its format and shortens it with
+ * `cut`.
+ */
+export interface IncidentText {
+  /** One line without the status; stable for the life of the incident. */
+  readonly title: string;
+  /** The status in words. */
+  readonly status: string;
+  /** Labels and texts in reading order; a text may have several lines. */
+  readonly fields: readonly { readonly label: string; readonly text: string }[];
+  /** One line for each member, where there are any. */
+  readonly list: readonly string[];
+  /**
+   * Time series: a heading with the time of the last value, then one line for each tag. They contain block characters
+   * for a fixed-width font. Receivers drop them first when space is short.
+   */
+  readonly curves: readonly string[];
+  /** Text of the link. */
+  readonly linkText: string;
 }
 
 /** An incident with its text in the language of the sink. */

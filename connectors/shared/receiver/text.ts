@@ -1,28 +1,6 @@
 import { DateTime } from "luxon";
 import { filled, type Vocabulary } from "./phrases.ts";
-import type { Incident, Member } from "./receiver.ts";
-
-/**
- * Text of an incident: plain, neither escaped nor cut. Each receiver escapes it for its format and shortens it with
- * `cut`.
- */
-export interface IncidentText {
-  /** One line without the status; stable for the life of the incident. */
-  readonly title: string;
-  /** The status in words. */
-  readonly status: string;
-  /** Labels and texts in reading order; a text may have several lines. */
-  readonly fields: readonly { readonly label: string; readonly text: string }[];
-  /** One line for each member, where there are any. */
-  readonly list: readonly string[];
-  /**
-   * Time series: a heading with the time of the last value, then one line for each tag. They contain block characters
-   * for a fixed-width font. Receivers drop them first when space is short.
-   */
-  readonly curves: readonly string[];
-  /** Text of the link. */
-  readonly linkText: string;
-}
+import type { Incident, IncidentText, Member } from "./receiver.ts";
 
 /** Returns the text of an incident with times in the time zone of the site. */
 export function textOf(

@@ -1,7 +1,7 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
-import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
-import { cut, cutBytes, type IncidentText } from "../../shared/receiver/text.ts";
+import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
+import { cut, cutBytes } from "../../shared/receiver/text.ts";
 import {
   byPriority,
   type Format,
@@ -63,14 +63,6 @@ interface Section {
   readonly fields?: PlainText[];
 }
 
-interface SlackMessage {
-  readonly text: string;
-  readonly mrkdwn: boolean;
-  readonly unfurl_links: boolean;
-  readonly unfurl_media: boolean;
-  readonly blocks: ({ readonly type: "header"; readonly text: PlainText } | Section)[];
-}
-
 const NEW_ADDRESS = "Make a new webhook in Slack and put its address into the secret.";
 const HINTS: Readonly<Record<string, string>> = {
   channel_is_archived: "Take the channel out of the archive, or make a webhook for another.",
@@ -88,7 +80,7 @@ const HINTS: Readonly<Record<string, string>> = {
  * All names are in `plain_text`, which Slack does not read as markup. The first `text`, which phones show, is markup,
  * so `& < >` are escaped. That also disables `<!here>`.
  */
-export function slackMessageOf(incident: IncidentMessage): SlackMessage {
+export function slackMessageOf(incident: IncidentMessage) {
   const text = textOf(incident);
   return {
     text: html(cut(headingOf(text), SLACK_MAX_FALLBACK)),
@@ -323,13 +315,8 @@ export const teams: Format = {
     // The connectors before flows answered 200 with this in it.
     const [, code] = /HTTP error (\d{3})/i.exec(said.body) ?? [];
     if (code === "429" || code === "503") {
-      return new Throttled(
-        `${who} answered ${said.status} with HTTP error ${code} in it: it asks us to wait.`,
-        null,
-        {
-          scope: "allowance",
-        },
-      );
+      const text = `${who} answered ${said.status} with HTTP error ${code} in it: it asks us to wait.`;
+      return new Throttled(text, null, { scope: "allowance" });
     }
     if (code === "403" || code === "404" || code === "410") {
       return new ConfigError(`${who} answered ${said.status} with HTTP error ${code} in it.`, {

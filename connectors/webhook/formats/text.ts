@@ -1,6 +1,6 @@
 import { printable } from "../../../src/core/values/printable.ts";
-import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
-import { cut, type IncidentText, withFewerTimeSeries } from "../../shared/receiver/text.ts";
+import type { IncidentMessage, IncidentText } from "../../shared/receiver/receiver.ts";
+import { cut, withFewerTimeSeries } from "../../shared/receiver/text.ts";
 
 /** Zero-width space: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";

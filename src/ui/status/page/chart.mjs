@@ -30,7 +30,7 @@ function uPlotLoaded() {
 }
 
 /** A canvas knows no custom properties: what a colour of the style sheet is now, in this scheme. */
-export function colourOf(element, name, alpha = 1) {
+function colourOf(element, name, alpha = 1) {
   const probe = document.createElement("i");
   probe.style.color =
     alpha === 1 ? `var(--${name})` : `color-mix(in srgb, var(--${name}) ${100 * alpha}%, transparent)`;
