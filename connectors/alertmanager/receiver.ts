@@ -54,7 +54,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   async function standing(incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
     const first = firstOf(incident, ref);
     await post(firingAlert(incident, first, clock.now()), signal);
-    return placeOf(first);
+    return referenceOf(first);
   }
 
   return {
@@ -69,12 +69,12 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
 
     open: (incident, signal, identity) => standing(incident, identity, signal),
 
-    update: (incident, place, signal) => standing(incident, place.ref, signal),
+    update: (incident, reference, signal) => standing(incident, reference.ref, signal),
 
-    async close(incident, place, signal) {
-      const first = firstOf(incident, place.ref);
+    async close(incident, reference, signal) {
+      const first = firstOf(incident, reference.ref);
       await post(over(incident, first, clock.now()), signal);
-      return placeOf(first);
+      return referenceOf(first);
     },
 
     async probe(signal) {
@@ -86,7 +86,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   };
 }
 
-function placeOf(first: AlertIdentity): IncidentReference {
+function referenceOf(first: AlertIdentity): IncidentReference {
   return { ref: first, ticket: null, link: null };
 }
 

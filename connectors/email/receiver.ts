@@ -92,8 +92,8 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function titleOf(incident: IncidentMessage, place: IncidentReference): string {
-    const first = FirstMail.safeParse(place.ref);
+  function titleOf(incident: IncidentMessage, reference: IncidentReference): string {
+    const first = FirstMail.safeParse(reference.ref);
     return first.success ? first.data.title : incident.text.title;
   }
 
@@ -113,11 +113,11 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
     open: (incident, signal) => send(incident, incident.text.title, signal),
 
-    async update(incident, place, signal) {
-      return sendsMailFor(incident) ? await send(incident, titleOf(incident, place), signal) : place;
+    async update(incident, reference, signal) {
+      return sendsMailFor(incident) ? await send(incident, titleOf(incident, reference), signal) : reference;
     },
 
-    close: (incident, place, signal) => send(incident, titleOf(incident, place), signal),
+    close: (incident, reference, signal) => send(incident, titleOf(incident, reference), signal),
 
     async probe(signal) {
       await limited(signal, () => transport().verify());

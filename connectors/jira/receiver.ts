@@ -43,17 +43,17 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   const words = vocabulary(config.language, config.words);
   const said = new Set<string>();
 
-  const placeOf = (id: string, key: string): IncidentReference => ({
+  const referenceOf = (id: string, key: string): IncidentReference => ({
     ref: { id, over: false } satisfies z.infer<typeof Ref>,
     ticket: key,
     link: `${site}/browse/${key}`,
   });
 
   /** Logs each message once, because it would repeat for every alarm. */
-  function warnOnce(message: string, place: IncidentReference): void {
+  function warnOnce(message: string, reference: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
-    log.warn({ ticket: place.ticket, project: config.project }, message);
+    log.warn({ ticket: reference.ticket, project: config.project }, message);
   }
 
   /** True when the issue is done; null when it no longer exists. */
@@ -116,13 +116,13 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return answer.status !== 400;
   }
 
-  async function reopen(id: string, place: IncidentReference, signal: AbortSignal): Promise<boolean> {
+  async function reopen(id: string, reference: IncidentReference, signal: AbortSignal): Promise<boolean> {
     const { reopen: name } = config;
     if (name !== undefined) {
       const step = stepNamed(await transitions(id, signal), name);
       if (step !== null && (await carryOut(id, step, signal))) return true;
     }
-    warnOnce("an alarm is back and its issue stays closed, because no transition opens it", place);
+    warnOnce("an alarm is back and its issue stays closed, because no transition opens it", reference);
     return false;
   }
 
@@ -147,29 +147,29 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         Created,
         signal,
       );
-      return placeOf(id, key);
+      return referenceOf(id, key);
     },
 
-    async update(incident, place, signal) {
-      const { id, over } = Ref.parse(place.ref);
+    async update(incident, reference, signal) {
+      const { id, over } = Ref.parse(reference.ref);
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
       const cameBack = over || incident.change === "retriggered";
       // A person closed it; leave it.
-      if (wasDone && !cameBack) return place;
-      const isOpen = !wasDone || (await reopen(id, place, signal));
+      if (wasDone && !cameBack) return reference;
+      const isOpen = !wasDone || (await reopen(id, reference, signal));
       if (isOpen && !(await edit(id, incident, signal))) return "gone";
       const body = commentFor(incident, cameBack);
       // A workflow may refuse comments on what is closed.
       if (body !== null) await comment(id, body, signal, isOpen ? [404] : [400, 403, 404]);
-      return { ...place, ref: { id, over: false } };
+      return { ...reference, ref: { id, over: false } };
     },
 
-    async close(incident, place, signal) {
-      const { id } = Ref.parse(place.ref);
+    async close(incident, reference, signal) {
+      const { id } = Ref.parse(reference.ref);
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
-      const done = { ...place, ref: { id, over: true } };
+      const done = { ...reference, ref: { id, over: true } };
       // Closed by a person, or by us with a lost response.
       if (wasDone) return done;
       const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
@@ -177,7 +177,10 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       // Before the transition: what is closed may not take comments any more.
       await comment(id, commentFor(incident, false), signal);
       if (step === null || !(await carryOut(id, step, signal)))
-        warnOnce("an issue stays open although its alarm is over, because no transition closes it", place);
+        warnOnce(
+          "an issue stays open although its alarm is over, because no transition closes it",
+          reference,
+        );
       return done;
     },
 
@@ -209,7 +212,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         );
       const sentence = `Duplicate of ${first.key}; Plenum keeps only that one up to date.`;
       for (const { id } of duplicates) await comment(id, format.sentence(sentence), signal);
-      return placeOf(first.id, first.key);
+      return referenceOf(first.id, first.key);
     },
 
     probe: (signal) => checks.probe(signal),

@@ -135,8 +135,8 @@ function stateMessages(
         value: retained.values,
       });
     case "tag-systems-changed": {
-      const { tag, systems: told } = event.data;
-      return [say(at("tag", tag.id, "systems"), systems(event, told), retained.inventory)];
+      const { tag, systems: fields } = event.data;
+      return [say(at("tag", tag.id, "systems"), systems(event, fields), retained.inventory)];
     }
 
     case "alarm-vanished":
@@ -326,20 +326,20 @@ export function inventory(event: Event, object: unknown): Body {
 }
 
 /** The systems of a tag; empty when no list contains it. */
-export function systems(event: Event, told: Event<"tag-systems-changed">["data"]["systems"]): Body {
-  return { ts: event.time, systems: told, id: event.id };
+export function systems(event: Event, fields: Event<"tag-systems-changed">["data"]["systems"]): Body {
+  return { ts: event.time, systems: fields, id: event.id };
 }
 
 /** The command is in the journal; `waitMs` is the longest wait for the quota. */
 export function accepted(event: Event<"command-accepted">): Body {
-  const { replyTo: _replyTo, ...told } = event.data;
-  return { ts: event.time, ...told, id: event.id };
+  const { replyTo: _replyTo, ...fields } = event.data;
+  return { ts: event.time, ...fields, id: event.id };
 }
 
 /** `outcome` of a command; a requester finds its own by `commandId` or MQTT 5 correlation data. */
 export function result(event: Event<"command-result">): Body {
-  const { replyTo: _replyTo, ...told } = event.data;
-  return { ts: event.time, ...told, id: event.id };
+  const { replyTo: _replyTo, ...fields } = event.data;
+  return { ts: event.time, ...fields, id: event.id };
 }
 
 /** A temporary value is still in force, because the old value could not be restored. */

@@ -80,7 +80,7 @@ export async function uptimeOf(
   clientId: string,
   signal: AbortSignal,
 ): Promise<number | null> {
-  const told = Promise.withResolvers<number | null>();
+  const reported = Promise.withResolvers<number | null>();
   try {
     const link = await openLink(
       {
@@ -94,17 +94,17 @@ export async function uptimeOf(
         publishDeadlineMs: UPTIME_WITHIN_MS,
         clock: context.clock,
         async onMessage({ topic, payload }) {
-          if (topic === UPTIME) told.resolve(uptimeIn(payload.toString()));
+          if (topic === UPTIME) reported.resolve(uptimeIn(payload.toString()));
         },
       },
       signal,
     );
     const over = new AbortController();
-    const late = sleepFor(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => told.resolve(null));
-    link.lost.addEventListener("abort", () => told.resolve(null), { once: true });
+    const late = sleepFor(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => reported.resolve(null));
+    link.lost.addEventListener("abort", () => reported.resolve(null), { once: true });
     try {
       await link.subscribe([UPTIME], "with what is retained");
-      return await abortable(told.promise, signal);
+      return await abortable(reported.promise, signal);
     } finally {
       over.abort(WOKEN);
       await late;

@@ -25,7 +25,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const words = vocabulary(config.language, config.words);
   const said = new Set<string>();
 
-  function placeOf({ sys_id, number }: Row): IncidentReference {
+  function referenceOf({ sys_id, number }: Row): IncidentReference {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
     return {
       ref: { id: sys_id, over: false } satisfies z.infer<typeof Ref>,
@@ -35,10 +35,10 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   }
 
   /** Logs each message once, because it would repeat for every alarm. */
-  function warnOnce(message: string, place: IncidentReference): void {
+  function warnOnce(message: string, reference: IncidentReference): void {
     if (said.has(message)) return;
     said.add(message);
-    log.warn({ ticket: place.ticket, table: config.table }, message);
+    log.warn({ ticket: reference.ticket, table: config.table }, message);
   }
 
   const labelsOf = (names: readonly PhraseName[]) => names.map((name) => words[name]);
@@ -58,10 +58,13 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const isResolved = ({ state }: Row) => state === config.resolved_state;
 
   /** Changes of a resolved incident whose alarm is back. */
-  function reopening(incident: IncidentMessage, place: IncidentReference): Readonly<Record<string, unknown>> {
+  function reopening(
+    incident: IncidentMessage,
+    reference: IncidentReference,
+  ): Readonly<Record<string, unknown>> {
     if (config.reopen_state !== undefined)
       return { ...textsOf(incident), ...noteFor(incident, true), state: config.reopen_state };
-    warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", place);
+    warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
     return noteFor(incident, true);
   }
 
@@ -94,34 +97,34 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         },
         signal,
       );
-      const place = placeOf(row);
+      const reference = referenceOf(row);
       if (row.correlation_id !== incident.key)
-        warnOnce("a record did not keep its correlation_id, so a crash may make a second one", place);
-      return place;
+        warnOnce("a record did not keep its correlation_id, so a crash may make a second one", reference);
+      return reference;
     },
 
-    async update(incident, place, signal) {
-      const { id, over } = Ref.parse(place.ref);
+    async update(incident, reference, signal) {
+      const { id, over } = Ref.parse(reference.ref);
       const now = await table.read(id, signal);
       if (now === null) return "gone";
       const cameBack = over || incident.change === "retriggered";
       const isOver = isClosed(now) || isResolved(now);
       // A person ended it; leave it.
-      if (isOver && !cameBack) return place;
+      if (isOver && !cameBack) return reference;
       // A closed incident cannot be reopened: the alarm gets a new one.
       if (isClosed(now)) return "gone";
       const fields = isOver
-        ? reopening(incident, place)
+        ? reopening(incident, reference)
         : { ...textsOf(incident), ...noteFor(incident, cameBack) };
       const changed = await table.change(id, fields, signal);
-      return changed === null ? "gone" : { ...place, ref: { id, over: false } };
+      return changed === null ? "gone" : { ...reference, ref: { id, over: false } };
     },
 
-    async close(incident, place, signal) {
-      const { id } = Ref.parse(place.ref);
+    async close(incident, reference, signal) {
+      const { id } = Ref.parse(reference.ref);
       const now = await table.read(id, signal);
       if (now === null) return "gone";
-      const done = { ...place, ref: { id, over: true } };
+      const done = { ...reference, ref: { id, over: true } };
       // Resolved by a person, or by us with a lost response.
       if (isClosed(now) || isResolved(now)) return done;
       const fields = {
@@ -136,7 +139,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (!isResolved(changed) && !isClosed(changed))
         warnOnce(
           "an incident stays open although its alarm is over, because its state did not change",
-          place,
+          reference,
         );
       return done;
     },
@@ -148,16 +151,16 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         const left = SETTLED_MS - Math.abs(clock.now() - sinceMs);
         return left <= 0 ? null : { againInMs: left };
       }
-      const place = placeOf(first);
+      const reference = referenceOf(first);
       const duplicates = others.filter((row) => !isResolved(row));
       if (duplicates.length > 0)
         log.warn(
-          { ticket: place.ticket, duplicates: duplicates.map((row) => placeOf(row).ticket) },
+          { ticket: reference.ticket, duplicates: duplicates.map((row) => referenceOf(row).ticket) },
           "an alarm has several incidents; the oldest is kept up to date",
         );
-      const work_notes = `Duplicate of ${place.ticket ?? first.sys_id}; Plenum keeps only that one up to date.`;
+      const work_notes = `Duplicate of ${reference.ticket ?? first.sys_id}; Plenum keeps only that one up to date.`;
       for (const { sys_id } of duplicates) await table.change(sys_id, { work_notes }, signal);
-      return place;
+      return reference;
     },
 
     async probe(signal) {

@@ -148,11 +148,11 @@ export function createSlackReceiver(
   /** Edits the message. A reply announces the end or return, or replaces an impossible edit. */
   async function changed(
     incident: IncidentMessage,
-    place: IncidentReference,
+    reference: IncidentReference,
     change: "update" | "close",
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone"> {
-    const { data: ref } = Ref.safeParse(place.ref);
+    const { data: ref } = Ref.safeParse(reference.ref);
     if (ref === undefined) return "gone";
     try {
       const outcome = await edited(incident, ref, signal);
@@ -168,10 +168,10 @@ export function createSlackReceiver(
       if (ref.channel !== config.channel && isAboutChannel(error)) return "gone";
       throw error;
     }
-    return { ...place, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
+    return { ...reference, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
   }
 
-  async function placeAt(channel: string, ts: string, signal: AbortSignal): Promise<IncidentReference> {
+  async function referenceAt(channel: string, ts: string, signal: AbortSignal): Promise<IncidentReference> {
     return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
   }
 
@@ -208,14 +208,14 @@ export function createSlackReceiver(
         (sizes) => messageOf(incident, sizes),
         signal,
       );
-      const place = Posted.safeParse(answer.json);
-      if (!place.success) throw new Retryable("Slack says that it took a message, but not where it is.");
-      return placeAt(place.data.channel, place.data.ts, signal);
+      const reference = Posted.safeParse(answer.json);
+      if (!reference.success) throw new Retryable("Slack says that it took a message, but not where it is.");
+      return referenceAt(reference.data.channel, reference.data.ts, signal);
     },
 
-    update: (incident, place, signal) => changed(incident, place, "update", signal),
+    update: (incident, reference, signal) => changed(incident, reference, "update", signal),
 
-    close: (incident, place, signal) => changed(incident, place, "close", signal),
+    close: (incident, reference, signal) => changed(incident, reference, "close", signal),
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
@@ -223,7 +223,7 @@ export function createSlackReceiver(
       const query = { channel, oldest: (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6) };
       const { marked, isComplete } = await listMarked(api, "conversations.history", query, mark, signal);
       const [oldest] = marked;
-      if (oldest !== undefined) return placeAt(channel, oldest.ts, signal);
+      if (oldest !== undefined) return referenceAt(channel, oldest.ts, signal);
       if (!isComplete) {
         log.warn(
           { sink: name },

@@ -88,7 +88,7 @@ export function slackMessageOf(incident: IncidentMessage) {
     unfurl_links: false,
     unfurl_media: false,
     blocks: [
-      { type: "header", text: plainText(headingOf(text), SLACK_MAX_HEADER) },
+      { type: "header" as const, text: plainText(headingOf(text), SLACK_MAX_HEADER) },
       ...sectionsOf(text),
       ...linesOf(text.list),
       ...linesOf(text.curves),
