@@ -1,6 +1,5 @@
 import { rmSync, writeFileSync } from "node:fs";
-import type { AddressInfo } from "node:net";
-import { createServer, type Socket } from "node:net";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { pino } from "pino";
