@@ -157,7 +157,7 @@ describe("what is not to be had", () => {
     await worker.says("Plenum is running");
     const bad = await report(place, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
     expect(bad.notices[0]).toMatch(
-      /^main is not to be had since 2\S+: unauthenticated: .*Put a valid token where/,
+      /^main is unavailable since 2\S+: unauthenticated: .*Put a valid token where/,
     );
     writeFileSync(place.path("token"), "simulator-token\n");
     await report(place, ({ notices }) => notices.length === 0);

@@ -52,7 +52,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: 1 when last read, ");
     await expect.poll(() => page.locator(".alarms li").count()).toBe(2);
     expect(await page.locator(".sites tbody tr").first().innerText()).toContain("unknown");
-    expect(await plain(page, ".source")).toMatch(/the service's own health check says: unhealthy, at /);
+    expect(await plain(page, ".source")).toMatch(/health check of the service: unhealthy, at /);
   });
 
   test("shows the last good poll of every job", async () => {
@@ -75,11 +75,11 @@ describe.skipIf(absent("chromium"))("the page", () => {
     await expect.poll(read).toMatch(/^\d s ago$/);
     // As a stopped process does: the connection stands, and nothing comes.
     await page.route("**/api/**", () => {});
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no answer");
-    expect(await plain(page, ".gone")).toMatch(/^The worker does not answer since .*What you see is old/);
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
+    expect(await plain(page, ".gone")).toMatch(/^The worker has not responded since .*What you see is old/);
     expect(await page.locator("main.old").count()).toBe(1);
     // The title follows what is shown, and not in the same moment.
-    await expect.poll(() => page.title()).toBe("✕ no answer – Plenum");
+    await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
     const before = Number.parseInt(await read(), 10);
     await expect
       .poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 })
@@ -95,7 +95,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     const { clock, page, open } = await opened();
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no answer");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
     expect(await plain(page, ".gone")).toMatch(/^The worker answers with an old time since /);
     await clock.advance(15_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");

@@ -212,12 +212,12 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
     await server.stop(1_000);
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no answer");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no response");
     expect(await page.locator(".gone").innerText()).toMatch(
-      /^The worker does not answer since .*\.\n?\s*What you see is old/,
+      /^The worker has not responded since .*\.\n?\s*What you see is old/,
     );
     // The title follows what is shown, and not in the same moment.
-    await expect.poll(() => page.title()).toBe("✕ no answer – Plenum");
+    await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
   });
 
   test("hostile names are text and nothing else, wherever they are shown", async () => {

@@ -79,8 +79,8 @@ describe("the report", () => {
     expect(sources[1]?.unavailable).toEqual([{ job: "hosts", since: NOW, reason: "forbidden: 403." }]);
     // While the service is away, its jobs say nothing new.
     expect(notices).toEqual([
-      `north is not to be had since ${NOW}: unreachable: no answer. What you see of it is from before.`,
-      `south, hosts: not to be had since ${NOW}: forbidden: 403.`,
+      `north is unavailable since ${NOW}: unreachable: no answer. Its data below is from before.`,
+      `south, hosts: unavailable since ${NOW}: forbidden: 403.`,
       "south, live: live: a tag has no log.",
     ]);
   });

@@ -148,7 +148,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     await page.locator(".uplot canvas").waitFor();
     await page.route("**/api/**", (route) => route.abort());
     await expect.poll(() => page.locator("main.old").count()).toBe(1);
-    expect(await page.locator(".gone").innerText()).toMatch(/does not answer since [\d:]+, \d+ s ago/);
+    expect(await page.locator(".gone").innerText()).toMatch(/has not responded since [\d:]+, \d+ s ago/);
     const filter = "getComputedStyle(document.querySelector('.halves')).filter";
     expect(await page.evaluate(filter)).toBe("grayscale(1)");
     expect(await findings(page)).toEqual([]);
@@ -316,7 +316,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     });
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByRole("button", { name: "ask the log" }).click();
-    await expect.poll(() => page.locator(".curve").innerText()).toContain("The log is being asked");
+    await expect.poll(() => page.locator(".curve").innerText()).toContain("Reading the log");
     isAnswered = true;
     await expect
       .poll(() => page.locator(".curve").innerText())

@@ -106,7 +106,7 @@ export function createOutage(options: OutageOptions): Outage {
 
   async function begin(failure: Failure): Promise<void> {
     if (!isOn()) {
-      log.warn({ err: failure }, "the service is not to be had; polling rests");
+      log.warn({ err: failure }, "the service is unavailable; polling pauses");
       await availability.down(reasonOf(failure));
     }
     cause = failure;

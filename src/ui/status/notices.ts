@@ -106,13 +106,13 @@ function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
         ];
   if (service !== undefined) {
     return [
-      `${source.name} is not to be had since ${service.since}: ${service.reason} What you see of it is from before.${healthWords(source)}`,
+      `${source.name} is unavailable since ${service.since}: ${service.reason} Its data below is from before.${healthWords(source)}`,
       ...token,
     ];
   }
   const refused = source.unavailable.map(({ job, since, reason }) => ({
     job,
-    text: `${source.name}, ${job}: not to be had since ${since}: ${reason}`,
+    text: `${source.name}, ${job}: unavailable since ${since}: ${reason}`,
   }));
   const problems = source.jobs
     .filter(({ name, problem }) => problem !== null && !refused.some(({ job }) => job === name))

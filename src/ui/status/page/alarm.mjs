@@ -68,7 +68,7 @@ function Life({ life, isOver }) {
   const endMs = isOver ? Date.parse(life.at(-1).at) : nowMs();
   const stretches = stretchesOf(life, endMs);
   const whole = Math.max(1, endMs - Date.parse(life[0].at));
-  return html`<section class="panel life"><h3>${t("Its life")} <span class="of">${isOver ? t("lasted {time}", { time: span(whole / 1000) }) : html`${t("for")} <${Now} say=${(now) => span((now - Date.parse(life[0].at)) / 1000)} />`}</span></h3>
+  return html`<section class="panel life"><h3>${t("Timeline")} <span class="of">${isOver ? t("lasted {time}", { time: span(whole / 1000) }) : html`${t("for")} <${Now} say=${(now) => span((now - Date.parse(life[0].at)) / 1000)} />`}</span></h3>
     <div class="line" aria-hidden="true">${stretches.map(
       ({ phase, ms }) =>
         ms > 0 && html`<i class=${phase} style=${{ flexGrow: String(Math.max(ms / whole, 0.01)) }}></i>`,

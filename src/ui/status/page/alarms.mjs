@@ -103,7 +103,7 @@ function Row({ row, silenced }) {
         html`<${BeginSilence} name=${displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
       }</span>
       <span class="of">${without(alarm.description, displayName)}</span>
-      ${tickets.length > 0 && html`<span class="of">${t("told at")} ${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
+      ${tickets.length > 0 && html`<span class="of">${t("sent to")} ${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
       ${silence !== null && html`<${Silenced} silenced=${silence} />`}
     </div>
   </li>`;

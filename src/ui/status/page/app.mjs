@@ -131,11 +131,11 @@ function Page() {
   const lost = useLost(status, movedAtMs);
   const isLost = lost !== null || (report === null && status.failed !== null);
   useEffect(() => {
-    document.title = isLost ? `✕ ${t("no answer")} – Plenum` : "Plenum";
+    document.title = isLost ? `✕ ${t("no response")} – Plenum` : "Plenum";
   }, [isLost, language]);
   if (report === null) {
     return html`<p class=${status.failed === null ? "loading" : "loading problem"}>
-      ${status.failed === null ? t("Loading …") : `${t("The worker does not answer:")} ${status.failed}`}</p>`;
+      ${status.failed === null ? t("Loading …") : `${t("The worker does not respond:")} ${status.failed}`}</p>`;
   }
 
   const choose = async (wanted) => {

@@ -12,7 +12,7 @@ const MOST_SHOWN = 200;
 export function View() {
   const answer = usePolled(`/api/commands?limit=${MOST_SHOWN}`, null, EVERY_MS);
   if (answer.data === null) return html`<${Missing} answer=${answer} what="list" />`;
-  return html`<${Head} name=${t("Commands")}><p class="of">${t("what was asked to be written, and how it ended; newest first")}</p></${Head}>
+  return html`<${Head} name=${t("Commands")}><p class="of">${t("requested writes and their results; newest first")}</p></${Head}>
     <${Stale} answer=${answer} />
     <section class="panel"><${CommandRows} rows=${answer.data} /></section>`;
 }

@@ -16,11 +16,11 @@ export function View() {
   const { self, members, sources, takeovers, database, trouble } = answer.data;
   const loose = sources.filter(({ holder }) => holder === null).length;
   return html`<${Head} name=${t("Fleet")}>
-      <p class="of">${t("members that share the sources; each source is held by one of them")}</p>
+      <p class="of">${t("members that share the sources; each source has one holder")}</p>
     </${Head}>
     <${Stale} answer=${answer} />
-    ${trouble !== null && html`<p class="problem">${t("The database cannot be asked; this is from before.")} ${quoted(trouble)}</p>`}
-    ${loose > 0 && html`<p class="warn">${t("Held by nobody just now: {count}.", { count: shown(loose) })}</p>`}
+    ${trouble !== null && html`<p class="problem">${t("The database does not respond; this is from an earlier response.")} ${quoted(trouble)}</p>`}
+    ${loose > 0 && html`<p class="warn">${t("Without a holder: {count}.", { count: shown(loose) })}</p>`}
     <section class="panel">
       <h2>${t("Members")}</h2>
       <div class="scroll" tabindex="0" role="region" aria-label=${t("Members")}><table class="listed">

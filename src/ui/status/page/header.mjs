@@ -10,7 +10,7 @@ const OTHER = { en: "nb", nb: "en" };
 export function Header({ report, lost, view, choose }) {
   const [mood, words] =
     lost !== null
-      ? ["lost", t("no answer")]
+      ? ["lost", t("no response")]
       : report.notices.length > 0
         ? ["trouble", t("Plenum needs attention")]
         : ["well", t("Plenum works")];
@@ -63,7 +63,7 @@ export function Lost({ lost }) {
   const time = at(since, Date.now());
   const what =
     lost.what === "away"
-      ? t("The worker does not answer since {time}", { time })
+      ? t("The worker has not responded since {time}", { time })
       : t("The worker answers with an old time since {time}", { time });
   // By the browser's own clock: the worker's is what stands still.
   return html`<section class="gone" role="alert">

@@ -3,17 +3,17 @@
 /** Texts around every view. */
 const FRAME = {
   "Loading …": "Laster …",
-  "no answer": "ikke noe svar",
-  "The worker does not answer:": "Tjenesten svarer ikke:",
+  "no response": "ikke noe svar",
+  "The worker does not respond:": "Tjenesten svarer ikke:",
   "The worker answered {status}.": "Tjenesten svarte {status}.",
-  "The worker does not answer since {time}": "Tjenesten har ikke svart siden {time}",
+  "The worker has not responded since {time}": "Tjenesten har ikke svart siden {time}",
   "The worker answers with an old time since {time}": "Tjenesten svarer med gammel tid siden {time}",
   "What you see is old: it is from then, and its ages go on counting.":
     "Det du ser, er gammelt: det er fra da, og alderen telles videre.",
-  "The worker did not answer, so nobody knows whether it was done.":
+  "The worker did not respond, so it is unknown whether this was done.":
     "Tjenesten svarte ikke, så ingen vet om det ble gjort.",
-  "The worker did not answer this yet.": "Tjenesten har ikke svart på dette ennå.",
-  "The worker did not answer this; it is from before.":
+  "The worker has not sent this yet.": "Tjenesten har ikke svart på dette ennå.",
+  "The worker did not respond; this is from an earlier response.":
     "Tjenesten svarte ikke på dette; det er fra tidligere.",
   "This view cannot be loaded now; load the page again.": "Visningen kan ikke lastes nå; last siden på nytt.",
   "The plot cannot be loaded now; load the page again.": "Kurven kan ikke lastes nå; last siden på nytt.",
@@ -104,7 +104,7 @@ const OVERVIEW = {
   "Gateways online": "Gatewayer på nett",
   "sites unknown": "eiendommer ukjent",
   "tags unknown": "tagger ukjent",
-  "{count} do not say": "{count} sier det ikke",
+  "{count} unknown": "{count} sier det ikke",
   "none was read yet": "ingen er lest ennå",
   "{count} unreadable": "{count} kan ikke leses",
   "all readable": "alle kan leses",
@@ -129,7 +129,7 @@ const OVERVIEW = {
   "{count} waiting": "{count} venter",
   "where data and alarms are sent": "dit data og alarmer sendes",
   "open one to see all of it, or to silence it": "åpne en for å se alt, eller for å dempe den",
-  "told last first, without values": "sist fortalt først, uten verdier",
+  "newest first, without values": "sist fortalt først, uten verdier",
   "Alarms by day": "Alarmer per dag",
   "raised in the last 30 days": "utløst de siste 30 dagene",
   "No alarm was raised.": "Ingen alarm ble utløst.",
@@ -137,16 +137,16 @@ const OVERVIEW = {
   "priority {name}": "prioritet {name}",
   ...{ priority: "prioritet", state: "tilstand", behind: "etter", refused: "avvist", lost: "tapt" },
   "? is not known: the sink was never started.": "? er ikke kjent: mottakeren er aldri startet.",
-  "≤ is the most that it can be: so many events are waiting that its filter is not asked about each.":
+  "≤ marks an upper bound: too many events are waiting to apply the filter to each.":
     "≤ er det meste det kan være: så mange hendelser venter at filteret ikke spørres om hver.",
 };
 
 const SOURCES = {
   "Requests and jobs": "Forespørsler og jobber",
-  "{what} is not to be had since {time}:": "{what} er ikke å få siden {time}:",
+  "{what} unavailable since {time}:": "{what} er ikke å få siden {time}:",
   "The service": "Overvåkingstjenesten",
-  "The service told everybody to wait {seconds} s.": "Overvåkingstjenesten ber alle vente {seconds} s.",
-  "told to wait {seconds} s": "bedt om å vente {seconds} s",
+  "The service demands a pause of {seconds} s.": "Overvåkingstjenesten ber alle vente {seconds} s.",
+  "paused for {seconds} s": "bedt om å vente {seconds} s",
   "What counts against the quota is not known.": "Hva som teller mot kvoten, er ikke kjent.",
   ...{
     token: "nøkkel",
@@ -156,10 +156,10 @@ const SOURCES = {
     history: "historikk",
     job: "jobb",
   },
-  "the service's own health check says: {status}": "tjenestens egen helsesjekk sier: {status}",
+  "health check of the service: {status}": "tjenestens egen helsesjekk sier: {status}",
   "{complete} of {series} series complete": "{complete} av {series} serier er komplette",
   "{count} without a log": "{count} uten logg",
-  "told until {time}": "fortalt til {time}",
+  "emitted until {time}": "fortalt til {time}",
   "last good poll": "sist vellykket",
   ...{
     "in part": "delvis",
@@ -198,7 +198,7 @@ const SOURCES = {
   ...{ class: "klasse", wished: "ønsket", promised: "lovet", reached: "oppnådd", backfill: "etterfylling" },
   "requests a minute": "forespørsler i minuttet",
   "what {count} requests a minute are for": "hva {count} forespørsler i minuttet går til",
-  "kept for writes": "holdes av til skriving",
+  "reserved for writes": "holdes av til skriving",
   "for values as promised": "til verdier som lovet",
   "to follow history": "til å følge historikk",
   "spare: the backfill, then fresher values": "til overs: etterfylling, så ferskere verdier",
@@ -269,9 +269,8 @@ const TAGS = {
   "{points}, one for {step}, {origin}": "{points}, ett per {step}, {origin}",
   "{points}, usually {step} apart, {origin}": "{points}, vanligvis {step} mellom dem, {origin}",
   "{name}, curve; arrow keys read it point by point": "{name}, kurve; piltastene leser den punkt for punkt",
-  "The log is being asked, in what the quota has to spare …":
-    "Loggen blir spurt, med det kvoten har til overs …",
-  "asked the log": "loggen er spurt",
+  "Reading the log with spare requests …": "Loggen blir spurt, med det kvoten har til overs …",
+  "log was read": "loggen er spurt",
   "ask the log": "spør loggen",
   "The log was not had:": "Loggen var ikke å få:",
   "fills what is missing, in what the quota has to spare":
@@ -286,9 +285,9 @@ const WRITING = {
   "at most {step} at once": "høyst {step} om gangen",
   "Write {value} to {name}? It is {now} now.": "Skrive {value} til {name}? Nå er den {now}.",
   "write {value}": "skriv {value}",
-  "Sent to the gate as command {id}; how it ends stands below.":
+  "Sent to the gate as command {id}; the result appears below.":
     "Sendt til kontroll som kommando {id}; utfallet står nedenfor.",
-  "what was asked to be written, and how it ended; newest first":
+  "requested writes and their results; newest first":
     "hva noen ba om å få skrevet, og hvordan det endte; nyeste først",
   ...{ confirmed: "bekreftet", accepted: "godtatt", sending: "sendes", mismatch: "avvik", expired: "utløpt" },
   rejected: "avvist",
@@ -308,11 +307,11 @@ const ALARMS = {
     "out of scope": "ikke lenger synlig",
     changed: "endret",
   },
-  ...{ active: "aktiv", missing: "savnet", retriggered: "utløst igjen", "Its life": "Forløpet" },
+  ...{ active: "aktiv", missing: "savnet", retriggered: "utløst igjen", Timeline: "Forløpet" },
   "acknowledged by {name}": "kvittert av {name}",
   ...{
     somebody: "noen",
-    "told at": "meldt hos",
+    "sent to": "meldt hos",
     closed: "lukket",
     "together with others": "sammen med andre",
   },
@@ -386,10 +385,11 @@ const THE_FLEET = {
     sources: "kilder",
   },
   "Another member of the fleet has this now: {member}.": "Et annet medlem av flåten har denne nå: {member}.",
-  "members that share the sources; each source is held by one of them":
+  "members that share the sources; each source has one holder":
     "medlemmer som deler kildene; hver kilde holdes av ett av dem",
-  "The database cannot be asked; this is from before.": "Databasen kan ikke spørres; dette er fra tidligere.",
-  "Held by nobody just now: {count}.": "Holdes ikke av noen akkurat nå: {count}.",
+  "The database does not respond; this is from an earlier response.":
+    "Databasen kan ikke spørres; dette er fra tidligere.",
+  "Without a holder: {count}.": "Holdes ikke av noen akkurat nå: {count}.",
   "Who holds what": "Hvem holder hva",
   ...{ "held by": "holdes av", because: "fordi", "last heard of": "sist hørt fra", started: "startet" },
   ...{ "before maintenance": "før vedlikehold", "this one": "dette", drained: "tømt" },

@@ -15,7 +15,7 @@ export async function ordered(path, body) {
     const said = await answer.json();
     return answer.ok ? { ...said, message: null } : { message: said.message };
   } catch {
-    return { message: t("The worker did not answer, so nobody knows whether it was done.") };
+    return { message: t("The worker did not respond, so it is unknown whether this was done.") };
   }
 }
 

@@ -62,7 +62,7 @@ function GatewaysTile({ report, sites }) {
   });
   const mood = !isKnown ? "unknown" : online < all ? "warn" : "";
   return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${shown(online)} / ${shown(all)}` : t("unknown")} mood=${mood}>
-    ${isDoubted && html`<b class="warn"><${Now} say=${doubts} /></b> · `}${unclear > 0 && isKnown ? `${t("{count} do not say", { count: shown(unclear) })} · ` : ""}${known} · ${tags}<//>`;
+    ${isDoubted && html`<b class="warn"><${Now} say=${doubts} /></b> · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: shown(unclear) })} · ` : ""}${known} · ${tags}<//>`;
 }
 
 function ValuesTile({ sources }) {

@@ -13,15 +13,15 @@ export function Source({ source, isLinked = true }) {
     <h2>${isLinked ? html`<a href=${to("source", [source.name])}>${source.name}</a>` : t("Requests and jobs")} <span class="of">${source.origin}</span></h2>
     ${source.unavailable.map(
       ({ job, since, reason }) => html`<p class="problem">
-        ${t("{what} is not to be had since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
+        ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
     )}
-    ${quota !== null && quota.heldUntilMs !== null && html`<${Held} untilMs=${quota.heldUntilMs} words="The service told everybody to wait {seconds} s." />`}
+    ${quota !== null && quota.heldUntilMs !== null && html`<${Held} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
     ${quota === null && html`<p class="quiet">${t("What counts against the quota is not known.")}</p>`}
     ${quota?.buckets.map((allowance) => html`<${Allowance} key=${allowance.name} allowance=${allowance} />`)}
     <dl class="facts">
       ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${Until} time=${token.expiresAt} />`}</dd></div>`}
-      ${health && html`<div><dt>${t("health")}</dt><dd>${t("the service's own health check says: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
-      ${history && html`<div><dt>${t("history")}</dt><dd>${t("{complete} of {series} series complete", { complete: shown(history.complete), series: shown(history.series) })}${history.withoutLog > 0 ? `, ${t("{count} without a log", { count: shown(history.withoutLog) })}` : ""}${history.toldUntil === null ? "" : `, ${t("told until {time}", { time: at(history.toldUntil, nowMs()) })}`}</dd></div>`}
+      ${health && html`<div><dt>${t("health")}</dt><dd>${t("health check of the service: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
+      ${history && html`<div><dt>${t("history")}</dt><dd>${t("{complete} of {series} series complete", { complete: shown(history.complete), series: shown(history.series) })}${history.withoutLog > 0 ? `, ${t("{count} without a log", { count: shown(history.withoutLog) })}` : ""}${history.toldUntil === null ? "" : `, ${t("emitted until {time}", { time: at(history.toldUntil, nowMs()) })}`}</dd></div>`}
     </dl>
     <table class="jobs">
       <thead><tr><th>${t("job")}</th><th class="n">${t("last good poll")}</th></tr></thead>
@@ -63,7 +63,7 @@ export function Allowance({ allowance }) {
         ? ` · ${t("waiting: {lanes}", { lanes: waiting.map(([lane, count]) => `${count} ${t(lane)}`).join(", ") })}`
         : ""
     }${allowance.throttled > 0 ? ` · ${t("refused {count} times", { count: shown(allowance.throttled) })}` : ""}</p>
-    ${allowance.heldUntilMs !== null && html`<${Held} untilMs=${allowance.heldUntilMs} words="told to wait {seconds} s" />`}
+    ${allowance.heldUntilMs !== null && html`<${Held} untilMs=${allowance.heldUntilMs} words="paused for {seconds} s" />`}
     ${allowance.foreign !== null && html`<p class="warn">${foreignWords(allowance.foreign)}</p>`}
   </div>`;
 }
@@ -90,7 +90,7 @@ export function Sinks({ sinks }) {
           </table>`
     }
     ${sinks.some((sink) => sink.depth === null) && html`<p class="quiet">${t("? is not known: the sink was never started.")}</p>`}
-    ${sinks.some((sink) => sink.depth !== null && !sink.exact) && html`<p class="quiet">${t("≤ is the most that it can be: so many events are waiting that its filter is not asked about each.")}</p>`}
+    ${sinks.some((sink) => sink.depth !== null && !sink.exact) && html`<p class="quiet">${t("≤ marks an upper bound: too many events are waiting to apply the filter to each.")}</p>`}
   </section>`;
 }
 
@@ -130,7 +130,7 @@ export function Sites({ sources }) {
 
 export function Events({ events }) {
   return html`<section class="panel events">
-    <h2>${t("Events")} <span class="of">${t("told last first, without values")}</span></h2>
+    <h2>${t("Events")} <span class="of">${t("newest first, without values")}</span></h2>
     <${Stale} answer=${events} />
     <ol class="scroll" tabindex="0" aria-label=${t("Events")}>${events.data.map(
       ({ position, time, type, gist }) => html`<li key=${position}>

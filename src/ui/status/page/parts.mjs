@@ -21,8 +21,8 @@ export function Stale({ answer }) {
   if (answer.failed === null) return null;
   const words =
     answer.atMs === null
-      ? t("The worker did not answer this yet.")
-      : t("The worker did not answer this; it is from before.");
+      ? t("The worker has not sent this yet.")
+      : t("The worker did not respond; this is from an earlier response.");
   return html`<p class="problem">${words} ${answer.failed}</p>`;
 }
 

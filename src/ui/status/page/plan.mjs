@@ -7,7 +7,7 @@ import { at, counted, decimal, lasting, percent, shown, until } from "/words.mjs
 
 /** Purpose of each share of a minute's requests. */
 const LANES = {
-  write: "kept for writes",
+  write: "reserved for writes",
   live: "for values as promised",
   history: "to follow history",
   spare: "spare: the backfill, then fresher values",

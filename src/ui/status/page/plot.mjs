@@ -91,9 +91,9 @@ function Log({ plot, isAsked, ask }) {
   const { state, why } = plot.history;
   if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;
   if (state === "asked")
-    return html`<p class="of" role="status">${t("The log is being asked, in what the quota has to spare …")}</p>`;
+    return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
   return html`<p class="ask">
-    <button type="button" class="button" disabled=${isAsked && state === "idle"} onClick=${ask}>${isAsked && state === "idle" ? t("asked the log") : t("ask the log")}</button>
+    <button type="button" class="button" disabled=${isAsked && state === "idle"} onClick=${ask}>${isAsked && state === "idle" ? t("log was read") : t("ask the log")}</button>
     <span class="of">${state === "refused" ? html`${t("The log was not had:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills what is missing, in what the quota has to spare"))}</span>
   </p>`;
 }

@@ -56,7 +56,7 @@ function Form({ tag, writable, done }) {
       answer.message === null
         ? {
             isDone: true,
-            words: t("Sent to the gate as command {id}; how it ends stands below.", { id: answer.id }),
+            words: t("Sent to the gate as command {id}; the result appears below.", { id: answer.id }),
           }
         : { isDone: false, words: answer.message },
     );
