@@ -39,10 +39,18 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     [
       "doctor",
       "what is most likely wrong, and one file for support that holds no secret",
-      () => import("./checking/doctor.ts"),
+      () => import("./doctor/doctor.ts"),
     ],
-    ["sites", "list the sites that the token can see", () => import("./building/sites.ts")],
-    ["alarms", "list alarms as the service shows them now", () => import("./building/alarms.ts")],
+    [
+      "sites",
+      "list the sites that the token can see",
+      async () => (await import("./building/lists.ts")).sites,
+    ],
+    [
+      "alarms",
+      "list alarms as the service shows them now",
+      async () => (await import("./building/lists.ts")).alarms,
+    ],
     [
       "tags [id...]",
       "list and search the tags that can be selected, with class, log and last value",
@@ -51,27 +59,27 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     [
       "gateways [id...]",
       "list and search gateways, and whether they are online",
-      async () => (await import("./building/inventories.ts")).gateways,
+      async () => (await import("./building/lists.ts")).gateways,
     ],
     [
       "hosts [id...]",
       "list and search hosts (devices)",
-      async () => (await import("./building/inventories.ts")).hosts,
+      async () => (await import("./building/lists.ts")).hosts,
     ],
     [
       "systems [id...]",
       "list and search technical systems, whose ids `select` takes",
-      async () => (await import("./building/inventories.ts")).systems,
+      async () => (await import("./building/lists.ts")).systems,
     ],
     [
       "read <tag...>",
       "read the present values of tags (one request of the quota for every 20)",
-      () => import("./building/read.ts"),
+      async () => (await import("./building/on-demand.ts")).read,
     ],
     [
       "history <tag...>",
       "fetch logged history of up to 20 tags (one request of the quota)",
-      () => import("./past/history.ts"),
+      async () => (await import("./building/on-demand.ts")).history,
     ],
     [
       "write <tag> <value>",
@@ -83,8 +91,12 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       "what happened: the log of events, with filters; --follow goes on with what happens",
       () => import("./watching/events.ts"),
     ],
-    ["outbox", "what each sink has still to get, and what it refused", () => import("./watching/outbox.ts")],
-    ["sink", "try one sink", () => import("./watching/sink.ts")],
+    [
+      "outbox",
+      "what each sink has still to get, and what it refused",
+      async () => (await import("./watching/sinks.ts")).outbox,
+    ],
+    ["sink", "try one sink", async () => (await import("./watching/sinks.ts")).sink],
     [
       "silence",
       "agreed times in which tickets, messages and pages are not made of alarms",
@@ -149,15 +161,19 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     [
       "fleet",
       "members that share the sources of one database, what each holds, takeovers; drain one before maintenance",
-      () => import("./fleet/fleet.ts"),
+      () => import("./watching/fleet.ts"),
     ],
     [
       "completion [shell]",
       "print the completion script of a shell: bash, zsh or fish",
       () => import("./manual/completion.ts"),
     ],
-    ["man", "print the manual page", () => import("./manual/man.ts")],
-    ["schema", "print the JSON schema of the configuration, for editors", () => import("./manual/schema.ts")],
+    ["man", "print the manual page", async () => (await import("./manual/man.ts")).man],
+    [
+      "schema",
+      "print the JSON schema of the configuration, for editors",
+      async () => (await import("./manual/man.ts")).schema,
+    ],
   ];
 
 /** All commands. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */

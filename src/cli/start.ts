@@ -2,10 +2,9 @@
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
-import { asCalled } from "./shell/called.ts";
-import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
-import { watchForFaults } from "./shell/last-resort.ts";
+import { asCalled, complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
 import { createTerminal } from "./shell/terminal.ts";
+import { watchForFaults } from "./shell/uncaught-errors.ts";
 
 /** How long a reader of the output may keep a finished command from ending, in milliseconds. */
 const END_WITHIN_MS = 1_000;

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { lookAtParts, lookAtState } from "#src/cli/shell/look-at-state.ts";
+import { lookAtParts, lookAtState } from "#src/cli/shell/state-access.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/silence.ts";
 import { documentSet } from "#src/engine/store/store.ts";

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { ageText, localTime, withLocalTimes } from "#src/cli/shell/local-time.ts";
-import { createTerminal } from "#src/cli/shell/terminal.ts";
+import { ageText, createTerminal, localTime, withLocalTimes } from "#src/cli/shell/terminal.ts";
 
 /** Times in the words of people. */
 

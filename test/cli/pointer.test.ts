@@ -12,7 +12,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { findState } from "#src/cli/shell/accepted-config.ts";
+import { findState } from "#src/cli/shell/find-worker.ts";
 import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { nextCommands } from "#src/cli/running/setup-steps.ts";
-import { asCalled, called } from "#src/cli/shell/called.ts";
+import { nextCommands } from "#src/cli/running/setup.ts";
+import { asCalled, called } from "#src/cli/shell/exit.ts";
 
 test.each([
   ["plenum.yaml", "plenum", "plenum check"],

@@ -8,7 +8,7 @@ import { documentSet } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { Reader } from "../../ui/operator/remote.ts";
 import { type CliContext, choose, collect, integer } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import { lookAtStateIfAny, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
 /** What a site has of things that are listed one by one. */

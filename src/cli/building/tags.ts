@@ -11,7 +11,7 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import { lookAtStateIfAny, type WhichState } from "../shell/state-access.ts";
 import {
   ageText,
   type Inventory,

@@ -14,7 +14,7 @@ import { type ClassComparison, compareClasses } from "../../engine/sync/compare/
 import { selectionMismatches } from "../../engine/sync/compare/selections.ts";
 import { writableMismatches } from "../../engine/sync/compare/writable.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { PRIORITIES } from "../shell/known-things.ts";
+import { PRIORITIES } from "../shell/known-ids.ts";
 import type { CheckLine } from "./check-line.ts";
 
 export interface ComparedSource {

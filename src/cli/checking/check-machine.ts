@@ -5,9 +5,8 @@ import { freeBytes, lookAtFolder } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/durability.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
-import { isSameFile } from "../shell/accepted-config.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { openForCommand } from "../shell/state-database.ts";
+import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
+import { openForCommand } from "../shell/state-access.ts";
 import { type CheckLine, trouble } from "./check-line.ts";
 
 /** What this machine has to give: a folder for the state with room for the log, and an address for the status page. */

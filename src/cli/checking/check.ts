@@ -1,23 +1,26 @@
 import type { Command } from "commander";
-import type { Config } from "../../app/config/config.ts";
+import { type Config, connectorOf } from "../../app/config/config.ts";
 import { placesIn } from "../../app/config/places.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { type Event, sourceUri } from "../../core/model/event.ts";
+import { formatDuration } from "../../core/values/duration.ts";
 import { counted } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
+import { matches } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/compare/building.ts";
 import { readCredentials } from "../../ui/status/credentials.ts";
 import type { CliContext } from "../shell/context.ts";
-import { questionOf } from "../writing/approval.ts";
+import { loneSink } from "../shell/standalone.ts";
+import { questionOf } from "../writing/writes.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
+import { type CheckLine, trouble, within } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
-import { writableText } from "./check-senders.ts";
-import { checkAnySink, checkSink } from "./check-sink.ts";
 import { checkSource } from "./check-source.ts";
-import { checkWriting } from "./check-writing.ts";
+import { checkWriting, writableText } from "./check-writing.ts";
 
 interface CheckOptions {
   readonly strict?: boolean;
@@ -147,4 +150,61 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   } catch (error) {
     return [trouble(what, error)];
   }
+}
+
+/** Whether a sink's far end is there and lets us in; no event is written. */
+export async function checkSink(
+  name: string,
+  config: Config,
+  signal: AbortSignal,
+): Promise<readonly CheckLine[]> {
+  const what = `sink ${name}`;
+  const entry = config.sinks[name];
+  if (entry === undefined || !entry.enabled)
+    return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
+  const connector = connectorOf(entry);
+  let sink: Sink | undefined;
+  try {
+    sink = await loneSink(name, entry);
+    if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
+    const asked = sink;
+    await within(signal, async (limited) => asked.probe?.(limited));
+    const keepsMs = await within(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
+    return [
+      { what, result: "ok", detail: `${connector} answers` },
+      ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
+    ];
+  } catch (error) {
+    signal.throwIfAborted();
+    return [trouble(what, error)];
+  } finally {
+    await sink?.close();
+  }
+}
+
+/** Nowhere to go is no fault of the configuration, and hardly what somebody wants. */
+export function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
+  if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
+  const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
+  const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
+  return [{ what: "sinks", result: "warning", detail }];
+}
+
+/** The past that is asked for and that the sink gets, and that is older than what its far end keeps. */
+function pastThatIsLost(
+  what: string,
+  { filter }: Config["sinks"][string],
+  config: Config,
+  keepsMs: number,
+): readonly CheckLine[] {
+  return Object.entries(config.sources).flatMap(([source, { history }]) =>
+    history.flatMap(({ name, backfill, total }): CheckLine[] => {
+      const type = total ? "tag-total" : "tag-history";
+      const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
+      if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
+      const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
+      const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
+      return [{ what, result: "warning", detail }];
+    }),
+  );
 }

@@ -1,7 +1,7 @@
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
-import type { Reach } from "./reach.ts";
-import type { Facts } from "./report.ts";
-import { isClockBehind } from "./state.ts";
+import type { Facts } from "./doctor.ts";
+import { isClockBehind } from "./local-facts.ts";
+import type { Reach } from "./remote-facts.ts";
 
 /**
  * What is wrong, the most likely cause first: what keeps a worker from starting comes before what it misses, and what

@@ -16,7 +16,7 @@ import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose, integer } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { lookAtState } from "../shell/state-access.ts";
 
 interface CompleteOptions {
   readonly source?: string;

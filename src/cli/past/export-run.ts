@@ -1,33 +1,36 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { planSettings } from "../../app/build-sync.ts";
-import type { Config, SourceEntry } from "../../app/config/config.ts";
+import { Config, type SourceEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Event } from "../../core/model/event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { loop, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
+import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
+import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
+import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/site-day.ts";
 import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type BackfillRequest, backfillOf } from "../../engine/sync/history/backfills.ts";
+import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
+import { countFor } from "../../engine/sync/history/day-book.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
+import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import {
+  type Listed,
   type StoredBackfill,
   type StoredPause,
   type StoredPoll,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { paceOf } from "./backfill.ts";
-import { barLine } from "./backfill-lines.ts";
-import { EXPORT_SINK, type ExportStep, exportConfig } from "./export-config.ts";
-import { exportedDays } from "./export-days.ts";
-import type { ExportOutcome } from "./export-lines.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { barLine, paceOf } from "./backfill.ts";
+import type { ExportOutcome } from "./export.ts";
 
 /** What is asked for. */
 export interface ExportRequest {
@@ -260,4 +263,143 @@ async function troublesOf(run: ExportRun, store: Store): Promise<readonly string
 /** Where the lake says that a day is sealed; connectors/parquet/README.md. */
 function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
+}
+
+/** Names the one sink of an export. */
+export const EXPORT_SINK = "export";
+
+/** Lists are asked for when the worker starts; what a long export would list again is of no use to it. */
+const AT_THE_START = "0 0 1 1 *";
+
+/**
+ * `fetching`: lists, once, and the past of an order; files are worth writing when they are large. `landing`: the service
+ * is asked for nothing, and what is fetched is written at once.
+ */
+export type ExportStep = "fetching" | "landing";
+
+/**
+ * The configuration of the worker that does an export: one source, of which it only lists and fetches the past, and one
+ * sink, the lake in `folder`. No alarms, no live reads, no commands, and a status page that nobody has to know of. Pure.
+ */
+export function exportConfig(options: {
+  readonly config: Config;
+  readonly source: string;
+  readonly entry: SourceEntry;
+  /** The lake. */
+  readonly folder: string;
+  readonly stateFolder: string;
+  readonly step: ExportStep;
+}): Config {
+  const { config, entry, folder, source, stateFolder, step } = options;
+  const isFetching = step === "fetching";
+  const parts = Config.parse({
+    // Its own source takes the place of this one: what is parsed already cannot be parsed again.
+    sources: {
+      [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" },
+    },
+    sinks: {
+      [EXPORT_SINK]: {
+        from: "beginning",
+        batch: 5_000,
+        parquet: { folder, max_age: isFetching ? "15m" : "1s" },
+      },
+    },
+  });
+  const lists = isFetching ? AT_THE_START : false;
+  const schedules: SourceEntry["schedules"] = {
+    ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
+    ...{ sites: lists, gateways: lists, hosts: lists, systems: lists, tags: lists },
+  };
+  const inventory = { ...entry.inventory, tags_of_systems: true };
+  return {
+    ...parts,
+    state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
+    // Trouble is told by the command itself; in a log nobody would look for it.
+    log: { level: "silent" },
+    status: { ...parts.status, port: 0 },
+    sources: {
+      [source]: {
+        ...{ ...entry, read: [], history: [], silent_sensors: false, heartbeat: false },
+        ...{ inventory, schedules },
+      },
+    },
+  };
+}
+
+/** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
+const LATE_MS = DAY_MS;
+
+export interface ExportedDays {
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** `day-sealed`, for each site and each whole UTC day of which all is known, when it had been over for a day. */
+  readonly seals: readonly Event<"day-sealed">[];
+}
+
+/** What the ledgers of an order say of its days, as a worker says it of what it follows. */
+export async function exportedDays(options: {
+  readonly store: Store;
+  readonly source: string;
+  readonly order: BackfillRequest;
+  readonly ledgers: readonly LedgerOf[];
+  readonly nowMs: number;
+}): Promise<ExportedDays> {
+  const { ledgers, nowMs, order, source, store } = options;
+  const sites = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+  const seals: Event<"day-sealed">[] = [];
+  let [had, nulls] = [0, 0];
+  for (const [siteId, series] of sites) {
+    const wanted = series.map((each) => wholeOrder(each, order, nowMs));
+    const range = {
+      fromMs: Math.min(...wanted.map(({ range: { fromMs } }) => fromMs)),
+      toMs: Math.max(...wanted.map(({ range: { toMs } }) => toMs)),
+    };
+    const held = await store.document<Listed<{ readonly id: number; readonly displayName: string }>>(
+      documentSet("site", source),
+      String(siteId),
+    );
+    const site = held?.value ?? { id: siteId, displayName: String(siteId) };
+    for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
+      const book = createSiteDay(day);
+      for (const { ledger } of wanted) {
+        const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
+        book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
+      }
+      await yieldToEventLoop();
+      const siteDay = book.done();
+      had += siteDay.account.had;
+      nulls += siteDay.account.null;
+      const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
+      const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
+      const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
+      const { expected, pending, refused } = siteDay.account;
+      if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
+      const data = dayFinalized(site, day, siteDay, 1, 0);
+      seals.push(
+        makeEvent({
+          type: "day-sealed",
+          source: sourceUri(source),
+          subject: subjectOf("site", null, String(siteId)),
+          time: isoUtc(nowMs),
+          siteId,
+          data,
+          facts: [data.date, 1],
+        }),
+      );
+    }
+  }
+  return { had, null: nulls, seals };
+}
+
+/**
+ * The ledger as if the order were what the configuration follows: wanted is what it asks for, from its first bucket to
+ * its last, and nothing before or after.
+ */
+function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
+  const range = backfillRange(order, series.rules, nowMs);
+  const from = isoUtc(range.fromMs);
+  const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const rules = { ...series.rules, everyMs: 0 };
+  return { range, ledger: { ...series, held, rules } };
 }

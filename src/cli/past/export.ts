@@ -9,14 +9,15 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { backfillRules } from "../../engine/sync/history/backfills.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
+import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
 import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/past-options.ts";
-import { exportLines } from "./export-lines.ts";
+import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
 import { type ExportRequest, runExport } from "./export-run.ts";
+import { grouped, reasonOf } from "./gaps.ts";
 
 /** A time, and how it was written: `30d` is another moment tomorrow, and the same wish. */
 interface Moment {
@@ -151,4 +152,40 @@ function preparePlace(folder: string): boolean {
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
   });
+}
+
+/** What came of an export. */
+export interface ExportOutcome {
+  /** Nothing that was asked for is missing; what has no log is not. */
+  readonly complete: boolean;
+  readonly from: string;
+  readonly to: string;
+  readonly tags: number;
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** Days of sites that are sealed: compacted, and with a manifest. */
+  readonly sealedDays: number;
+  /** What has no log by the service's word, or was refused. */
+  readonly holes: readonly HistoryGap[];
+  /** Lists that were not to be had, and events that could not be written; a sentence each. */
+  readonly troubles: readonly string[];
+}
+
+export function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
+  const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
+  return [
+    `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
+    ...grouped(holes, false).map(({ tags: of, example, hole }) => {
+      const when = hole.from === null ? "" : ` from ${hole.from} to ${hole.to}`;
+      const more = of === 1 ? "" : ` and ${of - 1} more`;
+      return `not had${when}: ${example}${more}: ${reasonOf(hole)}`;
+    }),
+    ...troubles,
+    ...(complete
+      ? []
+      : [
+          "It is not complete; the same command asks again for what was refused, at the earliest when it says above.",
+        ]),
+  ];
 }

@@ -4,8 +4,8 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
 import { type CliContext, choose } from "../shell/context.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { lookAtState } from "../shell/state-access.ts";
 
 const WHY: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "asked for by `plenum backfill`, still to be fetched",

@@ -3,8 +3,8 @@ import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../c
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, choose } from "../shell/context.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { lookAtState } from "../shell/state-access.ts";
 
 interface Row extends SensorFinding {
   readonly siteId: number;

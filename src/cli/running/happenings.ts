@@ -1,7 +1,7 @@
 import type { AnyEvent, Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
-import { clockTime } from "../shell/local-time.ts";
+import { clockTime } from "../shell/terminal.ts";
 
 /**
  * What happens, as a person at the terminal wants to read it: one calm line for each thing that matters. Made of the

@@ -1,9 +1,12 @@
 import { lstatSync } from "node:fs";
+import { createInterface } from "node:readline/promises";
+import { Writable } from "node:stream";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { ConfigError, Retryable, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, Rejected, Retryable, sentence } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
+import { printable } from "../../core/values/printable.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type Choices, proposedChoices } from "../../ui/setup/choices.ts";
@@ -15,7 +18,6 @@ import { seenLines } from "../../ui/setup/seen-lines.ts";
 import { sourceName } from "../../ui/setup/source-name.ts";
 import { guessZone } from "../../ui/setup/time-zone.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
-import { type Asker, createAsker } from "../shell/ask.ts";
 import type { CliContext } from "../shell/context.ts";
 import type { Terminal } from "../shell/terminal.ts";
 import {
@@ -26,7 +28,7 @@ import {
   lookAtBuilding,
   nextCommands,
   type Reach,
-} from "./setup-steps.ts";
+} from "./setup.ts";
 
 interface InitOptions {
   readonly tokenFile?: string;
@@ -260,4 +262,59 @@ function days(text: string): number {
 function name(text: string): string {
   if (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text)) return text;
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
+}
+
+/** Asks a person at a terminal. */
+export interface Asker {
+  /** The answer without space around it; `proposed` where only Enter was pressed. Rejects once the terminal is closed. */
+  ask(question: string, proposed?: string): Promise<string>;
+  /** The same with nothing shown of what is typed. */
+  askHidden(question: string): Promise<string>;
+  close(): void;
+}
+
+/** Null where nobody sits there: input or error output is no terminal. */
+export function createAsker(signal: AbortSignal): Asker | null {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
+  let hidden = false;
+  const output = new Writable({
+    write(chunk, _encoding, done) {
+      if (!hidden) process.stderr.write(chunk);
+      done();
+    },
+  });
+  const lines = createInterface({ input: process.stdin, output, terminal: true });
+  // In this mode the terminal's Ctrl-C is a key like others.
+  lines.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
+  const closed = new AbortController();
+  lines.once("close", () => closed.abort(new Rejected("The terminal was closed before all was answered.")));
+  const either = AbortSignal.any([signal, closed.signal]);
+
+  async function question(text: string): Promise<string> {
+    try {
+      return (await lines.question(text, { signal: either })).trim();
+    } catch (error) {
+      signal.throwIfAborted();
+      closed.signal.throwIfAborted();
+      throw error;
+    }
+  }
+
+  return {
+    async ask(text, proposed) {
+      const answer = await question(printable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      return answer === "" ? (proposed ?? "") : answer;
+    },
+    async askHidden(text) {
+      process.stderr.write(printable(`${text}: `));
+      hidden = true;
+      try {
+        return await question("");
+      } finally {
+        hidden = false;
+        process.stderr.write("\n");
+      }
+    },
+    close: () => lines.close(),
+  };
 }

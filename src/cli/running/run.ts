@@ -11,8 +11,8 @@ import { createRecentLines } from "../../core/runtime/recent-lines.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import type { CliContext } from "../shell/context.ts";
-import { takeStandardError } from "../shell/log-stream.ts";
 import { leavePointer } from "../shell/pointer.ts";
+import { takeStandardError } from "../shell/uncaught-errors.ts";
 import { createHappenings, type Happenings } from "./happenings.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 
@@ -165,7 +165,7 @@ async function aborted(signal: AbortSignal): Promise<void> {
 
 /** Loaded when asked for: a worker does not carry it. */
 async function setUp(context: CliContext): Promise<boolean> {
-  const { runSetup } = await import("./run-setup.ts");
+  const { runSetup } = await import("./setup.ts");
   return runSetup(context);
 }
 

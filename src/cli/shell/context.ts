@@ -9,8 +9,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
-import { openDoorFor } from "./find-worker.ts";
+import { type AcceptedConfig, acceptedConfig, openDoorFor, usedInstead } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 

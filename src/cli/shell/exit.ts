@@ -1,3 +1,4 @@
+import { basename, delimiter, dirname } from "node:path";
 import { CommanderError } from "commander";
 import { ConfigurationError, problemLine } from "../../app/config/problems.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
@@ -57,4 +58,20 @@ export function complaint(error: unknown): readonly string[] {
 /** Trying again does not help against a mistake in the program. */
 function isOwnFault(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
+}
+
+/** The program as somebody can type it who typed it before: `./plenum` in a clone, `plenum` where it is installed. */
+export function called({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
+  // The shell says where it has found what it was called by its name alone.
+  const isFound = PATH.split(delimiter).includes(dirname(by));
+  return shellWord(isFound ? basename(by) : by);
+}
+
+/** The same for commands that a sentence names: ``Make one with `plenum init`.`` */
+export function asCalled(sentence: string, program = called()): string {
+  return sentence.replaceAll(/`plenum (?=[a-z])/g, () => `\`${program} `);
+}
+
+export function shellWord(text: string): string {
+  return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

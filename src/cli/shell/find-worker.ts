@@ -1,13 +1,23 @@
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
-import type { Config } from "../../app/config/config.ts";
-import { Retryable } from "../../core/errors/errors.ts";
+import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { Config } from "../../app/config/config.ts";
+import { type LenientState, lenientState } from "../../app/config/lenient-state.ts";
+import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { StateConfig } from "../../engine/store/config.ts";
+import { lockFile } from "../../engine/store/folder.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { whereabouts } from "../../scale/fleet/whereabouts.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
-import { type FoundWorker, findWorker, requestReport } from "../../ui/operator/remote.ts";
-import type { WhichState } from "./look-at-state.ts";
-import { withStateDatabase } from "./state-database.ts";
+import {
+  type FoundWorker,
+  findWorker,
+  requestConfiguration,
+  requestReport,
+} from "../../ui/operator/remote.ts";
+import { complaint } from "./exit.ts";
+import { pointersOf } from "./pointer.ts";
+import type { WhichState } from "./state-access.ts";
+import { withStateDatabase } from "./state-access.ts";
 
 /**
  * Who works for a configuration on this machine. Members of a fleet have a door each, in the folder of the state or in
@@ -67,5 +77,161 @@ function foldersIn(folder: string): readonly string[] {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
+  }
+}
+
+/** The configuration that a command uses. */
+export interface AcceptedConfig {
+  readonly config: Config;
+  /** Why the file is not used, a line for each problem; null where it is used. */
+  readonly rejected: readonly string[] | null;
+}
+
+/** A running worker of a configuration file, and the configuration that it accepted last. */
+export interface RunningWorker {
+  readonly door: ControlSocket;
+  readonly config: Config;
+}
+
+/** Workers and state folders that were found without a valid configuration file. */
+export interface FoundState {
+  readonly running: readonly RunningWorker[];
+  /** State folders of a lone worker, also of one that does not run or does not answer. */
+  readonly folders: readonly string[];
+  /** The state of a fleet, where the file says its database; null otherwise. */
+  readonly fleetState: StateConfig | null;
+  /** Why a worker that may be there cannot be asked; null otherwise. */
+  readonly trouble: ConfigError | Retryable | null;
+}
+
+type Answer = Awaited<ReturnType<typeof requestConfiguration>>;
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * The file's own configuration, or, where the file is wrong, the one that its running worker accepted last. Throws what
+ * is wrong with the file where no worker answers.
+ */
+export async function acceptedConfig(
+  file: string,
+  load: () => Config,
+  signal: AbortSignal,
+): Promise<AcceptedConfig> {
+  try {
+    return { config: load(), rejected: null };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const [worker] = (await findState(file, process.env, signal)).running;
+    if (worker === undefined) throw error;
+    return { config: worker.config, rejected: complaint(error) };
+  }
+}
+
+/** One line for a person: the first problem of a rejected file. */
+export function rejectedLine(file: string, [first = "", ...others]: readonly string[]): string {
+  const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
+  return `The configuration file ${file} is rejected: ${first}${more}`;
+}
+
+/** The same where the configuration of the running worker is used in its place. */
+export function usedInstead(file: string, rejected: readonly string[]): string {
+  return `${rejectedLine(file, rejected)} The running worker continues with the configuration that it accepted last.`;
+}
+
+/**
+ * Looks for the worker of a file whose content may be wrong: where a worker left its pointer, where the section `state`
+ * says, then in the default folder.
+ */
+export async function findState(
+  file: string,
+  environment: Environment,
+  signal: AbortSignal,
+): Promise<FoundState> {
+  const said = lenientStateOf(file, environment);
+  const pointers = pointersOf(file).map((each) => ({ ...each, isSaid: false }));
+  const isFleets = (folder: string) =>
+    said.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
+  const places = [
+    ...pointers,
+    ...foldersOf(said.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+      return { stateFolder, isFleet: isFleets(stateFolder), isSaid: said.folder !== null };
+    }),
+  ];
+  const running: RunningWorker[] = [];
+  const folders = new Set<string>();
+  let trouble: FoundState["trouble"] = null;
+  for (const { stateFolder, isFleet, isSaid } of places) {
+    const found = await workersIn(stateFolder);
+    let isOther = false;
+    for (const each of found) {
+      if (each.kind === "silent") trouble = each.trouble;
+      if (each.kind !== "open") continue;
+      const answer = await configurationOf(each.door);
+      if (answer === null) continue;
+      // A pointer outlives its worker, and the worker of another file may use that folder or the default one.
+      isOther = !isSaid && answer.file !== null && !isSameFile(answer.file, file);
+      const { stateFolder: own } = each.door;
+      if (isOther || running.some(({ door }) => resolve(door.stateFolder) === resolve(own))) continue;
+      running.push({ door: each.door, config: answer.config as Config });
+    }
+    if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
+  }
+  for (const { config } of running)
+    if (config.state.postgres !== undefined) folders.delete(config.state.folder);
+  return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
+
+  async function configurationOf(door: ControlSocket): Promise<Answer | null> {
+    try {
+      return await requestConfiguration(door, signal);
+    } catch (error) {
+      if (!(error instanceof Retryable)) throw error;
+      trouble = error;
+      return null;
+    }
+  }
+
+  async function workersIn(folder: string): Promise<readonly FoundWorker[]> {
+    try {
+      const lone = await findWorker(folder, signal);
+      return lone.kind === "none" ? await membersHere({ folder }, signal) : [lone];
+    } catch (error) {
+      // Others may write the folder, or this user may not look into it: no worker there can be trusted.
+      if (!(error instanceof ConfigError)) throw error;
+      trouble = error;
+      return [];
+    }
+  }
+}
+
+function fleetStateOf({ folder, postgres }: LenientState): StateConfig | null {
+  if (postgres === null) return null;
+  return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
+}
+
+export function lenientStateOf(file: string, environment: Environment): LenientState {
+  return lenientState(textOf(file), environment);
+}
+
+export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
+
+/** Whether two paths lead to one file. */
+export function isSameFile(one: string, other: string): boolean {
+  try {
+    return resolve(one) === resolve(other) || realpathSync(one) === realpathSync(other);
+  } catch {
+    return false;
+  }
+}
+
+/** A relative folder starts where the worker was started: mostly here, or where the file is. */
+function foldersOf(folder: string, file: string): readonly string[] {
+  return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
+}
+
+function textOf(file: string): string {
+  try {
+    // A pipe was read already, and reading it again could wait for ever.
+    return statSync(file).isFile() ? readFileSync(file, "utf8") : "";
+  } catch {
+    return "";
   }
 }

@@ -8,10 +8,10 @@ import { Filter, matches } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
 import type { CliContext } from "../shell/context.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
-import { localTime } from "../shell/local-time.ts";
-import { lookAtParts } from "../shell/look-at-state.ts";
-import { logOptions, several } from "../shell/past-options.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
+import { logOptions, several } from "../shell/options.ts";
+import { lookAtParts } from "../shell/state-access.ts";
+import { localTime } from "../shell/terminal.ts";
 
 interface EventsOptions {
   readonly follow?: boolean;

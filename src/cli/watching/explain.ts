@@ -27,9 +27,9 @@ import { ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
 import { requestPolls, requestTag, type TagWork } from "../../ui/operator/work.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { lookAtState } from "../shell/state-access.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explain-lines.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 
 const COMMANDS_SHOWN = 5;
 const ALARM_EVENTS = 50;

@@ -15,8 +15,8 @@ import {
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { CliContext } from "../shell/context.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
-import { changeParts, openState } from "../shell/look-at-state.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
+import { changeParts, openState } from "../shell/state-access.ts";
 
 interface AddOptions {
   readonly source?: string;

@@ -8,10 +8,10 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { requestFleetWrites } from "../../ui/operator/remote.ts";
-import { findState, type RunningWorker, rejectedLine } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
 import { complaint } from "../shell/exit.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
+import { findState, type RunningWorker, rejectedLine } from "../shell/find-worker.ts";
+import { withStateDatabase } from "../shell/state-access.ts";
 
 /**
  * Where the kill switch of a configuration file is. It has to be found in every case, so a wrong file is no reason to

@@ -1,14 +1,33 @@
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
+import { aroundWriting } from "../../app/config/around-writing.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { type Pinned, rulesOf } from "../../engine/commands/approval/approval.ts";
+import {
+  type ApprovalQuestion,
+  type ApprovalState,
+  approvalState,
+  approve,
+} from "../../engine/commands/approval/approving.ts";
+import { readPin } from "../../engine/commands/approval/files.ts";
 import { requestArming } from "../../engine/commands/arming.ts";
+import {
+  RESTORES,
+  type Restore,
+  restoreId,
+  UNRESTORED,
+  type Unrestored,
+  unrestoredLine,
+} from "../../engine/commands/timed.ts";
 import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
+import { readBody } from "../../scale/fleet/document.ts";
+import { PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
-import { addApproval } from "./approval.ts";
+import { lookAtState, openForCommand, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
-import { addRestores } from "./restores.ts";
 import { addSecond } from "./write.ts";
 
 const BY = "the command line";
@@ -61,4 +80,91 @@ async function armFleet(context: CliContext): Promise<void> {
       "The members of the fleet arm writing within a second, or when they start.",
       "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
     ]);
+}
+
+/** The two-person rule: a second person looks at what may be written, and signs it. */
+export function addApproval(writes: Command, context: CliContext): void {
+  writes
+    .command("approval")
+    .description("whether what may be written is approved, and what has changed since it was")
+    .action(async () => show(context, approvalState(await questionOf(context.config()))));
+  writes
+    .command("approve")
+    .description("approve what may be written, as the configuration says it now")
+    .argument("<name>", "your name under commands.approval.approvers")
+    .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
+    .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
+    .action(async (name: string, options: { readonly key: string }) => {
+      const question = await questionOf(context.config());
+      const { changes } = approvalState(question);
+      approve(question, name, readKey(options.key), options.key);
+      show(context, { ...approvalState(question), changes });
+    });
+}
+
+export async function questionOf(config: Config): Promise<ApprovalQuestion> {
+  return {
+    config: config.commands.approval ?? null,
+    rules: rulesOf(config.commands, aroundWriting(config)),
+    pinned: await pinnedIn(config.state),
+    nowMs: systemClock.now(),
+  };
+}
+
+/** Who approved last, as the state remembers it. */
+async function pinnedIn({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
+  if (postgres === undefined) return readPin(folder);
+  const database = await openForCommand(postgres);
+  try {
+    const body = await readBody(database, PIN);
+    return body === null ? null : (JSON.parse(body) as Pinned);
+  } finally {
+    await database.close();
+  }
+}
+
+function show(context: CliContext, state: ApprovalState): void {
+  const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  context
+    .terminal()
+    .object(state, [
+      ...state.changes,
+      `Approved by ${by} in ${state.file}.`,
+      state.refusing ?? "What may be written is approved as it stands.",
+    ]);
+}
+
+function readKey(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new ConfigError(`The key ${file} cannot be read.`, { cause: error });
+  }
+}
+
+/** What was written for a time: read from the state, so that it can be asked without a running worker too. */
+export function addRestores(writes: Command, context: CliContext): void {
+  writes
+    .command("restores")
+    .description("what was written for a time: what will be put back, and what could not be")
+    .action(async () => {
+      await lookAtState({ config: context.config() }, async (store) => {
+        const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
+          ({ command, before, dueAt }) => {
+            const { id, siteId, source, tagId, value } = command;
+            return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+          },
+        );
+        const lost = [...(await store.documents<Unrestored>(UNRESTORED)).values()];
+        const lines = [
+          ...lost.map((each) => `! ${unrestoredLine(each)}`),
+          ...waiting.map(
+            ({ dueAt, id, inForce, tagId, wanted }) =>
+              `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
+          ),
+        ];
+        const none = "Nothing is to be put back.";
+        context.terminal().object({ waiting, lost }, lines.length === 0 ? [none] : lines);
+      });
+    });
 }

@@ -2,6 +2,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -9,10 +10,11 @@ import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
 import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { openState } from "../shell/look-at-state.ts";
+import { loneSink } from "../shell/standalone.ts";
+import { openState } from "../shell/state-access.ts";
 
 /** The log and the sinks' positions in it; works beside a running worker and without one. */
-export function define(outbox: Command, context: CliContext): void {
+function defineOutbox(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
       "after",
@@ -208,3 +210,52 @@ function age(text: string): string {
   if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
   return new Date(systemClock.now() - ms).toISOString();
 }
+
+/** `plenum outbox`. */
+export const outbox = { define: defineOutbox };
+
+/** How long opening, changing and closing the test alarm may take together, in milliseconds. */
+const WITHIN_MS = 60_000;
+
+/** What can be done to one sink; needs no running worker and touches no state. */
+function defineSink(sink: Command, context: CliContext): void {
+  sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
+
+  sink
+    .command("test")
+    .description("open, change and close a marked test alarm where the sink's people look")
+    .argument("<sink>", "name of a sink that makes tickets, messages or pages of alarms")
+    .addHelpText("after", "\nExample:\n  plenum sink test chat")
+    .action((name: string) => test(context, name));
+}
+
+async function test(context: CliContext, name: string): Promise<void> {
+  refuseUnverifiedTls();
+  const { sinks } = context.config();
+  const entry = sinks[name];
+  if (entry === undefined) {
+    throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
+  }
+  const sink = await loneSink(name, entry);
+  try {
+    if (sink?.test === undefined) {
+      throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {
+        hint: "`plenum check` shows whether it can be reached.",
+      });
+    }
+    const steps: string[] = [];
+    const say = (line: string) => {
+      steps.push(line);
+      context.terminal().say(line);
+    };
+    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(WITHIN_MS)]));
+    context
+      .terminal()
+      .object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
+  } finally {
+    await sink?.close();
+  }
+}
+
+/** `plenum sink`. */
+export const sink = { define: defineSink };

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../scale/fleet/fleet.ts";
 import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
+import { withStateDatabase } from "../shell/state-access.ts";
 
 /** How many changes of holder are printed when nobody says otherwise. */
 const TAKEOVERS = 10;

@@ -5,8 +5,9 @@ import { createLog } from "../../core/runtime/log.ts";
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type Part, united } from "../../engine/store/united.ts";
+import { openStateDatabase } from "../../scale/postgres/open.ts";
+import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 import { openShard } from "../../scale/postgres/store.ts";
-import { openForCommand } from "./state-database.ts";
 
 /** Which state is meant: that of a folder, or in a fleet that of one source; without one, of all of them as one. */
 export interface WhichState {
@@ -131,4 +132,36 @@ async function use<T>(store: Store, work: (store: Store) => Promise<T>): Promise
   } finally {
     await store.close();
   }
+}
+
+/** A command asks one thing after the other, and listens for nothing. */
+const CONNECTIONS = 2;
+
+/** Lends the database of the fleet, beside its members. Throws `ConfigError` where the configuration has none. */
+export async function withStateDatabase<T>(
+  { state }: Pick<Config, "state">,
+  use: (database: StateDatabase) => Promise<T>,
+): Promise<T> {
+  if (state.postgres === undefined) {
+    throw new ConfigError("There is no fleet: the configuration keeps its state in a folder.", {
+      hint: "A fleet shares state.postgres; docs/scaling.md says when that is worth it.",
+    });
+  }
+  const database = await openForCommand(state.postgres);
+  try {
+    return await use(database);
+  } finally {
+    await database.close();
+  }
+}
+
+/** A schema that is not of this version is refused, and never changed by a command. */
+export function openForCommand(config: NonNullable<Config["state"]["postgres"]>): Promise<StateDatabase> {
+  return openStateDatabase({
+    config,
+    clock: systemClock,
+    log: createLog({ level: "error" }),
+    migrate: false,
+    connections: CONNECTIONS,
+  });
 }

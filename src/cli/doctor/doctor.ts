@@ -1,0 +1,176 @@
+import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { printableJson } from "../../core/values/printable.ts";
+import type { CliContext } from "../shell/context.ts";
+import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
+import { type ConfigurationFacts, lookAtConfiguration } from "./configuration.ts";
+import {
+  type DiskFacts,
+  diskFacts,
+  lookAtStateFolder,
+  machineFacts,
+  type StateFacts,
+} from "./local-facts.ts";
+import { lookAtWorker, type Reach, reachAll, type WorkerFacts } from "./remote-facts.ts";
+import { shownText } from "./shown-config.ts";
+import { troublesOf } from "./troubles.ts";
+
+/** Works whatever is broken: that is when it is needed. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--to <folder>", "where the file is written", ".")
+    .option("--log <file>", "take the end of this log file along; a running worker's is taken anyway")
+    .addHelpText(
+      "after",
+      "\nThe file is for its owner only and holds no secret: neither tokens and passwords nor what looks like one. It\n" +
+        "does name sites, tags, sinks and addresses of servers. Nothing is sent anywhere.\n\n" +
+        "Examples:\n  plenum doctor\n  plenum doctor --log /var/log/plenum/plenum.log",
+    )
+    .action(async (options: { readonly to: string; readonly log?: string }) => {
+      const terminal = context.terminal();
+      const report = await terminal.progress("Looking around", (update) =>
+        gather({
+          configFile: context.configFile(),
+          environment: process.env,
+          logFile: options.log ?? null,
+          signal: context.signal,
+          update,
+        }),
+      );
+      const file = write(options.to, report);
+      terminal.object({ file, troubles: report.troubles }, lines(file, report));
+    });
+}
+
+function write(folder: string, report: DoctorReport): string {
+  const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
+  try {
+    // `wx` follows no link and overwrites nothing.
+    const handle = openSync(file, "wx", 0o600);
+    try {
+      writeFileSync(handle, `${printableJson(JSON.stringify(report, null, 2))}\n`);
+    } finally {
+      closeSync(handle);
+    }
+    return file;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new ConfigError(`${file} cannot be written (${code}).`, {
+      hint: "Name a folder that you may write with --to.",
+      cause: error,
+    });
+  }
+}
+
+/** Of the other troubles so many are shown; the file has them all. */
+const SHOWN = 10;
+
+function lines(file: string, { troubles }: DoctorReport): readonly string[] {
+  const [first, ...others] = troubles;
+  const more = others.length - SHOWN;
+  return [
+    first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
+    ...(others.length === 0 ? [] : ["Also:"]),
+    ...others.slice(0, SHOWN).map((trouble) => `- ${trouble}`),
+    ...(more > 0 ? [`- and ${more} more, in the file`] : []),
+    `All that support would ask for is in ${file}; it holds no secret.`,
+  ];
+}
+
+export interface GatherOptions {
+  readonly configFile: string;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** A log file whose end is taken along. */
+  readonly logFile: string | null;
+  readonly signal: AbortSignal;
+  /** Says what is looked at now. */
+  readonly update: (what: string) => void;
+}
+
+/** Of a log file the last so many lines, each this long at most, within its last so many bytes. */
+const LOG_LINES = 300;
+const LINE_LENGTH = 2_000;
+const LOG_BYTES = 1024 ** 2;
+
+/** Looks at everything, whatever is broken, and changes nothing. No text in it may be a credential. */
+export async function gather(options: GatherOptions): Promise<DoctorReport> {
+  const { configFile, environment, signal, update } = options;
+  const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
+  const { config, stateFolder } = own === null ? await withoutFile(options) : ofConfig(own);
+  update("Looking at the state");
+  const disks = diskFacts(stateFolder);
+  const state = await lookAtStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
+  update("Asking the worker");
+  const worker = await lookAtWorker(stateFolder, config, signal);
+  update("Asking sources and sinks");
+  const reach = config === null ? null : await reachAll(config, signal);
+  const log = options.logFile === null ? null : endOf(options.logFile);
+  const facts: Facts = { configuration, disks, state, worker, reach, log };
+  return {
+    format: "plenum-doctor/1",
+    madeAt: isoUtc(systemClock.now()),
+    troubles: troublesOf(facts).map(shownText),
+    program: { version: VERSION },
+    machine: machineFacts(),
+    ...withoutSecrets(facts),
+  };
+}
+
+function ofConfig(config: Config) {
+  return { config, stateFolder: config.state.folder };
+}
+
+/** Where the file is wrong, the configuration that its running worker accepted last; without one, at least the state. */
+async function withoutFile({ configFile, environment, signal }: GatherOptions) {
+  const { running, folders } = await findState(configFile, environment, signal);
+  const [worker] = running;
+  if (worker !== undefined) return ofConfig(worker.config);
+  const said = lenientStateOf(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
+}
+
+function endOf(file: string): NonNullable<DoctorReport["log"]> {
+  try {
+    const lines = readFileSync(file).subarray(-LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: lines.slice(-LOG_LINES).map((line) => line.slice(0, LINE_LENGTH)) };
+  } catch (error) {
+    throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
+  }
+}
+
+/** Every text once more, wherever it came from. */
+function withoutSecrets<T>(value: T): T {
+  const shown = (each: unknown): unknown => {
+    if (typeof each === "string") return shownText(each);
+    if (Array.isArray(each)) return each.map(shown);
+    if (typeof each !== "object" || each === null) return each;
+    return Object.fromEntries(Object.entries(each).map(([key, below]) => [shownText(key), shown(below)]));
+  };
+  return shown(value) as T;
+}
+
+/** What `plenum doctor` writes into one file. */
+export interface DoctorReport {
+  readonly format: "plenum-doctor/1";
+  readonly madeAt: string;
+  /** What is wrong, the most likely cause first: a sentence each, with what to do. */
+  readonly troubles: readonly string[];
+  readonly program: Readonly<Record<string, unknown>>;
+  readonly machine: Readonly<Record<string, unknown>>;
+  readonly disks: readonly DiskFacts[];
+  readonly configuration: ConfigurationFacts;
+  readonly state: StateFacts;
+  readonly worker: WorkerFacts;
+  /** Null where the configuration does not say what to ask. */
+  readonly reach: readonly Reach[] | null;
+  /** The end of a file that was named with --log; null when none was. */
+  readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
+}
+
+export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
