@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
-import type { DoctorReport } from "#src/cli/doctor/doctor.ts";
+import type { DoctorReport } from "#src/cli/doctor/diagnosis.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** `plenum doctor`, whatever is broken: which trouble it names first, and what is in the file. */

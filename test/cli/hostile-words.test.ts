@@ -190,8 +190,8 @@ test("nothing is printed past the place that cleans it", () => {
     // Waited for only, until everything is written.
     "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
     // Questions, cleaned there, and what the person types.
-    "cli/shell/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
-    "cli/shell/log-stream.ts": /console\[method\]/g,
+    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
+    "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
   const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))

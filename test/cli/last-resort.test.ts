@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 
-const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/last-resort.ts")).href;
+const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/uncaught-errors.ts")).href;
 
 function run(fault: string) {
   const program = `import { watchForFaults } from ${JSON.stringify(MODULE)}; watchForFaults(); ${fault}; setInterval(() => {}, 1000);`;

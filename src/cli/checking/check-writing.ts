@@ -189,7 +189,7 @@ async function storeLocks(config: Config, store: Store, place: string | null): P
 const OPERATOR = "operator";
 
 /** Entries through which no command can come, and senders that cannot send any: a line for each. */
-export function senderLocks(config: Config, places: Places): readonly CheckLine[] {
+function senderLocks(config: Config, places: Places): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter(
     (name) => sinks[name] !== undefined && isListening(sinks[name]),

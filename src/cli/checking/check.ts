@@ -153,11 +153,7 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
 }
 
 /** Whether a sink's far end is there and lets us in; no event is written. */
-export async function checkSink(
-  name: string,
-  config: Config,
-  signal: AbortSignal,
-): Promise<readonly CheckLine[]> {
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled)
@@ -183,7 +179,7 @@ export async function checkSink(
 }
 
 /** Nowhere to go is no fault of the configuration, and hardly what somebody wants. */
-export function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
+function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
   const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;

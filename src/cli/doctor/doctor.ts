@@ -9,17 +9,11 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
-import { type ConfigurationFacts, lookAtConfiguration } from "./configuration.ts";
-import {
-  type DiskFacts,
-  diskFacts,
-  lookAtStateFolder,
-  machineFacts,
-  type StateFacts,
-} from "./local-facts.ts";
-import { lookAtWorker, type Reach, reachAll, type WorkerFacts } from "./remote-facts.ts";
+import { lookAtConfiguration } from "./configuration.ts";
+import { type DoctorReport, type Facts, troublesOf } from "./diagnosis.ts";
+import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
+import { lookAtWorker, reachAll } from "./remote-facts.ts";
 import { shownText } from "./shown-config.ts";
-import { troublesOf } from "./troubles.ts";
 
 /** Works whatever is broken: that is when it is needed. */
 export function define(command: Command, context: CliContext): void {
@@ -154,23 +148,3 @@ function withoutSecrets<T>(value: T): T {
   };
   return shown(value) as T;
 }
-
-/** What `plenum doctor` writes into one file. */
-export interface DoctorReport {
-  readonly format: "plenum-doctor/1";
-  readonly madeAt: string;
-  /** What is wrong, the most likely cause first: a sentence each, with what to do. */
-  readonly troubles: readonly string[];
-  readonly program: Readonly<Record<string, unknown>>;
-  readonly machine: Readonly<Record<string, unknown>>;
-  readonly disks: readonly DiskFacts[];
-  readonly configuration: ConfigurationFacts;
-  readonly state: StateFacts;
-  readonly worker: WorkerFacts;
-  /** Null where the configuration does not say what to ask. */
-  readonly reach: readonly Reach[] | null;
-  /** The end of a file that was named with --log; null when none was. */
-  readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
-}
-
-export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;

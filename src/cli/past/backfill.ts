@@ -274,7 +274,7 @@ function endOf({ paused, sinksBehind, expectedAt }: Remaining): string {
   return expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
 }
 
-export function remainingLines(all: readonly Remaining[]): readonly string[] {
+function remainingLines(all: readonly Remaining[]): readonly string[] {
   if (all.length === 0) return ["Nothing of the past is to be fetched."];
   return all.map((each) => {
     const what =
@@ -289,7 +289,7 @@ export function remainingLines(all: readonly Remaining[]): readonly string[] {
 }
 
 /** What of an order that is done is not there, though everything was asked for. */
-export function withoutLogText(withoutLog: Remaining["withoutLog"]): string {
+function withoutLogText(withoutLog: Remaining["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }

@@ -266,7 +266,7 @@ function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): s
 }
 
 /** Names the one sink of an export. */
-export const EXPORT_SINK = "export";
+const EXPORT_SINK = "export";
 
 /** Lists are asked for when the worker starts; what a long export would list again is of no use to it. */
 const AT_THE_START = "0 0 1 1 *";
@@ -281,7 +281,7 @@ export type ExportStep = "fetching" | "landing";
  * The configuration of the worker that does an export: one source, of which it only lists and fetches the past, and one
  * sink, the lake in `folder`. No alarms, no live reads, no commands, and a status page that nobody has to know of. Pure.
  */
-export function exportConfig(options: {
+function exportConfig(options: {
   readonly config: Config;
   readonly source: string;
   readonly entry: SourceEntry;
@@ -338,7 +338,7 @@ export interface ExportedDays {
 }
 
 /** What the ledgers of an order say of its days, as a worker says it of what it follows. */
-export async function exportedDays(options: {
+async function exportedDays(options: {
   readonly store: Store;
   readonly source: string;
   readonly order: BackfillRequest;

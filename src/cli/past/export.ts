@@ -172,7 +172,7 @@ export interface ExportOutcome {
   readonly troubles: readonly string[];
 }
 
-export function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
+function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
   const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
   return [
     `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,

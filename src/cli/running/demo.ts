@@ -124,7 +124,7 @@ export function membersIn(text: string): number {
 }
 
 /** Runs the demo of a fleet until Ctrl-C, and says who takes what over. */
-export async function runFleetDemo(members: number, context: CliContext): Promise<void> {
+async function runFleetDemo(members: number, context: CliContext): Promise<void> {
   const { say } = context.terminal();
   say(`Starting PostgreSQL, six simulated services, a broker and ${members} members …`);
   // Loaded when asked for: no other command needs the simulator and the broker in memory.

@@ -274,7 +274,7 @@ export interface Asker {
 }
 
 /** Null where nobody sits there: input or error output is no terminal. */
-export function createAsker(signal: AbortSignal): Asker | null {
+function createAsker(signal: AbortSignal): Asker | null {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
   let hidden = false;
   const output = new Writable({

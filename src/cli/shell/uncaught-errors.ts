@@ -23,7 +23,7 @@ export function takeStandardError(log: Log): void {
 }
 
 /** The log of the worker that this process is, if it is one. */
-export function logOfWorker(): Log | null {
+function logOfWorker(): Log | null {
   return workerLog;
 }
 

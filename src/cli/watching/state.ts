@@ -106,7 +106,7 @@ interface Options {
 /** With more sources than these their shares are left to --json. */
 const SHOWN_SOURCES = 5;
 
-export function defineMove(state: Command, context: CliContext): void {
+function defineMove(state: Command, context: CliContext): void {
   state
     .command("move")
     .description("take a stopped worker's state from its folder into a database, for a fleet to go on with")

@@ -88,7 +88,7 @@ interface ShowOptions {
 type Found = LogRecord<AuditRecord>;
 
 /** The records of the audit log, with the filters that `plenum events` has. */
-export function showCommand(show: Command, context: CliContext): void {
+function showCommand(show: Command, context: CliContext): void {
   show
     .description("the records, the latest last, with filters")
     .option(

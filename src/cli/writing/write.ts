@@ -161,7 +161,7 @@ export interface Results {
 }
 
 /** Watches the results of commands in a running worker's state. */
-export async function watchResults(which: WhichState): Promise<Results> {
+async function watchResults(which: WhichState): Promise<Results> {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {

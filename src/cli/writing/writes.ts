@@ -83,7 +83,7 @@ async function armFleet(context: CliContext): Promise<void> {
 }
 
 /** The two-person rule: a second person looks at what may be written, and signs it. */
-export function addApproval(writes: Command, context: CliContext): void {
+function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("whether what may be written is approved, and what has changed since it was")
@@ -143,7 +143,7 @@ function readKey(file: string): string {
 }
 
 /** What was written for a time: read from the state, so that it can be asked without a running worker too. */
-export function addRestores(writes: Command, context: CliContext): void {
+function addRestores(writes: Command, context: CliContext): void {
   writes
     .command("restores")
     .description("what was written for a time: what will be put back, and what could not be")
