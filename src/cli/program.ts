@@ -4,15 +4,12 @@ import type { CliContext } from "./shell/context.ts";
 import { EXIT_LINE } from "./shell/exit.ts";
 import { parserOutput } from "./shell/terminal.ts";
 
-/** A command's own file: what it takes and does, added to the command that the table below has begun. */
+/** Module of a command: adds arguments, options and the action. */
 interface CommandFile {
   define(command: Command, context: CliContext): void;
 }
 
-/**
- * Every command with what it takes and what it does. Its file, and all that the file needs, is loaded when it is called:
- * `plenum --help` needs none of them, and a worker does not carry the others in memory.
- */
+/** All commands. The module of a command is loaded when it is called, so a worker does not hold the others in memory. */
 const COMMANDS: readonly (readonly [usage: string, description: string, load: () => Promise<CommandFile>])[] =
   [
     [
@@ -176,7 +173,7 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ],
   ];
 
-/** All commands. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */
+/** Creates the program. `signal` aborts on Ctrl-C; PLENUM_CONFIG in `environment` may name the configuration file. */
 export function createProgram(
   signal: AbortSignal,
   environment: Readonly<Record<string, string | undefined>>,
@@ -202,7 +199,7 @@ export function createProgram(
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput(parserOutput())
-    // Commander's own does not wait for the hook.
+    // The help command of commander does not wait for the hook, so `help` is defined below.
     .helpCommand(false)
     .addHelpText(
       "after",
@@ -217,7 +214,7 @@ export function createProgram(
     const [{ createCliContext }, file] = await Promise.all([import("./shell/context.ts"), load()]);
     file.define(command, createCliContext(program, command.name(), signal, allCommands));
   }
-  /** Whether these names lead to a command, from the outermost inwards. */
+  /** Defines the command at this path, such as `outbox dead`. False if there is none. */
   async function isDefined(names: readonly string[]): Promise<boolean> {
     let inside = program;
     for (const name of names) {
@@ -244,7 +241,7 @@ export function createProgram(
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
       const isKnown = await isDefined(names);
-      // An unknown one is told as it is without `help`.
+      // An unknown command gives the same error as without `help`.
       await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
     });
   return program;

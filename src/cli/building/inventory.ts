@@ -11,7 +11,7 @@ import { type CliContext, choose, collect, integer } from "../shell/context.ts";
 import { lookAtStateIfAny, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-/** What a site has of things that are listed one by one. */
+/** Kinds of things that the service lists for each site. */
 interface Things {
   readonly tag: Tag;
   readonly gateway: Gateway;
@@ -35,7 +35,7 @@ export interface Placed<T> {
 export interface Inventory<T> {
   readonly source: string;
   readonly items: readonly Placed<T>[];
-  /** When the worker last listed them well, UTC; null where the service was asked just now. */
+  /** UTC time of the worker's last successful listing; null for a list that the service sent just now. */
   readonly listedAt: string | null;
 }
 
@@ -47,8 +47,8 @@ export function inventoryOptions(command: Command): Command {
 }
 
 /**
- * The inventory that a worker keeps; where no worker has listed these things yet, the service's lists, which cost
- * nothing of the quota. `ask` takes the lists in any case, and may narrow them as the interface does.
+ * Returns the inventory in the worker's state. Before the first listing it asks the service, whose lists cost no quota.
+ * `ask` always asks the service, and may narrow the list.
  */
 export async function inventoryOf<K extends Kind>(
   context: CliContext,
@@ -70,7 +70,7 @@ export async function inventoryOf<K extends Kind>(
   return { source, items, listedAt: null };
 }
 
-/** What the service says of a system that it does not show, put into people's words. */
+/** Replaces the service's validation error for an unknown system by a sentence. */
 function unknownSystem(error: unknown, id: string): unknown {
   const failure = meaningOf(error);
   if (failure.kind !== "config" || failure.field !== "system_id") return error;
@@ -122,7 +122,7 @@ async function fromService<T>(
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
     const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Things[Kind]>>;
-    // Several sites may list one thing; it belongs to the first, as for a worker.
+    // Several sites may list one thing; it belongs to the first, as in the worker.
     for (const value of await collect(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);
@@ -149,7 +149,7 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
   );
 }
 
-/** As the service searches: every text of the record. */
+/** Searches every text field of the record, as the service does. */
 function contains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const wanted = search.toLowerCase();
@@ -158,10 +158,7 @@ function contains(value: unknown, search: string | undefined): boolean {
   );
 }
 
-/**
- * Of what was found the things with these ids, all where none is given. Throws ConfigError that names the others, once
- * `show` has shown what there is.
- */
+/** Shows the things with these ids, or all without ids. Afterwards throws ConfigError that names the unknown ids. */
 export function showChosen<T extends { readonly id: string }>(
   found: Inventory<T>,
   what: Kind,
@@ -184,7 +181,7 @@ export function showChosen<T extends { readonly id: string }>(
   });
 }
 
-/** How many there are and by whose word. */
+/** Prints how many things were found, and whether the worker or the service listed them. */
 export function tellBasis(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
   const { listedAt, source } = found;
   const counted = `${shown} ${what}${shown === 1 ? "" : "s"} of ${source}`;

@@ -29,7 +29,7 @@ interface TagOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-/** Null is what nobody knows here: what was never read, and whether there is a log before it was asked for. */
+/** Null is unknown: a tag that was never read, or a log that was never requested. */
 interface TagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
@@ -42,11 +42,11 @@ interface TagRow extends Tag {
   readonly readAt: string | null;
 }
 
-/** What the state knows of tags besides the inventory. */
+/** Values, systems and logs of tags in the state. */
 interface Known {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly places: ReadonlyMap<string, StoredTagSystems>;
-  /** By tag id; absent where it is not known. */
+  /** Whether a tag has a log, by tag id; absent while unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
@@ -95,7 +95,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/** Which tags a system has, the service is asked where the worker was not told to learn it. */
+/** Asks the service for the tags of a system unless the worker learns them (inventory.tags_of_systems). */
 function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
   return system === undefined || inventory.tags_of_systems ? undefined : { systemId: system };
 }
@@ -110,7 +110,7 @@ async function knownOf(config: WhichState["config"], source: string): Promise<Kn
     const logs = new Map<string, boolean>();
     for (const [key, { state }] of ledgers) {
       const [id = ""] = key.split(" ");
-      // One series that is answered proves the log, whatever another resolution said.
+      // One series with data proves the log, whatever another resolution returned.
       if (state === "following") logs.set(id, true);
       else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
     }
@@ -145,7 +145,7 @@ function rowsOf(
   });
 }
 
-/** A value that could not be read is said to be none, one that was never read is a dash. */
+/** `no value` for a reading without a value; null, a dash in the table, for a tag that was never read. */
 function valueText({ value, quality }: TagRow): string | number | boolean | null {
   if (value === undefined) return null;
   if (value === null) return "no value";
@@ -162,7 +162,7 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
   );
 }
 
-/** Where the service was asked for the system it has listed nothing else; otherwise the state knows who belongs to it. */
+/** A list that the service narrowed holds only tags of the system; otherwise the state knows the members. */
 function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
@@ -179,7 +179,7 @@ function refuseUnknownSystem(
 
 const UNITS_NAMED = 12;
 
-/** A unit is chosen as the service spells it, and `C` is not `°C`. */
+/** Throws ConfigError with the known units: `C` is not `°C`. */
 function refuseUnknownUnit(unit: string | undefined, tags: readonly Placed<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;

@@ -26,8 +26,9 @@ export interface SourceToCheck {
   readonly entry: SourceEntry;
   readonly config: Config;
   readonly places: Places;
-  /** Whether to compare with the building, and whether to list it anew where the state knows it. */
+  /** False skips the comparison with the building. */
   readonly lists: boolean;
+  /** Lists the building at the service even if the state knows it. */
   readonly ask: boolean;
   readonly signal: AbortSignal;
   readonly update: (text: string) => void;
@@ -35,13 +36,13 @@ export interface SourceToCheck {
 
 export interface CheckedSource {
   readonly lines: readonly CheckLine[];
-  /** Sites that the token sees; null where the service could not be asked. */
+  /** Sites that the token sees; null if the service did not respond. */
   readonly sites: ListedBuilding["sites"] | null;
-  /** Entries of `commands.allow` whose tags were found; null where the building was not compared. */
+  /** Entries of `commands.allow` whose tags exist; null without a comparison. */
   readonly writable: readonly AllowedTag[] | null;
 }
 
-/** The token of a source, and what its configuration means in the building. No tag request is sent. */
+/** Checks the token and clock of a source and compares its configuration with the building. Sends no tag request. */
 export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
@@ -66,7 +67,7 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   return { lines, sites, writable };
 }
 
-/** The worker refuses every command while the clocks differ. */
+/** Checks the clock difference: the worker refuses every command while it is too large. */
 function checkClocks(what: string, source: Source, { commands }: Config): readonly CheckLine[] {
   const refusing = commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
   return refusing === null ? [] : [{ what, result: "wrong", detail: refusing.message }];
@@ -116,7 +117,7 @@ async function compared(
   };
 }
 
-/** The service's lists; a large building takes minutes, and whoever waits is told of the way without them. */
+/** Lists the building at the service, which takes minutes for a large one; the progress text names --no-lists. */
 function listed(
   { entry, signal, update }: SourceToCheck,
   source: Source,
@@ -145,10 +146,10 @@ function wishOf(name: string, entry: SourceEntry, { commands }: Config): Buildin
 }
 
 const DAY_MS = 86_400_000;
-/** A new token takes people some days. */
+/** Warn this many days before the token expires, because a new one takes days. */
 const SOON_DAYS = 14;
 
-/** What the token may do, until when, and what of the configuration it may not. */
+/** Checks the expiry, sites and abilities of a token against the configuration. */
 export function checkToken(
   what: string,
   source: string,
@@ -205,9 +206,9 @@ function expiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: numbe
 
 interface Need {
   readonly ability: string;
-  /** Who needs it, in the plural. */
+  /** Parts that need the ability, in the plural. */
   readonly purpose: string;
-  /** The lines of the configuration that do without it. */
+  /** Configuration that works without the ability. */
   readonly without: string;
 }
 

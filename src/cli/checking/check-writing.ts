@@ -18,8 +18,8 @@ import { lookAtParts, lookAtStateIfAny, withStateDatabase } from "../shell/state
 import { type CheckLine, trouble } from "./check-line.ts";
 
 /**
- * Every lock in front of a write that is closed, a line for each with what opens it; empty while all are open. Value,
- * step and rate are judged for each command, and approval, token and building have lines of their own.
+ * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
+ * single commands (value, step, rate) and approval, token and building are checked elsewhere.
  */
 export async function checkWriting(
   config: Config,
@@ -74,7 +74,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
   ];
 }
 
-/** Closed for a time, so there is nothing to change. */
+/** Tags outside their allowed hours; they open again by themselves. */
 function hoursLocks({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry): readonly CheckLine[] => {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
@@ -91,7 +91,7 @@ function sourceOf({ source }: AllowedTag, sources: Config["sources"]): string {
   return source ?? Object.keys(sources)[0] ?? "";
 }
 
-/** Locks that are in the state and not in the file. */
+/** Reasons in the state: kill switch, arming, audit log, gateways. */
 async function stateLocks(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   try {
     const { state } = config;
@@ -120,7 +120,7 @@ const STOPPED = "Writing is stopped by the kill switch: when the reason is over,
 async function folderLocks(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const stopped = createKillSwitch(folder).thrown() ? [lock(STOPPED)] : [];
-  // A rehearsal writes nothing, so it needs no arming; and a request that is there is about to be taken.
+  // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
   const found = await lookAtStateIfAny({ config }, (store) =>
     storeLocks(config, store, needsArming ? `the state ${folder}` : null),
@@ -149,7 +149,7 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
       .flat()
       .filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
-  // A fleet that was never armed says so itself.
+  // storeLocks reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [
@@ -161,7 +161,7 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
   return [...(isStopped ? [lock(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
-/** Locks in one state: `place` names it for arming, null where it needs none. */
+/** Reasons in one state. `place` names the state in the arming message; null needs no arming. */
 async function storeLocks(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
@@ -185,10 +185,10 @@ async function storeLocks(config: Config, store: Store, place: string | null): P
   ];
 }
 
-/** As `from` names the command line and the status page. */
+/** Name of the command line and the status page in `commands.allow[].from`. */
 const OPERATOR = "operator";
 
-/** Entries through which no command can come, and senders that cannot send any: a line for each. */
+/** Reasons in the senders: allowed tags without a sender, and senders that cannot send commands. */
 function senderLocks(config: Config, places: Places): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter(
@@ -232,7 +232,7 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
   return `sinks.${name}.${connectorOf(sink)}.commands: { enabled: true }`;
 }
 
-/** Why no command comes from a sink that `from` names; null where it listens. */
+/** Reason why a sink in `from` sends no commands; null if it listens. */
 function closedSink(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
@@ -242,18 +242,18 @@ function closedSink(name: string, sink: Config["sinks"][string] | undefined): st
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
 }
 
-/** Why no sender can have a command for this tag carried out; null where one can, or its sinks are named above. */
+/** Reason why no sender can write this tag; null if one can, or if closedSink reports its sinks. */
 function unreachable(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
-  // Commands of an operator are agreed to over MQTT only.
+  // The second person agrees over MQTT only.
   if (isSeconded && from?.every((name) => name === OPERATOR) === true && listeners.length === 0)
     return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
   return null;
 }
 
-/** The tags that may be written, with what each command still needs. */
+/** Lists the writable tags and marks those that need a second person. */
 export function writableText(entries: readonly AllowedTag[]): string {
   return some(
     entries.map(({ tag_id: id, second_person: isSeconded }) =>

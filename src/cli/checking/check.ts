@@ -30,8 +30,8 @@ interface CheckOptions {
 }
 
 /**
- * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
- * one thing that leaves is a message that an MQTT broker passes on to nobody who does not ask for it.
+ * Checks everything that a run needs and changes nothing: no tag request, no event, no file in the state. The only
+ * message sent is an MQTT probe, which a broker delivers only to clients that subscribe to its topic.
  */
 export function define(command: Command, context: CliContext): void {
   command
@@ -97,7 +97,7 @@ async function check(
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));
   }
-  // Of a service that did not answer nothing is known, so nothing is said of its sites.
+  // The sites of a service that did not respond are unknown, so filters cannot be compared.
   const isKnown = buildings.size === Object.keys(config.sources).length;
   if (isKnown) lines.push(...filterLines(config, buildings, places));
   const isOpen =
@@ -117,7 +117,7 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
   }
 }
 
-/** Throws where something did not pass: what a person has to change before what may pass by itself. */
+/** Throws if a check failed: ConfigError if somebody has to change something, otherwise Retryable. */
 function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
   const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
   const unavailable = lines.filter(({ result }) => result === "unavailable");
@@ -136,7 +136,7 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
   }
 }
 
-/** Nothing is written before a second person has agreed, so whoever checks should learn it here. */
+/** Checks the approval of writing: nothing is written before a second person has approved. */
 async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
@@ -152,7 +152,7 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   }
 }
 
-/** Whether a sink's far end is there and lets us in; no event is written. */
+/** Connects to the server of a sink and authenticates; writes no event. */
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
@@ -178,7 +178,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   }
 }
 
-/** Nowhere to go is no fault of the configuration, and hardly what somebody wants. */
+/** Warns of a configuration in which no sink is enabled. */
 function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
@@ -186,7 +186,7 @@ function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   return [{ what: "sinks", result: "warning", detail }];
 }
 
-/** The past that is asked for and that the sink gets, and that is older than what its far end keeps. */
+/** Warns of a backfill that reaches further back than the retention of the sink's server. */
 function pastThatIsLost(
   what: string,
   { filter }: Config["sinks"][string],

@@ -15,7 +15,7 @@ import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
 import { lookAtWorker, reachAll } from "./remote-facts.ts";
 import { shownText } from "./shown-config.ts";
 
-/** Works whatever is broken: that is when it is needed. */
+/** Writes a report for support; works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--to <folder>", "where the file is written", ".")
@@ -62,7 +62,7 @@ function write(folder: string, report: DoctorReport): string {
   }
 }
 
-/** Of the other troubles so many are shown; the file has them all. */
+/** Problems printed after the first; the file contains all. */
 const SHOWN = 10;
 
 function lines(file: string, { troubles }: DoctorReport): readonly string[] {
@@ -80,19 +80,19 @@ function lines(file: string, { troubles }: DoctorReport): readonly string[] {
 export interface GatherOptions {
   readonly configFile: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** A log file whose end is taken along. */
+  /** Log file whose end is added to the report. */
   readonly logFile: string | null;
   readonly signal: AbortSignal;
-  /** Says what is looked at now. */
+  /** Receives the current step. */
   readonly update: (what: string) => void;
 }
 
-/** Of a log file the last so many lines, each this long at most, within its last so many bytes. */
+/** Limits for the end of a log file: lines, characters of a line, bytes. */
 const LOG_LINES = 300;
 const LINE_LENGTH = 2_000;
 const LOG_BYTES = 1024 ** 2;
 
-/** Looks at everything, whatever is broken, and changes nothing. No text in it may be a credential. */
+/** Collects all facts without changing anything. Every text is masked before it is returned. */
 export async function gather(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
@@ -120,7 +120,7 @@ function ofConfig(config: Config) {
   return { config, stateFolder: config.state.folder };
 }
 
-/** Where the file is wrong, the configuration that its running worker accepted last; without one, at least the state. */
+/** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
 async function withoutFile({ configFile, environment, signal }: GatherOptions) {
   const { running, folders } = await findState(configFile, environment, signal);
   const [worker] = running;
@@ -138,7 +138,7 @@ function endOf(file: string): NonNullable<DoctorReport["log"]> {
   }
 }
 
-/** Every text once more, wherever it came from. */
+/** Masks every text in a value. */
 function withoutSecrets<T>(value: T): T {
   const shown = (each: unknown): unknown => {
     if (typeof each === "string") return shownText(each);

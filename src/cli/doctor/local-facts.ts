@@ -12,11 +12,11 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { lookAtFolder } from "../shell/state-access.ts";
 
-/** Names of variables that change what a worker does; their contents are nobody's business. */
+/** Variables that change what a worker does; only their names are reported. */
 const TELLING_VARIABLES =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
-/** The machine that the command runs on, which has to be the worker's own. */
+/** Facts about this machine, which has to be the worker's. */
 export function machineFacts() {
   return {
     node: process.version,
@@ -43,7 +43,7 @@ export interface DiskFacts {
   readonly freeFiles: number | null;
 }
 
-/** Space on the disk of a folder, or of the nearest above it that is there. */
+/** Free space on the disks of the state folder and of temporary files. */
 export function diskFacts(stateFolder: string): readonly DiskFacts[] {
   return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
 }
@@ -57,10 +57,10 @@ function diskOf(where: DiskFacts["where"], folder: string): DiskFacts {
   }
 }
 
-/** Of so many files in the state folder each is told. */
+/** Files of the state folder that are listed. */
 const FILES_TOLD = 50;
 
-/** What lies in the state folder: names, sizes, rights and times. */
+/** Lists the files of the state folder: name, size, permissions and time. */
 export function filesIn(folder: string) {
   return readdirSync(folder)
     .sort()
@@ -74,10 +74,10 @@ export function filesIn(folder: string) {
 export interface StateFacts {
   readonly folder: string;
   readonly found: "good" | "none" | "damaged" | "unusable";
-  /** Why it is not good, a sentence each. */
+  /** Problems, a sentence each. */
   readonly problems: readonly string[];
   readonly files: readonly object[];
-  /** Everything in it compared with its checksums; null where there is none, or it is too large to wait for. */
+  /** Result of the checksum comparison; null without a state, or for one that is too large. */
   readonly check: StateReport | null;
   readonly content: StateContent | null;
 }
@@ -86,7 +86,7 @@ export interface StateContent {
   readonly schemaVersion: number;
   readonly bytes: number;
   readonly log: { readonly bytes: number; readonly pendingBytes: number };
-  /** The latest events besides telemetry, newest first: what happened, and to what. */
+  /** Latest events without telemetry, newest first. */
   readonly events: readonly {
     readonly at: string;
     readonly kind: string;
@@ -100,13 +100,13 @@ export interface StateContent {
     readonly reason: string;
   }[];
   readonly gaps: readonly object[];
-  /** Sites and abilities that the token of a source had and has not now. */
+  /** Sites and abilities that a token has lost. */
   readonly lost: readonly { readonly source: string; readonly what: string; readonly since: string }[];
-  /** When the latest event of all was committed; null when there is none. */
+  /** Commit time of the latest event; null if there is none. */
   readonly lastCommittedAt: string | null;
 }
 
-/** A state larger than this is not read through: it takes a second for every 100 MiB, and somebody waits. */
+/** Skip the checksum comparison above this size: it takes 1 s for every 100 MiB. */
 const CHECKED_BYTES = 512 * 1024 ** 2;
 const EVENTS = 50;
 const DEAD_LETTERS = 20;
@@ -195,10 +195,10 @@ function safely<T>(look: () => T, otherwise: T): T {
   }
 }
 
-/** How far the last commit may be ahead of the clock before the clock counts as wrong, in milliseconds. */
+/** Milliseconds that the last commit may be ahead of the clock before the clock counts as wrong. */
 const AHEAD_MS = 60_000;
 
-/** Whether the clock stands before something that has been remembered already. */
+/** True if the clock is earlier than the last committed event. */
 export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
   const last = content?.lastCommittedAt ?? null;
   return last !== null && Date.parse(last) > nowMs + AHEAD_MS;

@@ -19,19 +19,19 @@ import { rememberedStatus } from "../watching/status.ts";
 
 export interface WorkerFacts {
   readonly found: "running" | "silent" | "none" | "unknown";
-  /** Why it is silent, or may not be asked; null otherwise. */
+  /** Reason why the worker does not respond, or cannot be asked; null otherwise. */
   readonly trouble: string | null;
-  /** Why it is not ready; null where it is, and where nobody says. */
+  /** Reason why the worker is not ready; null if it is ready or unknown. */
   readonly notReady: string | null;
-  /** The worker's own, or what the state remembers; null where neither says anything. */
+  /** The worker's own status, or the last one in the state; null without either. */
   readonly report: StatusReport | null;
-  /** The port of the status page that somebody else has, so that no worker can start; null where it is free. */
+  /** Address of the status page if another program uses it; null if it is free. */
   readonly portTaken: string | null;
   /** The last lines of its log. */
   readonly log: readonly string[];
 }
 
-/** Asks the worker that runs on a state folder; without one, the state. */
+/** Asks the worker on a state folder; reads the state if none runs. */
 export async function lookAtWorker(
   folder: string,
   config: Config | null,
@@ -70,7 +70,7 @@ async function takenPort(config: Config | null): Promise<string | null> {
   return taken ? `${host}:${port}` : null;
 }
 
-/** What the state remembers; null where it cannot be read, which is told with the state. */
+/** Status from the state; null if it cannot be read, which StateFacts reports. */
 async function remembered(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
@@ -80,20 +80,20 @@ async function remembered(config: Config | null): Promise<StatusReport | null> {
   }
 }
 
-/** What came of asking one far end by its own probe. */
+/** Result of one request to a database, source or sink. */
 export interface Reach {
   readonly what: "database" | "source" | "sink";
   readonly name: string;
-  /** The connector of a sink, the address of a source; of the state's database its server. */
+  /** Connector of a sink, origin of a source, `postgres` for the database. */
   readonly by: string;
   readonly answers: boolean;
-  /** Whose turn it is where it does not: `config` means that a person has to change something. */
+  /** Kind of failure: `config` if somebody has to change something; null if it responded. */
   readonly kind: Failure["kind"] | null;
   readonly reason: string | null;
   readonly milliseconds: number;
-  /** Our clock minus the service's, milliseconds; null where nobody said. */
+  /** Clock of this machine minus that of the service, milliseconds; null if unknown. */
   readonly clockSkewMs: number | null;
-  /** What the token of a source may do; null where it is not known. */
+  /** Token of a source; null if unknown. */
   readonly token: {
     readonly expiresAt: string | null;
     readonly abilities: readonly string[];

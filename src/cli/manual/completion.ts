@@ -1,4 +1,4 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: what a shell expands is no placeholder of ours
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: the shell expands these placeholders, not JavaScript
 
 import { Argument, type Command, Option } from "commander";
 import type { CliContext } from "../shell/context.ts";
@@ -30,8 +30,8 @@ export function define(command: Command, context: CliContext): void {
 }
 
 /**
- * Completion for three shells, made of the commands. The scripts know all words; only names of sinks and sources are
- * asked of the program, which reads them out of the configuration that is named in the line.
+ * Generates completion scripts for three shells. A script contains all words, and asks the program only for the names
+ * of sinks and sources in the configuration of the command line.
  */
 export type Shell = "bash" | "zsh" | "fish";
 
@@ -46,10 +46,10 @@ export function completionScript(shell: Shell, facts: readonly CommandFacts[]): 
   }
 }
 
-/** What people name files by. */
+/** Value names of options that take a path. */
 const FILES = new Set(["file", "folder", "path"]);
 
-/** What can stand behind a command: its commands, and options of its own and of the program. */
+/** Words that may follow a command: subcommands, its options and global options. */
 function wordsOf({ path, commands, options }: CommandFacts, root: CommandFacts): readonly Described[] {
   const general = path === "" ? [] : root.options;
   return [...commands, ...options, ...general, { name: "--help", description: "display help" }];
@@ -61,7 +61,7 @@ const rootOf = (facts: readonly CommandFacts[]): CommandFacts => {
   return root;
 };
 
-/** Options behind which a file, or something out of a list, is written. */
+/** Groups the options that take a value: a file, a source, a choice, or free text. */
 function optionsTaking(facts: readonly CommandFacts[]) {
   const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
   const flagsOf = ({ usage }: { readonly usage: string }) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
@@ -79,10 +79,10 @@ function optionsTaking(facts: readonly CommandFacts[]) {
 const takesSink = (facts: readonly CommandFacts[]) =>
   facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
-/** The way through the commands that the words so far have gone, for bash and zsh, whose `case` is the same. */
-function walkLines(facts: readonly CommandFacts[]): readonly string[] {
+/** Follows the typed words through the subcommands; bash and zsh share this `case`. */
+function walkLine(facts: readonly CommandFacts[]): string {
   const paths = facts.map(({ path }) => path).filter((path) => path !== "");
-  return [`      ${paths.map((path) => quoted(path)).join("|")}) way="\${way:+$way }$word" ;;`];
+  return `      ${paths.map(quoted).join("|")}) way="\${way:+$way }$word" ;;`;
 }
 
 function bash(facts: readonly CommandFacts[]): readonly string[] {
@@ -99,7 +99,7 @@ function bash(facts: readonly CommandFacts[]): readonly string[] {
     '    word="${COMP_WORDS[i]}"',
     '    [[ $word == -c || $word == --config ]] && config=(--config "${COMP_WORDS[i+1]}")',
     '    case "${way:+$way }$word" in',
-    ...walkLines(facts),
+    walkLine(facts),
     "    esac",
     "  done",
     '  case "$prev" in',
@@ -140,7 +140,7 @@ function zsh(facts: readonly CommandFacts[]): readonly string[] {
     '    word="${words[i]}"',
     '    [[ $word == -c || $word == --config ]] && config=(--config "${words[i+1]}")',
     '    case "${way:+$way }$word" in',
-    ...walkLines(facts),
+    walkLine(facts),
     "    esac",
     "  done",
     '  case "$prev" in',
@@ -218,7 +218,7 @@ function fish(facts: readonly CommandFacts[]): readonly string[] {
   ];
 }
 
-/** In single quotes of a shell; a quote within becomes another that looks alike. */
+/** Puts a text into single quotes of a shell; replaces quotes inside by a similar character. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "’")}'`;
 }

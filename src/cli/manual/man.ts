@@ -18,7 +18,7 @@ function defineMan(command: Command, context: CliContext): void {
 /** `plenum man`. */
 export const man = { define: defineMan };
 
-/** The manual page plenum(1), made of the commands, in the macros of man(7). */
+/** Generates the manual page plenum(1) in the macros of man(7). */
 export function manualPage(facts: readonly CommandFacts[], version: string): readonly string[] {
   const [root, ...commands] = facts;
   if (root === undefined) throw new Error("there is no program");
@@ -52,7 +52,7 @@ export function manualPage(facts: readonly CommandFacts[], version: string): rea
   ];
 }
 
-/** What the exit codes of every command mean; `EXIT` in exit.ts has their names. */
+/** Meanings of the exit codes in `EXIT`. */
 export const EXITS: readonly (readonly [code: number, meaning: string])[] = [
   [0, "Done."],
   [1, "Tried and failed."],
@@ -87,7 +87,7 @@ function sentence(words: string): string {
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-/** A line in which nothing is taken for a request of roff. */
+/** Escapes a line for roff. */
 function text(line: string): string {
   return line
     .replaceAll("\\", "\\e")

@@ -37,7 +37,7 @@ interface BackfillOptions extends SelectionOptions {
   readonly cancel?: string;
 }
 
-/** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
+/** Stores backfill requests in the state; the running worker fetches them in idle slots. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -66,7 +66,7 @@ export function define(command: Command, context: CliContext): void {
       const [name, entry] = choose(config, options.source);
       const store = await openState({ config, source: name }, false);
       try {
-        // One that is only slow to answer will see the order all the same.
+        // A worker that responds slowly still reads the request from the state.
         const running = (await findWorkerFor({ config, source: name }, context.signal)).kind !== "none";
         const work = { context, store, name, entry, running, state: config.state };
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
@@ -177,7 +177,7 @@ async function remaining(work: Work, id: string): Promise<Remaining> {
   return found;
 }
 
-/** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
+/** Lists every backfill request, then the configured backfill, in the order in which the worker fetches them. */
 async function allRemaining({ store, name, entry, state }: Work): Promise<readonly Remaining[]> {
   const settings = planSettings(name, entry, state);
   const nowMs = systemClock.now();
@@ -232,30 +232,30 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   return [...done, ...open, ...configured];
 }
 
-/** Requests a minute that are left for the past, by the plan. */
+/** Planned requests per minute for the past. */
 export function paceOf({ backfill, lanes, quota }: PlanReport): number {
   const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
 }
 
-/** How far one stretch of the past is. Times are UTC. */
+/** Progress of one backfill. Times are UTC. */
 export interface Remaining {
-  /** Null for what the configuration asks for. */
+  /** Null for the configured backfill. */
   readonly id: string | null;
   readonly from: string | null;
   readonly to: string | null;
   readonly resolution: Resolution;
   readonly tags: number;
   readonly requestsLeft: number;
-  /** Share that is had, 0 to 1. */
+  /** Fetched share, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
-  /** It waits until the sinks have taken more of what is told already. */
+  /** True while it waits for the sinks to take more events. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
-  /** What the service says it has no log of; null before the end, and for what the configuration asks for. */
+  /** Intervals without a log; null before the end, and for the configured backfill. */
   readonly withoutLog: StoredBackfill["withoutLog"] | null;
-  /** When it will be done by the plan; null while it is paused, and when it is done. */
+  /** Planned end; null while it is paused and when it is done. */
   readonly expectedAt: string | null;
 }
 
@@ -288,7 +288,7 @@ function remainingLines(all: readonly Remaining[]): readonly string[] {
   });
 }
 
-/** What of an order that is done is not there, though everything was asked for. */
+/** Names the intervals without a log in a finished request. */
 function withoutLogText(withoutLog: Remaining["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;

@@ -30,15 +30,15 @@ interface CompleteOptions {
 interface Row extends DayAccount {
   readonly site: number;
   readonly date: string;
-  /** Nothing is pending or refused. */
+  /** True if nothing is pending or refused. */
   readonly complete: boolean;
-  /** Null while the day is not sealed. */
+  /** Finalization of the day; null before it. */
   readonly sealed: { readonly revision: number; readonly at: string } | null;
   readonly series: number;
-  /** Series of which the points of this day were not counted: an earlier version fetched them, or it is too long ago. */
+  /** Series without a count for this day: an earlier version fetched them, or the day is too old. */
   readonly notCounted: number;
   readonly byResolution: readonly SeriesAccount[];
-  /** Series of which something is pending or refused, those that lack most first. */
+  /** Series with pending or refused readings, the most incomplete first. */
   readonly worst: readonly WorstSeries[];
 }
 
@@ -54,7 +54,7 @@ interface WorstSeries {
   readonly at: string | null;
 }
 
-/** Days that are shown where none is asked for, and the most that may be asked for. */
+/** Days shown by default, and the maximum. */
 const DAYS = 7;
 const DAYS_MAX = 400;
 const WORST_MAX = 20;
@@ -68,7 +68,7 @@ const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
   open: "not closed yet",
 };
 
-/** What is known of each UTC day, as the ledgers say; works beside a running worker and without one. */
+/** Shows for each UTC day which readings have arrived, by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--date <date>", "one UTC day, such as 2026-11-02", date)
@@ -196,7 +196,7 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-/** A UTC day as its number; 2026-02-30 is a slip of the pen. */
+/** Parses a UTC day into its number; rejects 2026-02-30. */
 function date(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
   if (Number.isNaN(day) || dateOf(day) !== text)

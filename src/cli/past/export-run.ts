@@ -32,10 +32,9 @@ import { refuseUnknown } from "../shell/known-ids.ts";
 import { barLine, paceOf } from "./backfill.ts";
 import type { ExportOutcome } from "./export.ts";
 
-/** What is asked for. */
 export interface ExportRequest {
   readonly order: StoredBackfill;
-  /** The same as it was typed, by which a repetition is known. */
+  /** The request as typed; identifies a repetition of the command. */
   readonly asked: string;
 }
 
@@ -45,13 +44,13 @@ export interface ExportRun {
   readonly entry: SourceEntry;
   /** The lake. */
   readonly folder: string;
-  /** Where the export remembers how far it is. */
+  /** Folder of the state that the export resumes from. */
   readonly stateFolder: string;
   readonly request: ExportRequest;
-  /** Where what is sent counts. */
+  /** Counts the requests that the export sends. */
   readonly quotaMemory: QuotaStore;
   readonly signal: AbortSignal;
-  /** Hears how far it is. */
+  /** Receives the progress. */
   update(text: string): void;
 }
 
@@ -62,7 +61,7 @@ const SET = "export";
 const ORDER = "export";
 const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
-/** What is answered, or cannot be asked for now. */
+/** Gap reasons that another request cannot close now. */
 const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
 const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
   "no-log",
@@ -73,11 +72,11 @@ const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
 ]);
 
 /**
- * Lists, fetches and writes; goes on where an earlier run of the same export stopped. A ConfigError is the
- * answer, before anything was fetched, where no tag fits, or a tag or a site is named that there is not.
+ * Lists, fetches and writes; resumes an earlier run of the same export. Returns a ConfigError before fetching if no tag
+ * matches or a tag or site is unknown.
  *
- * Two workers do it, one after the other, on the state of the export. The first fetches, and writes files as soon as
- * they are large. When all is known, the second asks the service for nothing, writes the rest and seals the days.
+ * Two workers run one after the other on the state of the export. The first fetches, and writes files once they are
+ * large. The second sends no requests, writes the remaining events and finalizes the days.
  */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
   const order = await within(run, "fetching", async (worker) => {
@@ -143,7 +142,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
   });
 }
 
-/** What the selection names and the lists do not have; null where they have it all. */
+/** Returns an error for tags and sites of the selection that the lists do not have; null if they have all. */
 async function unknownIn({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = Selection.parse(request.order.select);
   try {
@@ -156,7 +155,7 @@ async function unknownIn({ request, source }: ExportRun, store: Store): Promise<
   }
 }
 
-/** A worker on the state of the export, which is stopped whatever happens. */
+/** Runs a worker on the state of the export and stops it afterwards. */
 async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
   const worker = await createWorker({
     config: exportConfig({ ...run, step }),
@@ -169,7 +168,7 @@ async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker)
   }
 }
 
-/** The order of this export: as it was begun, where it was. */
+/** Returns the stored request of this export, or stores it at the first run. */
 async function begin(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
@@ -187,7 +186,7 @@ async function pause({ source }: ExportRun, store: Store, isPaused: boolean): Pr
   await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", held]] }] });
 }
 
-/** What would be refused for ever is said before anything is fetched. */
+/** Throws before fetching if the token cannot read tags. */
 async function preflight({ signal, source }: ExportRun, worker: Worker): Promise<void> {
   const token = await worker.sources.get(source)?.me(signal);
   if (token?.abilities.includes("read:tags") !== false) return;
@@ -226,7 +225,7 @@ function isToBeAsked({ why, againAt }: HistoryGap, nowMs: number): boolean {
 const polls = ({ source }: ExportRun, store: Store) =>
   store.documents<StoredPoll>(documentSet("poll", source));
 
-/** How far the fetching is, and when it will be done by the plan. */
+/** Progress of the fetching, with the planned end. */
 async function fetching(run: ExportRun, store: Store): Promise<string> {
   const settings = settingsOf(run);
   const nowMs = systemClock.now();
@@ -242,7 +241,7 @@ async function fetching(run: ExportRun, store: Store): Promise<string> {
   return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await troubleOf(run)}`;
 }
 
-/** Why it does not go on, where the worker says so; begins with a semicolon. */
+/** First problem that the worker reports, after a semicolon; empty without one. */
 async function troubleOf({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
@@ -260,26 +259,23 @@ async function troublesOf(run: ExportRun, store: Store): Promise<readonly string
   return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
-/** Where the lake says that a day is sealed; connectors/parquet/README.md. */
+/** Path of the manifest of a finalized day; see connectors/parquet/README.md. */
 function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
 }
 
-/** Names the one sink of an export. */
+/** Name of the sink of an export. */
 const EXPORT_SINK = "export";
 
-/** Lists are asked for when the worker starts; what a long export would list again is of no use to it. */
+/** Cron schedule of lists: effectively only at the start of the worker. */
 const AT_THE_START = "0 0 1 1 *";
 
-/**
- * `fetching`: lists, once, and the past of an order; files are worth writing when they are large. `landing`: the service
- * is asked for nothing, and what is fetched is written at once.
- */
+/** `fetching`: list once, then fetch and write large files. `landing`: send no requests and write at once. */
 export type ExportStep = "fetching" | "landing";
 
 /**
- * The configuration of the worker that does an export: one source, of which it only lists and fetches the past, and one
- * sink, the lake in `folder`. No alarms, no live reads, no commands, and a status page that nobody has to know of. Pure.
+ * Returns the configuration of the export's worker: one source that only lists and fetches the past, and one sink, the
+ * lake in `folder`. No alarms, live reads or commands; the status page uses a random port.
  */
 function exportConfig(options: {
   readonly config: Config;
@@ -293,7 +289,7 @@ function exportConfig(options: {
   const { config, entry, folder, source, stateFolder, step } = options;
   const isFetching = step === "fetching";
   const parts = Config.parse({
-    // Its own source takes the place of this one: what is parsed already cannot be parsed again.
+    // Placeholder for the source below, which is parsed already and cannot be parsed again.
     sources: {
       [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" },
     },
@@ -314,7 +310,7 @@ function exportConfig(options: {
   return {
     ...parts,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
-    // Trouble is told by the command itself; in a log nobody would look for it.
+    // The command itself reports failures.
     log: { level: "silent" },
     status: { ...parts.status, port: 0 },
     sources: {
@@ -326,18 +322,18 @@ function exportConfig(options: {
   };
 }
 
-/** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
+/** Milliseconds after the end of a day in which late data may arrive: the default look-back of a `history` class. */
 const LATE_MS = DAY_MS;
 
 export interface ExportedDays {
   /** Buckets with a value, and without one. */
   readonly had: number;
   readonly null: number;
-  /** `day-sealed`, for each site and each whole UTC day of which all is known, when it had been over for a day. */
+  /** `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
   readonly seals: readonly Event<"day-sealed">[];
 }
 
-/** What the ledgers of an order say of its days, as a worker says it of what it follows. */
+/** Counts the fetched days of an export by its ledgers, and finalizes the complete ones. */
 async function exportedDays(options: {
   readonly store: Store;
   readonly source: string;
@@ -392,10 +388,7 @@ async function exportedDays(options: {
   return { had, null: nulls, seals };
 }
 
-/**
- * The ledger as if the order were what the configuration follows: wanted is what it asks for, from its first bucket to
- * its last, and nothing before or after.
- */
+/** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
 function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
   const range = backfillRange(order, series.rules, nowMs);
   const from = isoUtc(range.fromMs);

@@ -19,7 +19,7 @@ import { moment, type SelectionOptions, selectionOf, selectionOptions } from "..
 import { type ExportRequest, runExport } from "./export-run.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
-/** A time, and how it was written: `30d` is another moment tomorrow, and the same wish. */
+/** A time, and its text: `30d` is another time tomorrow, but the same request. */
 interface Moment {
   readonly written: string;
   readonly at: string;
@@ -34,10 +34,10 @@ interface ExportOptions extends SelectionOptions {
   readonly format: "parquet";
 }
 
-/** What an export remembers, in its folder, until it is complete. */
+/** Folder of the export's state, deleted when the export is complete. */
 const STATE = ".export";
 
-/** The past, once, for those who want no sink; by the machinery that fetches it for a running worker. */
+/** Writes history once into a folder, with the worker that also fetches it for sinks. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -67,7 +67,7 @@ export function define(command: Command, context: CliContext): void {
       await refuseBesideWorker(config.state.folder, context.signal);
       const folder = resolve(options.toFolder);
       const isNew = preparePlace(folder);
-      // Held to the end: no worker begins meanwhile, and what is sent counts for the one that begins afterwards.
+      // Lock the state until the end: no worker can start, and the next one counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, STATE);
@@ -92,7 +92,7 @@ function written(text: string): Moment {
   return { written: text, at: moment(text) };
 }
 
-/** What is asked for, as far as it has closed. */
+/** Builds the backfill request, limited to closed intervals. */
 function requestOf(
   tagIds: readonly string[],
   options: ExportOptions,
@@ -117,7 +117,7 @@ function requestOf(
   return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
 }
 
-/** A member may take the source at any moment, and would spend the same quota. */
+/** Throws in a fleet, where a member may take the source at any time and use the same quota. */
 function refuseInFleet({ postgres }: Config["state"]): void {
   if (postgres === undefined) return;
   throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
@@ -125,7 +125,7 @@ function refuseInFleet({ postgres }: Config["state"]): void {
   });
 }
 
-/** Two processes must not spend one quota. */
+/** Throws while a worker runs, because two processes must not use one quota. */
 async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Promise<void> {
   if ((await findWorker(stateFolder, signal)).kind === "none") return;
   throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
@@ -133,7 +133,7 @@ async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Pro
   });
 }
 
-/** True when nothing was there; false when an export was begun there. */
+/** Creates or checks the folder. True if it is empty; false if it holds an unfinished export. */
 function preparePlace(folder: string): boolean {
   let names: readonly string[];
   try {
@@ -154,9 +154,9 @@ function preparePlace(folder: string): boolean {
   });
 }
 
-/** What came of an export. */
+/** Result of an export. */
 export interface ExportOutcome {
-  /** Nothing that was asked for is missing; what has no log is not. */
+  /** True if nothing is missing; intervals without a log do not count as missing. */
   readonly complete: boolean;
   readonly from: string;
   readonly to: string;
@@ -164,11 +164,11 @@ export interface ExportOutcome {
   /** Buckets with a value, and without one. */
   readonly had: number;
   readonly null: number;
-  /** Days of sites that are sealed: compacted, and with a manifest. */
+  /** Finalized days of sites: compacted, with a manifest. */
   readonly sealedDays: number;
-  /** What has no log by the service's word, or was refused. */
+  /** Gaps: intervals without a log, and refused ones. */
   readonly holes: readonly HistoryGap[];
-  /** Lists that were not to be had, and events that could not be written; a sentence each. */
+  /** Lists that could not be read and events that could not be written, a sentence each. */
   readonly troubles: readonly string[];
 }
 

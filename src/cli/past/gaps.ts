@@ -21,17 +21,17 @@ const WHY: Readonly<Record<HistoryGapReason, string>> = {
   null: "answered, without a value",
 };
 
-/** What nobody has to fetch any more: the service answered, or said that there is nothing. */
+/** Reasons that need no further request: the service responded. */
 const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
 export interface Group {
   readonly tags: number;
-  /** The only tag, or the first. */
+  /** Id and name of the first tag. */
   readonly example: string;
   readonly hole: HistoryGap;
 }
 
-/** The reason, with the service's own words where it gave some. */
+/** The reason, with the message of the service. */
 export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   return [
     WHY[why],
@@ -40,7 +40,7 @@ export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   ].join("; ");
 }
 
-/** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
+/** Lists the gaps in the fetched history by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument(
@@ -90,7 +90,7 @@ function noHoles(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Tags with the same hole share one; `single`: each has its own. */
+/** Groups tags with the same gap; `single` keeps one group for each tag. */
 export function grouped(holes: readonly HistoryGap[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,

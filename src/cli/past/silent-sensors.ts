@@ -10,7 +10,7 @@ interface Row extends SensorFinding {
   readonly siteId: number;
 }
 
-/** The last report of each site, as it was told; works beside a running worker and without one. */
+/** Shows the last report of each site from the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")

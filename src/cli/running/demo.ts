@@ -10,7 +10,7 @@ import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
 import { called } from "../shell/exit.ts";
 
-/** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
+/** Interval of the line that counts values, in milliseconds; other events are printed at once. */
 const TELL_EVERY_MS = 5_000;
 
 export function define(command: Command, context: CliContext): void {
@@ -25,9 +25,8 @@ export function define(command: Command, context: CliContext): void {
         return;
       }
       say("Starting the simulated service, an MQTT broker and the worker …");
-      // Somebody only looks, beside all else that they do: 15 MB less count for more than a third of the little work.
+      // A demo runs next to other programs: 15 MB less memory matter more than a third more processor time.
       setFlagsFromString("--optimize-for-size");
-      // Loaded when asked for: no other command needs the simulator and the broker in memory.
       const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
@@ -91,7 +90,7 @@ async function tell(
   await loop({ clock: systemClock, signal, turn, fault: (error) => say(sentence(error)) });
 }
 
-/** What is worth a line: alarms, gateways, commands and trouble, not the first inventory. */
+/** Returns a line for alarms, gateways, commands and failures; null for other events. */
 function lineOf(event: Event): string | null {
   if (event.type.startsWith("alarm-")) {
     const { alarm } = (event as Event<"alarm-raised">).data;
@@ -111,23 +110,21 @@ function lineOf(event: Event): string | null {
 }
 
 const LOOK_EVERY_MS = 1_000;
-/** A page that does not answer is asked again later. */
 const ANSWER_WITHIN_MS = 2_000;
 const START_WITHIN_MS = 120_000;
 const MOST_MEMBERS = 9;
 
-/** Throws `ConfigError` for what is no number of members. */
+/** Parses the number of members. Throws ConfigError. */
 export function membersIn(text: string): number {
   const members = Number(text);
   if (Number.isInteger(members) && members >= 1 && members <= MOST_MEMBERS) return members;
   throw new ConfigError(`A fleet of the demo has 1 to ${MOST_MEMBERS} members, not ${text}.`);
 }
 
-/** Runs the demo of a fleet until Ctrl-C, and says who takes what over. */
+/** Runs the demo of a fleet until Ctrl-C and prints every takeover. */
 async function runFleetDemo(members: number, context: CliContext): Promise<void> {
   const { say } = context.terminal();
   say(`Starting PostgreSQL, six simulated services, a broker and ${members} members …`);
-  // Loaded when asked for: no other command needs the simulator and the broker in memory.
   const { startFleetDemo } = await import("../demo/fleet.ts");
   const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
   const demo = await startFleetDemo({ members, program, signal: context.signal });
@@ -172,7 +169,7 @@ function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
   });
 }
 
-/** True once the members hold all sources; false when it is to end. */
+/** Waits until the members hold all sources. False after Ctrl-C. */
 async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   const until = systemClock.monotonic() + START_WITHIN_MS;
   while (systemClock.monotonic() < until) {
@@ -187,7 +184,7 @@ async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   return true;
 }
 
-/** Of the first member that answers. */
+/** Fleet status from the first member that responds. */
 async function ask({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;

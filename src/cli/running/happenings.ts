@@ -3,29 +3,26 @@ import type { LoggedEvent } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
 import { clockTime } from "../shell/terminal.ts";
 
-/**
- * What happens, as a person at the terminal wants to read it: one calm line for each thing that matters. Made of the
- * lines of the log and of the events that are facts; a value that was read is neither.
- */
+/** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */
 export interface Happenings {
-  /** Takes the log's lines (JSON). */
+  /** Receives the lines of the log (JSON). */
   readonly destination: { write(line: string): void };
   event(logged: LoggedEvent): void;
-  /** Why the worker is not ready, a sentence each; empty when it is. */
+  /** Receives the reasons why the worker is not ready; empty when it is. */
   readiness(reasons: readonly string[]): void;
   say(text: string): void;
 }
 
-/** The same sentence is not said again within this time, in milliseconds. */
+/** Milliseconds in which the same sentence is not repeated. */
 const SAID_FOR_MS = 5 * 60_000;
-/** Level of pino from which on a line is a warning. */
+/** pino level of warnings. */
 const WARN = 40;
-/** What is said at the start in better words. */
+/** Log messages that the start text replaces. */
 const SAID_ANYWAY = ["started", "Plenum is running"];
 
 export function createHappenings(print: (line: string) => void, now: () => number): Happenings {
   const said = new Map<string, number>();
-  /** Sinks that do not take events, as the log says; `/readyz` speaks of one only after a while. */
+  /** Sinks with a problem in the log; `/readyz` reports one only after a while. */
   const troubled = new Set<string>();
   let wasReady: boolean | null = null;
   let initial = 0;
@@ -38,7 +35,7 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
     print(`${clockTime(atMs)} ${mark} ${text}`);
   }
 
-  /** At the first look there can be hundreds; they are no news. */
+  /** Prints only the count of alarms that were active at the first listing: there can be hundreds. */
   function sayInitial(): void {
     if (initial > 0) say(" ", `${initial} ${initial === 1 ? "alarm is" : "alarms are"} active already.`);
     initial = 0;
@@ -77,7 +74,7 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
   };
 }
 
-/** What is ready, and what is not yet, though it has time. */
+/** Text for a ready worker; names the sinks that still have a problem. */
 function wellText(isFirst: boolean, troubled: readonly string[]): string {
   if (troubled.length > 0) return `All is well but for what was said of ${troubled.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
@@ -95,13 +92,13 @@ interface LogFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** What is wrong with a configuration, what changed in it, and what of that waits for a restart. */
+  /** Problems of a configuration, its changes, and the changes that wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];
 }
 
-/** Who, what, and why as far as the line says so. */
+/** Joins the component, the message and the reason of a log line. */
 function logText(msg: string, fields: LogFields): string {
   const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
@@ -115,12 +112,12 @@ function ended(text: string): string {
   return /[.!?:]$/.test(text) ? text : `${text}.`;
 }
 
-/** As people begin one, unless a name of somebody's own comes first. */
+/** Capitalizes the first letter, unless a name comes first. */
 function sentence(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-/** What a kind of event is called here; null for what is no news to a person. Alarms' ends are as calm as can be. */
+/** Label of an event; null for events that are not printed. */
 function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const priority = event.priority === undefined ? "" : ` ${event.priority}`;
   switch (event.type) {

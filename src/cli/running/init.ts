@@ -41,10 +41,10 @@ interface InitOptions {
 }
 
 const DAY_MS = 86_400_000;
-/** How often somebody may answer one question. */
+/** Attempts for each question. */
 const TRIES = 3;
 
-/** From an address and a token to a configuration; asks what it cannot find out, and overwrites nothing. */
+/** Creates a configuration from an address and a token; asks for missing values and overwrites nothing. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
@@ -87,7 +87,7 @@ export function define(command: Command, context: CliContext): void {
 interface Setting {
   readonly context: CliContext;
   readonly terminal: Terminal;
-  /** Null without a terminal: then everything was said by options. */
+  /** Null without a terminal; then options give all values. */
   readonly asker: Asker | null;
   readonly file: string;
   readonly options: InitOptions;
@@ -130,7 +130,7 @@ function refuseMissing(address: string | undefined, { tokenFile, timeZone }: Ini
   throw new InvalidArgumentError(`Without a terminal nobody can be asked: add ${all}.`);
 }
 
-/** Asks again while the answer is refused; without a terminal the first refusal is the last word. */
+/** Repeats a question until the answer is accepted; without a terminal the first error is final. */
 async function answered<T>(
   { asker, terminal }: Setting,
   take: (attempt: number) => Promise<T>,
@@ -152,7 +152,7 @@ interface Reached {
   readonly seen: SeenBuilding;
 }
 
-/** Asks for the address again where nothing answers there, and for the token again where it is refused. */
+/** Asks again for an address that does not respond, and for a token that the service rejects. */
 function reached(setting: Setting, written: string | undefined): Promise<Reached> {
   const { asker, options, terminal } = setting;
   let last: Reach["token"] | null = null;
@@ -179,11 +179,11 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
   );
 }
 
-/** The token from its file; where there is none, a person pastes it. */
+/** Takes the token from its file, or asks the user to paste it. */
 async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<Reach["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
-    // What is in a file changes by hand only.
+    // Only the user can change the file.
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
     return { file: tokenFile };
   }
@@ -219,7 +219,7 @@ async function brokerFrom({ asker }: Setting): Promise<string | null> {
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
-/** Where a pasted token goes. */
+/** Returns the path of the file for a pasted token. */
 function newTokenFile(setting: Setting, source: string): Promise<string> {
   const { asker, file, options } = setting;
   return answered(setting, async (attempt) => {
@@ -252,7 +252,7 @@ function tell(
   ]);
 }
 
-/** Whole days. */
+/** Parses a duration of whole days. */
 function days(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
@@ -264,16 +264,16 @@ function name(text: string): string {
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 }
 
-/** Asks a person at a terminal. */
+/** Asks the user at a terminal. */
 export interface Asker {
-  /** The answer without space around it; `proposed` where only Enter was pressed. Rejects once the terminal is closed. */
+  /** Returns the trimmed answer, or `proposed` for Enter alone. Rejects when the terminal closes. */
   ask(question: string, proposed?: string): Promise<string>;
-  /** The same with nothing shown of what is typed. */
+  /** The same without echo. */
   askHidden(question: string): Promise<string>;
   close(): void;
 }
 
-/** Null where nobody sits there: input or error output is no terminal. */
+/** Null if standard input or standard error is not a terminal. */
 function createAsker(signal: AbortSignal): Asker | null {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
   let hidden = false;
@@ -284,7 +284,7 @@ function createAsker(signal: AbortSignal): Asker | null {
     },
   });
   const lines = createInterface({ input: process.stdin, output, terminal: true });
-  // In this mode the terminal's Ctrl-C is a key like others.
+  // In this mode Ctrl-C raises no signal by itself.
   lines.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
   const closed = new AbortController();
   lines.once("close", () => closed.abort(new Rejected("The terminal was closed before all was answered.")));

@@ -16,13 +16,13 @@ import { takeStandardError } from "../shell/uncaught-errors.ts";
 import { createHappenings, type Happenings } from "./happenings.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 
-/** Containers and service managers give about ten seconds before they kill. */
+/** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
 const STOP_WITHIN_MS = 8_000;
-/** How often it is looked whether the worker is ready, for a person who looks on, in milliseconds. */
+/** Interval of the readiness check for the terminal, in milliseconds. */
 const READY_EVERY_MS = 2_000;
 const PAGE = 250;
 
-/** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
+/** Runs the worker. Errors before the start are sentences; afterwards there is only the log. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
@@ -38,7 +38,7 @@ export function define(command: Command, context: CliContext): void {
         "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
     )
     .action(async (options: RunOptions) => {
-      if (options.setup === true && !(await setUp(context))) return;
+      if (options.setup === true && !(await (await import("./setup.ts")).runSetup(context))) return;
       const load = () => {
         if (options.allowWritableConfig !== true) refuseUntrustedFile(context.configFile());
         return context.config();
@@ -68,13 +68,13 @@ export function define(command: Command, context: CliContext): void {
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
-      // A state that is damaged while it is open is replaced at a start.
+      // A restart replaces a state that was damaged while it was open.
       let isArming = running.armWriting;
       while (await runWorker({ ...running, armWriting: isArming }, people, context.signal)) isArming = false;
     });
 }
 
-/** Runs a worker until the signal aborts, or its state is damaged: true, and it is to be built again. */
+/** Runs a worker until the signal aborts. Returns true if its state was damaged and the worker has to restart. */
 async function runWorker(
   options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
   people: Happenings | null,
@@ -106,10 +106,10 @@ interface RunOptions {
   readonly setup?: boolean;
 }
 
-/** In topics, paths and tables of people it has to be legible. */
+/** Member names appear in topics, paths and tables. */
 const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
-/** Several members of one machine name themselves, and have a folder each for what belongs to this machine. */
+/** Returns the name and folder of a member; a named member has its own folder, so one machine can run several. */
 function memberOf({ state }: Config, given: string | undefined) {
   const name = given ?? hostname();
   if (!MEMBER_NAME.test(name))
@@ -124,7 +124,7 @@ async function runMember(
   people: Happenings | null,
   signal: AbortSignal,
 ): Promise<void> {
-  // Loaded when asked for: a lone worker does not carry it.
+  // A worker without a fleet does not load this.
   const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
@@ -143,7 +143,7 @@ async function runMember(
   await member.stop(STOP_WITHIN_MS);
 }
 
-/** From the configuration file to the state, for commands that come while the file is wrong. */
+/** Leaves a pointer from the configuration file to the state, for commands that run while the file is wrong. */
 function pointFrom(
   { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
@@ -163,19 +163,13 @@ async function aborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Loaded when asked for: a worker does not carry it. */
-async function setUp(context: CliContext): Promise<boolean> {
-  const { runSetup } = await import("./setup.ts");
-  return runSetup(context);
-}
-
-/** SIGHUP asks a service to read its configuration again; where a terminal was hung up, it ends the worker as before. */
+/** Reloads the configuration on SIGHUP. At a terminal SIGHUP still ends the worker. */
 function onHangup(reload: () => void): void {
   process.removeAllListeners("SIGHUP");
   process.on("SIGHUP", reload);
 }
 
-/** Tells a person what happens until the signal aborts. What goes wrong with it does the worker no harm. */
+/** Prints what happens until the signal aborts. A failure here does not affect the worker. */
 async function tell(
   worker: Worker,
   people: Happenings,

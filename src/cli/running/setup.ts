@@ -21,17 +21,16 @@ import type { CliContext } from "../shell/context.ts";
 import { called, shellWord } from "../shell/exit.ts";
 import { withLoneSource } from "../shell/standalone.ts";
 
-/** The steps from an address to a configuration, for `plenum init` and for the setup page. */
-
+/** Address and token of a service; `plenum init` and the setup page create a configuration from them. */
 export interface Reach {
   readonly baseUrl: string;
   readonly allowPlainHttp: boolean;
   readonly caFile: string | null;
-  /** A file, or the token itself, which stands nowhere yet. */
+  /** Token file, or the token itself. */
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** The variable is one of the look alone, and never in this process's environment. */
+/** Variable of the temporary source; never in the environment of this process. */
 const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function lookAtBuilding(
@@ -63,7 +62,7 @@ export async function lookAtBuilding(
   }
 }
 
-/** What is wrong with a token that was pasted is not said of a variable that nobody knows. */
+/** Replaces an error that names the internal variable by one about the pasted token. */
 function withoutVariable(error: ConfigError, baseUrl: string): Error {
   if (!error.message.includes(TOKEN_VARIABLE)) return lookTrouble(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {
@@ -73,17 +72,17 @@ function withoutVariable(error: ConfigError, baseUrl: string): Error {
   });
 }
 
-/** Ports that the status page may come to be at, the usual one first. */
+/** Number of ports to try for the status page, the default one first. */
 const STATUS_PORTS = 10;
 
-/** A port for the status page that is free now: another one where a demo or another worker has the usual one. */
+/** Returns a free port for the status page; a demo or another worker may use the default one. */
 export async function freeStatusPort(): Promise<number> {
   for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
     if ((await freePort(port)) === port) return port;
   return freePort(0);
 }
 
-/** The frame of a configuration at a path, with everything that it makes beside it. */
+/** Completes the frame of a configuration with the paths next to the file. */
 export function frameFor(
   configFile: string,
   statusPort: number,
@@ -103,7 +102,7 @@ export interface Drafted {
   readonly plan: PlanReport;
 }
 
-/** The text of the configuration with what it costs; throws ConfigurationError for what the frame says wrongly. */
+/** Writes the text of the configuration and its plan. Throws ConfigurationError for a wrong frame. */
 export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafted {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, wishes, seen, null));
@@ -113,7 +112,7 @@ export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafte
   return { text, plan };
 }
 
-/** What comes after the configuration, each a command and what it does. */
+/** Next commands for the user, each with a description. */
 export function nextCommands(
   file: string,
   plenum = called(),
@@ -127,17 +126,14 @@ export function nextCommands(
   ];
 }
 
-/**
- * The setup page, until the configuration is written and the worker is asked for (true), or the command is stopped
- * (false). Throws ConfigError where there is a configuration already.
- */
+/** Serves the setup page. True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
 export async function runSetup(context: CliContext): Promise<boolean> {
   const file = context.configFile();
   refuseExisting(file, "--config");
   const terminal = context.terminal();
   const entry = createEntryCode(systemClock);
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  // The worker's page comes where the setup was.
+  // The status page of the worker gets the same address.
   const port = await freeStatusPort();
   const setup = createPageSetup({ steps: stepsFor(file, port), clock: systemClock, machineZone });
   const started = Promise.withResolvers<boolean>();
@@ -163,7 +159,7 @@ export async function runSetup(context: CliContext): Promise<boolean> {
 }
 
 function stepsFor(file: string, port: number): SetupSteps {
-  /** Enough for a plan, which asks nothing of where things are. */
+  /** Frame for a plan, which does not depend on paths. */
   const planFrame = (baseUrl: string): Frame =>
     frameFor(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },

@@ -14,7 +14,7 @@ interface SimulateOptions {
   readonly state?: string;
 }
 
-/** The monitoring service without the service, to build and test against. */
+/** Runs the simulator of the monitoring service. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
