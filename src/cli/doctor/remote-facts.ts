@@ -1,19 +1,12 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { buildSource } from "../../app/build-source.ts";
 import { type Config, connectorOf, type SourceEntry } from "../../app/config/config.ts";
 import type { Sink } from "../../core/connector.ts";
-import { type Failure, meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
-import { systemClock } from "../../core/runtime/clock.ts";
-import { createLog } from "../../core/runtime/log.ts";
-import { createMetrics } from "../../core/runtime/metrics.ts";
-import { openStore } from "../../engine/store/open.ts";
+import { type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
+import { within } from "../checking/check-line.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { loneSink } from "../shell/standalone.ts";
+import { loneSink, withLoneSource } from "../shell/standalone.ts";
 import { lookAtStateIfAny, openForCommand } from "../shell/state-access.ts";
 import { rememberedStatus } from "../watching/status.ts";
 
@@ -139,58 +132,27 @@ async function reached(
   ask: () => Promise<Learned>,
 ): Promise<Reach> {
   const begin = performance.now();
-  const took = () => Math.round(performance.now() - begin);
-  try {
-    const learned = await ask();
-    return { what, name, by, answers: true, kind: null, reason: null, milliseconds: took(), ...learned };
-  } catch (error) {
+  const failed = (error: unknown): Omit<Reach, "what" | "name" | "by" | "milliseconds"> => {
     const { kind } = meaningOf(error);
-    const nothing = { clockSkewMs: null, token: null };
-    return {
-      what,
-      name,
-      by,
-      answers: false,
-      kind,
-      reason: sentence(error),
-      milliseconds: took(),
-      ...nothing,
-    };
-  }
+    return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
+  };
+  const answered = (learned: Learned) => ({ answers: true, kind: null, reason: null, ...learned });
+  const result = await ask().then(answered, failed);
+  return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };
 }
 
-async function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
-  // A state of its own, thrown away: the real one may belong to a running worker.
-  const folder = mkdtempSync(join(tmpdir(), "plenum-doctor-"));
-  const store = await openStore({ folder, clock: systemClock });
-  const log = createLog({ level: "silent" });
-  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
-  try {
-    const { expiresAt, abilities, sites } = await within(signal, (limited) => source.me(limited));
+function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
+  return withLoneSource(name, entry, process.env, async (source) => {
+    const { expiresAt, abilities, sites } = await within(signal, (limited) => source.me(limited), WITHIN_MS);
     const siteIds = sites.map(({ id }) => id);
     return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
-  } finally {
-    await source.close();
-    await store.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
   try {
-    await within(signal, async (limited) => sink?.probe?.(limited));
+    await within(signal, async (limited) => sink?.probe?.(limited), WITHIN_MS);
   } finally {
     await sink?.close();
-  }
-}
-
-async function within<T>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const limit = AbortSignal.timeout(WITHIN_MS);
-  try {
-    return await ask(AbortSignal.any([signal, limit]));
-  } catch (error) {
-    signal.throwIfAborted();
-    if (!limit.aborted) throw error;
-    throw new Retryable(`There was no answer within ${WITHIN_MS / 1_000} s.`, { cause: error });
   }
 }

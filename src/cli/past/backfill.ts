@@ -5,7 +5,7 @@ import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { isBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
@@ -123,19 +123,11 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
-    await loop({
-      clock: systemClock,
-      signal: context.signal,
-      async turn() {
-        const now = await remaining(work, id);
-        if (now.doneAt !== null) return null;
-        update(barLine(now));
-        return LOOK_EVERY_MS;
-      },
-      fault(error) {
-        throw error;
-      },
-    });
+    do {
+      const now = await remaining(work, id);
+      if (now.doneAt !== null) return;
+      update(barLine(now));
+    } while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
     context.signal.throwIfAborted();
   });
   const { withoutLog } = await remaining(work, id);
@@ -204,22 +196,8 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   const done = [...held].flatMap(([id, order]): readonly Remaining[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasEnded(order)) return [];
-    return [
-      {
-        id,
-        from,
-        to,
-        resolution,
-        tags: 1,
-        requestsLeft: 0,
-        done: 1,
-        paused: false,
-        sinksBehind: false,
-        doneAt,
-        withoutLog,
-        expectedAt: null,
-      },
-    ];
+    const end = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...end }];
   });
   const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
     if (each.total || each.pendingRanges === 0) return [];

@@ -6,7 +6,7 @@ import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop, yieldToEventLoop } from "../../core/runtime/waiting.ts";
+import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
 import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
@@ -195,15 +195,9 @@ async function preflight({ signal, source }: ExportRun, worker: Worker): Promise
   });
 }
 
-async function waitUntil({ signal }: ExportRun, isSo: () => Promise<boolean>): Promise<void> {
-  await loop({
-    clock: systemClock,
-    signal,
-    turn: async () => ((await isSo()) ? null : LOOK_EVERY_MS),
-    fault(error) {
-      throw error;
-    },
-  });
+async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>): Promise<void> {
+  do if (await isDone()) return;
+  while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
   signal.throwIfAborted();
 }
 

@@ -1,8 +1,8 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, choose, integer } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { lookAtState } from "../shell/state-access.ts";
 
@@ -14,7 +14,7 @@ interface Row extends SensorFinding {
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", siteId)
+    .option("--site <id>", "only this site", integer)
     .addHelpText(
       "after",
       "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
@@ -69,9 +69,4 @@ async function whyNone(store: Store, source: string, option: object | false): Pr
   if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
   const hours = Math.floor(period.watchedMs / 3_600_000);
   return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;
-}
-
-function siteId(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, such as 3.");
-  return Number(text);
 }

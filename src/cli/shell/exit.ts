@@ -4,22 +4,22 @@ import { ConfigurationError, problemLine } from "../../app/config/problems.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/** Exit codes, the same for every command. */
+/** Exit codes of every command. */
 export const EXIT = {
   ok: 0,
   /** It was tried and did not work. */
   failure: 1,
   /** The command line is wrong. */
   usage: 2,
-  /** `plenum complete`: something of the days that were asked for is not known. */
+  /** `plenum complete`: readings of the requested days are missing. */
   incomplete: 3,
-  /** Trouble that may pass by itself: the service or the worker does not answer; try again. */
+  /** Temporary failure: the service or the worker does not respond. */
   unavailable: 75,
-  /** A person has to change the configuration, the token or a permission. */
+  /** The configuration, the token or a permission has to change. */
   configuration: 78,
 } as const;
 
-/** For the help and the documentation. */
+/** Meanings for the help and the documentation. */
 export const EXIT_MEANINGS = {
   ok: "done",
   failure: "tried and failed",
@@ -29,7 +29,7 @@ export const EXIT_MEANINGS = {
   configuration: "configuration, token or permission",
 } as const satisfies Record<keyof typeof EXIT, string>;
 
-/** All of them in one line: `0 done, 1 tried and failed …`. */
+/** `0 done; 1 tried and failed; …`. */
 export const EXIT_LINE = (Object.keys(EXIT) as (keyof typeof EXIT)[])
   .map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`)
   .join("; ");
@@ -48,26 +48,26 @@ export function exitCodeOf(error: unknown): number {
   }
 }
 
-/** What a person reads: one clear sentence, never a stack trace; of a configuration a line for each mistake. */
+/** Describes an error in one sentence without a stack trace; a wrong configuration in one line for each mistake. */
 export function complaint(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(problemLine);
   const text = withoutCredentials(sentence(error));
   return [isOwnFault(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }
 
-/** Trying again does not help against a mistake in the program. */
+/** True for a bug in the program, which a retry does not solve. */
 function isOwnFault(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }
 
-/** The program as somebody can type it who typed it before: `./plenum` in a clone, `plenum` where it is installed. */
+/** Name of the program as the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
 export function called({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
-  // The shell says where it has found what it was called by its name alone.
+  // If the program is on the PATH, its name alone is enough.
   const isFound = PATH.split(delimiter).includes(dirname(by));
   return shellWord(isFound ? basename(by) : by);
 }
 
-/** The same for commands that a sentence names: ``Make one with `plenum init`.`` */
+/** Replaces the program name in commands of a sentence, such as ``Make one with `plenum init`.`` */
 export function asCalled(sentence: string, program = called()): string {
   return sentence.replaceAll(/`plenum (?=[a-z])/g, () => `\`${program} `);
 }

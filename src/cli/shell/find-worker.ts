@@ -20,8 +20,8 @@ import type { WhichState } from "./state-access.ts";
 import { withStateDatabase } from "./state-access.ts";
 
 /**
- * Who works for a configuration on this machine. Members of a fleet have a door each, in the folder of the state or in
- * one of their name below it; where a source is meant, the one that holds it counts.
+ * Finds the worker of a configuration on this machine. Members of a fleet have a control socket each, in the state folder
+ * or in a folder below it; with a source, returns the member that holds it.
  */
 export async function findWorkerFor(which: WhichState, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = which.config;
@@ -34,7 +34,7 @@ export async function findWorkerFor(which: WhichState, signal: AbortSignal): Pro
   return silent ?? { kind: "none" };
 }
 
-/** All members of a fleet whose doors are on this machine. */
+/** Finds all members of a fleet on this machine. */
 export async function membersHere(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
@@ -43,7 +43,7 @@ export async function membersHere(
   return found.filter(({ kind }) => kind !== "none");
 }
 
-/** The door of whoever works for it and answers; null when nobody runs. Rejects when one is there and does not answer. */
+/** Returns the control socket of the worker; null if none runs. Throws if the worker does not respond. */
 export async function openDoorFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
@@ -80,14 +80,14 @@ function foldersIn(folder: string): readonly string[] {
   }
 }
 
-/** The configuration that a command uses. */
+/** Configuration that a command uses. */
 export interface AcceptedConfig {
   readonly config: Config;
-  /** Why the file is not used, a line for each problem; null where it is used. */
+  /** Problems of a rejected file; null if the file is used. */
   readonly rejected: readonly string[] | null;
 }
 
-/** A running worker of a configuration file, and the configuration that it accepted last. */
+/** Running worker of a configuration file, and the last configuration that it accepted. */
 export interface RunningWorker {
   readonly door: ControlSocket;
   readonly config: Config;
@@ -96,11 +96,11 @@ export interface RunningWorker {
 /** Workers and state folders that were found without a valid configuration file. */
 export interface FoundState {
   readonly running: readonly RunningWorker[];
-  /** State folders of a lone worker, also of one that does not run or does not answer. */
+  /** State folders without a fleet, also of a worker that does not run or does not respond. */
   readonly folders: readonly string[];
-  /** The state of a fleet, where the file says its database; null otherwise. */
+  /** State of a fleet if the file names its database; null otherwise. */
   readonly fleetState: StateConfig | null;
-  /** Why a worker that may be there cannot be asked; null otherwise. */
+  /** Reason why a possible worker cannot be asked; null otherwise. */
   readonly trouble: ConfigError | Retryable | null;
 }
 
@@ -108,8 +108,8 @@ type Answer = Awaited<ReturnType<typeof requestConfiguration>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * The file's own configuration, or, where the file is wrong, the one that its running worker accepted last. Throws what
- * is wrong with the file where no worker answers.
+ * Loads the file, or, if it is wrong, returns the last configuration that its running worker accepted. Throws the error
+ * of the file if no worker responds.
  */
 export async function acceptedConfig(
   file: string,
@@ -126,20 +126,20 @@ export async function acceptedConfig(
   }
 }
 
-/** One line for a person: the first problem of a rejected file. */
+/** Describes the first problem of a rejected file in one line. */
 export function rejectedLine(file: string, [first = "", ...others]: readonly string[]): string {
   const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
   return `The configuration file ${file} is rejected: ${first}${more}`;
 }
 
-/** The same where the configuration of the running worker is used in its place. */
+/** The same, and that the running worker keeps its configuration. */
 export function usedInstead(file: string, rejected: readonly string[]): string {
   return `${rejectedLine(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
 /**
- * Looks for the worker of a file whose content may be wrong: where a worker left its pointer, where the section `state`
- * says, then in the default folder.
+ * Finds the worker of a file whose content may be wrong: by the pointers that workers left, by the section `state`, then
+ * in the default folder.
  */
 export async function findState(
   file: string,
@@ -167,7 +167,7 @@ export async function findState(
       if (each.kind !== "open") continue;
       const answer = await configurationOf(each.door);
       if (answer === null) continue;
-      // A pointer outlives its worker, and the worker of another file may use that folder or the default one.
+      // A pointer outlives its worker, so the worker of another file may use the folder.
       isOther = !isSaid && answer.file !== null && !isSameFile(answer.file, file);
       const { stateFolder: own } = each.door;
       if (isOther || running.some(({ door }) => resolve(door.stateFolder) === resolve(own))) continue;
@@ -194,7 +194,7 @@ export async function findState(
       const lone = await findWorker(folder, signal);
       return lone.kind === "none" ? await membersHere({ folder }, signal) : [lone];
     } catch (error) {
-      // Others may write the folder, or this user may not look into it: no worker there can be trusted.
+      // Other users may write the folder, or this user may not read it: trust no worker there.
       if (!(error instanceof ConfigError)) throw error;
       trouble = error;
       return [];
@@ -213,7 +213,7 @@ export function lenientStateOf(file: string, environment: Environment): LenientS
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
 
-/** Whether two paths lead to one file. */
+/** True if two paths lead to the same file. */
 export function isSameFile(one: string, other: string): boolean {
   try {
     return resolve(one) === resolve(other) || realpathSync(one) === realpathSync(other);
@@ -222,14 +222,14 @@ export function isSameFile(one: string, other: string): boolean {
   }
 }
 
-/** A relative folder starts where the worker was started: mostly here, or where the file is. */
+/** Resolves a relative folder from the two places where the worker was probably started. */
 function foldersOf(folder: string, file: string): readonly string[] {
   return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
 }
 
 function textOf(file: string): string {
   try {
-    // A pipe was read already, and reading it again could wait for ever.
+    // Do not read a pipe a second time: it could block forever.
     return statSync(file).isFile() ? readFileSync(file, "utf8") : "";
   } catch {
     return "";

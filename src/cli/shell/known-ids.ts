@@ -6,7 +6,7 @@ import type { Listed, StoredAlarm, StoredPoll } from "../../engine/sync/snapshot
 import { type CliContext, choose } from "./context.ts";
 import { lookAtStateIfAny } from "./state-access.ts";
 
-/** A slip of the pen in an id or a name is said by that name; shown as an empty answer it would read as "none". */
+/** Checks ids and names in options: an unknown one is an error, because an empty result would read as "none". */
 
 const LISTED_BY = {
   site: "`plenum sites` lists the sites.",
@@ -14,10 +14,10 @@ const LISTED_BY = {
   alarm: "`plenum alarms` lists the alarms.",
 } as const;
 
-/** Those of the interface (interface, Alarms). */
+/** Alarm priorities of the service interface. */
 export const PRIORITIES: readonly string[] = ["A", "B", "C"];
 
-/** Throws ConfigError with those of the ids that the state of none of the sources has. */
+/** Throws ConfigError with the ids that no source has in its state. */
 export async function refuseUnknown(
   store: Store,
   sources: readonly string[],
@@ -45,7 +45,7 @@ export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names
   }
 }
 
-/** Beside those of the interface, an alarm of the state may have one of its own. */
+/** Throws ConfigError for a priority that neither the interface nor an alarm in the state has. */
 export async function refuseUnknownPriorities(
   store: Store,
   sources: readonly string[],
@@ -63,15 +63,15 @@ export async function refuseUnknownPriorities(
     );
 }
 
-/** Which of some ids are no tags by the list that a worker keeps. */
+/** Ids that are not in the list of tags in the state. */
 interface UnknownTags {
   readonly ids: readonly string[];
-  /** Tags in the list, and when it was last read well; null while it never was, and then nobody can say. */
   readonly listed: number;
+  /** Time of the last successful listing; null before the first, when no id can be judged. */
   readonly listedAt: string | null;
 }
 
-/** A tag that complete listings do not show any more counts as unknown: the service will not know it either. */
+/** Finds unknown ids. A tag that has vanished from the listings is unknown to the service too. */
 async function unknownTags(store: Store, source: string, wanted: readonly string[]): Promise<UnknownTags> {
   const [tags, poll] = await Promise.all([
     store.documents<Listed<Tag>>(documentSet("tag", source)),
@@ -89,8 +89,8 @@ function areOrIs(ids: readonly string[]): string {
 }
 
 /**
- * The service refuses a group whole and need not say why, and the refusal costs a request. The list that a worker
- * keeps says before it which ids are no tags; where there is no list, the service is asked.
+ * Throws ConfigError for ids that the list of tags in the state does not have. The service would reject the complete
+ * request, often without a reason, and the rejection costs quota. Without a list the service decides.
  */
 export async function refuseUnlisted(
   context: CliContext,

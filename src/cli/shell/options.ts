@@ -4,7 +4,7 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import { integer } from "./context.ts";
 
-/** What the commands for a stretch of the past share: when, which tags, and how many. */
+/** Options that several commands share: times, tags and counts. */
 
 export interface SelectionOptions {
   readonly site?: readonly number[];
@@ -23,7 +23,7 @@ export function selectionOptions(command: Command): Command {
     .option("--unit <unit>", "only tags with this unit", another<string>);
 }
 
-/** With nothing given at all, every tag. */
+/** Builds a selection from arguments and options; without any, it selects every tag. */
 export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
   const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
   return Selection.parse({
@@ -34,13 +34,13 @@ export function selectionOf(tagIds: readonly string[], { site, name, unit }: Sel
   });
 }
 
-/** An option that is such a time; left out it is so long ago, which the help says as that and not as a date. */
+/** Creates an option that takes a time; its default is an age, which the help prints as an age. */
 export function momentOption(flags: string, description: string, ageByDefault: string): Option {
   const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
   return new Option(flags, description).argParser(moment).default(moment(ageByDefault), shown);
 }
 
-/** A time as ISO 8601 UTC; an age counts back from now. */
+/** Parses a time or an age, such as 24h, into ISO 8601 UTC. */
 export function moment(text: string): string {
   const age = parseDuration(text);
   const time =
@@ -51,12 +51,12 @@ export function moment(text: string): string {
   return iso;
 }
 
-/** Words of an option that may be given several times, each also several with commas between. */
+/** Collects the words of an option that may be repeated or contain commas. */
 export function several(text: string, before: readonly string[] = []): readonly string[] {
   return [...before, ...text.split(",")];
 }
 
-/** Adds `--since` and `--last` of a log that goes on. */
+/** Adds `--since` and `--last`. */
 export function logOptions(command: Command): Command {
   return command
     .option(
@@ -67,7 +67,7 @@ export function logOptions(command: Command): Command {
     .option("--last <count>", "without --since, so many of the latest", count, 20);
 }
 
-/** How many of something to show. */
+/** Parses a count of at least 1. */
 export function count(text: string): number {
   const number = integer(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");

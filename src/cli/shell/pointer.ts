@@ -16,7 +16,7 @@ export interface Pointer {
   readonly isFleet: boolean;
 }
 
-/** By hand: a health check reads it without loading a library. */
+/** Validates without a library, so that a health check loads none. */
 function isPointer(read: unknown): read is Pointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
@@ -25,8 +25,8 @@ function isPointer(read: unknown): read is Pointer {
 }
 
 /**
- * Leaves the pointer next to the file. Where that cannot be, leaves it in every runtime folder of this user: the shell
- * that looks for it may know another one than the worker. False where no place can be written.
+ * Writes the pointer next to the file. If that fails, writes it into every runtime folder of this user, because the shell
+ * of a later command may know another one. False if no folder can be written.
  */
 export function leavePointer(configFile: string, pointer: Pointer): boolean {
   const [nextToFile, ...others] = placesOf(configFile);
@@ -50,18 +50,18 @@ function write({ file, isRuntime }: Place, text: string): boolean {
   }
 }
 
-/** The pointers of this file that may be trusted. */
+/** Returns the trusted pointers of a configuration file. */
 export function pointersOf(configFile: string): readonly Pointer[] {
   return [...lookForPointers(configFile)];
 }
 
-/** The same, one after the other, for a caller that is content with the first. */
+/** Yields the trusted pointers one by one, for a caller that needs only the first. */
 export function* lookForPointers(configFile: string): Generator<Pointer> {
   for (const { file, isRuntime } of placesOf(configFile)) {
     try {
       if (!isRuntime || isPrivateFolder(dirname(file))) yield* trusted(file, configFile);
     } catch {
-      // No pointer is there, or none that can be read.
+      // The pointer is missing or unreadable.
     }
   }
 }
@@ -72,19 +72,19 @@ interface Place {
 }
 
 function* placesOf(configFile: string): Generator<Place> {
-  // The folder's links are followed and the file's is not: a ConfigMap turns its link with each version.
+  // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);
   yield { file: join(folder, `.${name}.worker`), isRuntime: false };
-  // Loaded when it is needed: it is a tenth of a health check.
+  // Load crypto lazily: it takes a tenth of a health check.
   const { hash } = process.getBuiltinModule("node:crypto");
   const digest = hash("sha256", join(folder, name)).slice(0, 32);
   for (const each of runtimeFolders()) yield { file: join(each, `worker-${digest}.json`), isRuntime: true };
 }
 
 /**
- * Trusts only those who could write a configuration here anyway: this user, root, and the owner of the file or of its
- * folder. The state folder has to be the owner's too, because a worker uses no folder of another user.
+ * Returns a pointer only if its owner could write the configuration anyway: this user, root, or the owner of the file or
+ * its folder. The same user has to own the state folder, because a worker uses no folder of another user.
  */
 function trusted(file: string, configFile: string): readonly Pointer[] {
   const found = lstatSync(file);

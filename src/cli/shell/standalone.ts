@@ -14,15 +14,12 @@ import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";
 
 /**
- * Records in a page of a list, five times what the interface gives unasked: of 30,000 tags 60 requests and not 300. A
- * service that refuses or shortens such pages is asked for what it gives.
+ * Records in a page of a list, five times the default of the interface: 30,000 tags need 60 requests instead of 300. A
+ * service that rejects such pages gets smaller requests.
  */
 const PAGE_SIZE = 500;
 
-/**
- * Lends a source with a state of its own that is thrown away: where there is no worker and no state yet, or the real one
- * may belong to a running worker.
- */
+/** Gives `use` a source with a temporary state, because the real state may belong to a running worker. */
 export async function withLoneSource<T>(
   name: string,
   entry: SourceEntry,
@@ -46,17 +43,17 @@ export async function withLoneSource<T>(
   }
 }
 
-/** The worker may be using the state, and what is tried here is none of its past. */
+/** Empty state for a sink that is only tried: the worker may use the real one. */
 const NO_STATE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),
   outbox: { recent: async () => [] },
   commit: async () => {
-    throw new Error("What is only tried remembers nothing.");
+    throw new Error("A sink that is only tried cannot store state.");
   },
 };
 
-/** A configured sink by itself, to ask its far end something; undefined where the connector has none. */
+/** Creates a configured sink without a worker, to test its server; undefined if the connector has no sink. */
 export async function loneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
   const definition = CATALOG[connector] as ConnectorDefinition;

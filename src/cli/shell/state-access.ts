@@ -9,23 +9,23 @@ import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 import { openShard } from "../../scale/postgres/store.ts";
 
-/** Which state is meant: that of a folder, or in a fleet that of one source; without one, of all of them as one. */
+/** Selects a state: that of a folder, or in a fleet that of one source, or of all sources combined. */
 export interface WhichState {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;
 }
 
-/** Looks at the state, beside a worker that may be running. Throws ConfigError where there is none. */
+/** Reads the state; a worker may be running. Throws ConfigError if there is no state. */
 export async function lookAtState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
   return use(await openState(which, true), look);
 }
 
-/** The same for a folder, whatever a configuration says of it. */
+/** Reads the state in a folder. */
 export async function lookAtFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   return use(await openFolder(folder, true), look);
 }
 
-/** As `lookAtState`, where it is no trouble that there is no state yet: then null. */
+/** Reads the state; null if there is none yet. */
 export async function lookAtStateIfAny<T>(
   which: WhichState,
   look: (store: Store) => Promise<T>,
@@ -40,7 +40,7 @@ export async function lookAtStateIfAny<T>(
   return use(store, look);
 }
 
-/** The same for what is counted in each part for itself: the states of a fleet's sources, and all of them as one. */
+/** Reads the state of each source of a fleet, and all of them combined. */
 export async function lookAtParts<T>(
   config: WhichState["config"],
   sources: readonly string[],
@@ -58,7 +58,7 @@ export async function lookAtParts<T>(
   }
 }
 
-/** Changes each of the states that `lookAtParts` looks at, beside a worker that may be running. */
+/** Changes the state of each source of a fleet; a worker may be running. */
 export async function changeParts<T>(
   config: WhichState["config"],
   change: (parts: readonly Store[]) => Promise<T>,
@@ -73,7 +73,7 @@ export async function changeParts<T>(
   }
 }
 
-/** For a look, or for an operator's change, beside a worker that may be running; whoever opens it closes it. */
+/** Opens the state next to a worker that may be running. The caller closes it. */
 export async function openState(which: WhichState, readOnly: boolean): Promise<Store> {
   const { state } = which.config;
   if (state.postgres === undefined) return openFolder(state.folder, readOnly);
@@ -134,10 +134,10 @@ async function use<T>(store: Store, work: (store: Store) => Promise<T>): Promise
   }
 }
 
-/** A command asks one thing after the other, and listens for nothing. */
+/** Connections of a command, which sends one query at a time. */
 const CONNECTIONS = 2;
 
-/** Lends the database of the fleet, beside its members. Throws `ConfigError` where the configuration has none. */
+/** Gives `use` the database of the fleet. Throws ConfigError if the configuration has none. */
 export async function withStateDatabase<T>(
   { state }: Pick<Config, "state">,
   use: (database: StateDatabase) => Promise<T>,
@@ -155,7 +155,7 @@ export async function withStateDatabase<T>(
   }
 }
 
-/** A schema that is not of this version is refused, and never changed by a command. */
+/** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
 export function openForCommand(config: NonNullable<Config["state"]["postgres"]>): Promise<StateDatabase> {
   return openStateDatabase({
     config,

@@ -2,22 +2,21 @@ import { styleText } from "node:util";
 import { printable, printableJson } from "../../core/values/printable.ts";
 
 /**
- * Data goes to standard output, everything said about it to standard error, so that a pipe gets data only.
+ * Output of every command: data to standard output, messages to standard error, so that a pipe gets only data.
  *
- * Every command prints through this and nothing else. A line is cleaned when it is written, so that no command can
- * forget it: names from the service, a broker or a file can neither steer the terminal nor begin a line of their own.
- * Times in UTC become those of this machine, with their age, but for `--utc` and in JSON.
+ * Each line is cleaned when it is written, so names from the service, a broker or a file cannot control the terminal or
+ * start a new line. Times in UTC become local times with their age, except with `--utc` and in JSON.
  */
 export interface Terminal {
   readonly json: boolean;
-  /** Rows as a table for a person, or as one JSON array with `--json`. */
+  /** Prints a table, or one JSON array with `--json`. */
   rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
-  /** One object: lines for a person, or JSON with `--json`. */
+  /** Prints lines, or the object with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
-  /** Lines for another program, as they are: a schema, a script. */
+  /** Prints lines for another program unchanged: a schema, a script. */
   text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
-  /** Shows that something is under way once it takes longer than two seconds. */
+  /** Shows the progress of work that takes longer than 2 s. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 
@@ -105,7 +104,7 @@ export function createTerminal(options: {
   };
 }
 
-/** Where the help and the complaints of the argument parser go; they repeat what was typed. */
+/** Cleans the output of the argument parser, which repeats what the user typed. */
 export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printable).join("\n"));
@@ -116,16 +115,10 @@ function width(text: string): number {
   return [...text].length;
 }
 
-/**
- * Times as people read them: in the zone of this machine, with the distance from it to UTC and how long ago. Everything
- * inside is UTC (ISO 8601), and so is JSON; the terminal puts it into these words when a line is written, so that no
- * command can forget it.
- */
-
-/** A time in UTC as it stands in a text. */
+/** ISO 8601 time in UTC within a text. */
 const UTC = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
 
-/** Every time in UTC in a text, put into local words. */
+/** Replaces every UTC time in a text by the local time and its age. */
 export function withLocalTimes(text: string, nowMs: number): string {
   return text.replace(UTC, (time) => {
     const atMs = Date.parse(time);
@@ -142,7 +135,7 @@ export function localTime(atMs: number): string {
   return `${date} ${clockTime(atMs)} ${zoneAt(at)}`;
 }
 
-/** The time of day alone, such as `08:52:10`. */
+/** Local time of day, such as `08:52:10`. */
 export function clockTime(atMs: number): string {
   const at = new Date(atMs);
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
@@ -158,7 +151,7 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-/** Beyond this the date says more than an age. */
+/** Ages above this are left out. */
 const LONGEST_MS = 60 * DAY_MS;
 
 /** How long ago, or in how long: `3 min ago`, `in 5 days`; null beyond 60 days. */
@@ -170,7 +163,7 @@ export function ageText(agoMs: number): string | null {
   return agoMs > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** A unit is used up to twice the next one, so that nothing is more than half of it wrong. */
+/** Formats a duration in one unit, up to twice the next unit: 119 s, then 2 min. */
 function spanWords(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;

@@ -3,12 +3,12 @@ import { createLog, type Log, withoutCredentials } from "../../core/runtime/log.
 import { EXIT } from "./exit.ts";
 import { createTerminal } from "./terminal.ts";
 
-/** Where a fault that nobody caught is told once a worker has a log; null until then. */
+/** Log of the worker in this process; null before it starts. */
 let workerLog: Log | null = null;
 
 /**
- * From here on standard error is the log of a worker: whoever reads it expects a JSON line and nothing else. What the
- * runtime warns about, and what a library prints past us, becomes one. (Standard output belongs to the data.)
+ * Turns standard error into the log of a worker, where readers expect only JSON lines: warnings of Node.js and prints of
+ * libraries become log lines. Standard output stays free for data.
  */
 export function takeStandardError(log: Log): void {
   workerLog = log;
@@ -22,26 +22,21 @@ export function takeStandardError(log: Log): void {
   for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = print;
 }
 
-/** The log of the worker that this process is, if it is one. */
-function logOfWorker(): Log | null {
-  return workerLog;
-}
-
 /**
- * What nobody caught is a fault of the program: it ends at once, because nobody knows what is still true in memory.
- * What is committed is on disk, and a service manager starts it again.
+ * Ends the process at an uncaught error, because its memory may be inconsistent. Committed data is on disk, and a service
+ * manager restarts the process.
  */
 export function watchForFaults(): void {
   const fail = (error: unknown) => {
-    // `plenum alarms | head`: the reader has had enough.
+    // The reader closed the pipe, as in `plenum alarms | head`.
     if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT.ok);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
     createLog({ level: "fatal" }).fatal(
       { err: error, stack: withoutCredentials(stack ?? "") },
       "a fault that nobody caught ends the process",
     );
-    // In the log of a worker the line above has said it, and a sentence would not be one of JSON.
-    if (logOfWorker() !== null) process.exit(EXIT.failure);
+    // The log of a worker contains the line above, and only JSON.
+    if (workerLog !== null) process.exit(EXIT.failure);
     createTerminal({ json: false }).say(
       `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.`,
     );

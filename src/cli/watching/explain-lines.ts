@@ -182,7 +182,7 @@ function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
   });
 }
 
-/** Everything that the state and a running worker know about one tag. */
+/** Facts about one tag from the state and the running worker. */
 export interface TagExplanation {
   readonly source: string;
   readonly tag: Tag;
@@ -190,18 +190,18 @@ export interface TagExplanation {
   readonly missingSince: string | null;
   readonly value: StoredValue | null;
   readonly quarantine: StoredQuarantine | null;
-  /** Why the replies have no usable value of it; null while they have one. */
+  /** Reason why the responses have no usable value; null while they have one. */
   readonly leftOut: StoredLeftOut | null;
-  /** Null when no worker answers: what is due and what was asked last only a worker knows. */
+  /** Next and last requests, known only to the worker; null if no worker responds. */
   readonly work: TagWork | null;
   readonly worker: WorkerThere;
-  /** `fetchedSince`: from then on everything up to the watermark is had. */
+  /** `hadSince`: everything from then up to the watermark is fetched. */
   readonly history: readonly {
     readonly key: string;
     readonly held: StoredHistory;
     readonly hadSince: string;
   }[];
-  /** What is not had of it, and what was answered without a value, with the reason. */
+  /** Gaps and intervals without a value, with the reason. */
   readonly holes: readonly HistoryGap[];
   readonly sinks: readonly SinkPlace[];
   readonly commands: readonly CommandResult[];
@@ -210,24 +210,24 @@ export interface TagExplanation {
 export interface AlarmExplanation {
   readonly source: string;
   readonly held: StoredAlarm;
-  /** What the log still has of it, newest first, at most 50. */
+  /** Events in the log, newest first, at most 50. */
   readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
   readonly polls: readonly (StoredPoll & { readonly job: string; readonly nextAt: string | null })[];
   readonly worker: WorkerThere;
   readonly sinks: readonly SinkPlace[];
-  /** Where people find it at the receivers. */
+  /** Tickets and messages of the alarm. */
   readonly tickets: readonly Ticket[];
 }
 
-/** Where a sink is, seen from the last event of the thing. */
+/** Delivery state of the last event of a tag or alarm at one sink. */
 export interface SinkPlace {
   readonly sink: string;
-  /** `settled`: delivered, or left out by the sink's filter. Null when the log holds no event of the thing. */
+  /** `settled`: delivered, or excluded by the filter of the sink. Null if the log has no event. */
   readonly last: "settled" | "waiting" | "refused" | null;
-  /** Events that it will get still; at most so many where `exact` is false. */
+  /** Pending events; an upper bound if `exact` is false. */
   readonly behind: number;
   readonly exact: boolean;
 }
 
-/** `silent`: a worker is there and does not answer in time, so that what it alone knows is missing. */
+/** `silent`: a worker runs but does not respond, so facts that only it knows are missing. */
 export type WorkerThere = "open" | "none" | "silent";

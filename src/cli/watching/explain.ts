@@ -86,7 +86,7 @@ async function explainTag(
   const nowMs = systemClock.now();
   const about = {
     source: sourceUri(name),
-    // A command that was refused may not have known the site.
+    // A rejected command may have no site.
     subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
   };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
@@ -137,7 +137,7 @@ async function explainAlarm(
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const written = polls.get(job);
     const schedule = entry.schedules[job];
-    // A worker writes down that all is well once a minute; asked, it knows to the second.
+    // The worker stores successful polls once a minute; its own answer is newer.
     const poll = withLastGood(written, lastPolls[job]);
     if (poll === undefined) return [];
     return [

@@ -4,10 +4,10 @@ import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 
-/** How many changes of holder are printed when nobody says otherwise. */
+/** Takeovers printed by default. */
 const TAKEOVERS = 10;
 
-/** Asks the database itself, so that it works beside any member, and when none runs. */
+/** Reads the database directly, so it needs no running member. */
 export function define(fleet: Command, context: CliContext): void {
   fleet
     .option("--takeovers <count>", "how many of the latest changes of holder", String(TAKEOVERS))

@@ -19,7 +19,7 @@ interface PlanOptions {
   readonly ask?: boolean;
 }
 
-/** What the quota buys, before anything runs or beside a worker. It sends no tag request and writes nothing. */
+/** Plans the use of the quota. Needs no running worker, sends no tag request and writes nothing. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "only this source")
@@ -48,8 +48,8 @@ export function define(command: Command, context: CliContext): void {
 }
 
 /**
- * From the running worker, which knows what it achieves; without one from its state. Null without an inventory. The
- * configuration that counts is the file's: a worker that runs with another one is asked for its measurements only.
+ * Plans from the state and the measurements of the running worker. Null without an inventory. Uses the configuration
+ * file, even if the worker runs with another one.
  */
 async function fromState(
   context: CliContext,
@@ -74,7 +74,7 @@ async function fromState(
     const { quota } = entry;
     const usual = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const live = running && {
-      // What refusals or a foreign client take now counts, a change of the file as well.
+      // Count what refusals and other clients take now, and a lower quota in the file.
       quota: { polls: Math.min(usual, running.quota.polls), shared: running.quota.shared },
       freshness,
     };
@@ -98,7 +98,7 @@ async function fromLists(
   );
 }
 
-/** The plan of one source for a person. */
+/** Prints the plan of one source. */
 export function planLines(plan: PlanReport): readonly string[] {
   const { quota, backfill } = plan;
   return [
@@ -181,7 +181,7 @@ function verdict({ fits, load, changes, classes }: PlanReport): readonly string[
 
 const BY_PLAN = " By this plan no value becomes older than wished.";
 
-/** What was measured is said beside what is planned, whichever of the two is the better news. */
+/** Compares the measured ages with the targets. */
 function measured(classes: PlanReport["classes"]): string {
   const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
   const older = known.filter(({ olderThanWished }) => olderThanWished);
@@ -194,7 +194,7 @@ function measured(classes: PlanReport["classes"]): string {
   return ` Measured, values became older than wished: ${each.join(", ")}.`;
 }
 
-/** How much the service puts into a reply is learned while it is used: until then the plan counts with a day. */
+/** Alternative end of the backfill if the service accepts larger responses than seen so far. */
 function largerReplies({ backfill }: PlanReport): readonly string[] {
   if (backfill?.atBestDoneAt == null || backfill.requestsAtBest > backfill.requestsLeft * 0.9) return [];
   const { requestsAtBest, atBestDoneAt } = backfill;

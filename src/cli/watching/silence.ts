@@ -14,7 +14,7 @@ import {
 } from "../../engine/silence/silence.ts";
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
-import type { CliContext } from "../shell/context.ts";
+import { type CliContext, integer } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { changeParts, openState } from "../shell/state-access.ts";
 
@@ -31,7 +31,7 @@ interface AddOptions {
   readonly reason: string;
 }
 
-/** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
+/** Manages silences: times in which no person is notified of alarms. Needs no running worker. */
 export function define(silence: Command, context: CliContext): void {
   silence
     .addHelpText(
@@ -44,7 +44,7 @@ export function define(silence: Command, context: CliContext): void {
     .command("add")
     .description("begin one, or agree on one to come; an alarm has to fit in every part that is given")
     .option("--source <name>", "only alarms of this source")
-    .option("--site <id>", "only alarms of this site", siteId)
+    .option("--site <id>", "only alarms of this site", integer)
     .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
     .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")
@@ -68,7 +68,7 @@ export function define(silence: Command, context: CliContext): void {
     });
 }
 
-/** In a fleet each source has begun it for itself, and its holder tells that it is over. */
+/** Ends a silence. In a fleet each source has its own copy, and its holder emits the end. */
 function end(config: Config, id: string, at: string): Promise<boolean> {
   const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
   return changeParts(config, async (parts) => {
@@ -91,7 +91,7 @@ async function add(context: CliContext, config: Config, store: Store, options: A
   const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
-  // One that is agreed on for later may be about a name that nobody has seen yet, but not about an id.
+  // A future silence may name an alarm that does not exist yet, but not an unknown id.
   await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);
@@ -135,11 +135,6 @@ async function withStore(
   } finally {
     await store.close();
   }
-}
-
-function siteId(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, a whole number.");
-  return Number(text);
 }
 
 function priorities(text: string): readonly string[] {

@@ -13,7 +13,7 @@ import type { CliContext } from "../shell/context.ts";
 import { loneSink } from "../shell/standalone.ts";
 import { openState } from "../shell/state-access.ts";
 
-/** The log and the sinks' positions in it; works beside a running worker and without one. */
+/** Shows and changes the positions of sinks in the log. Needs no running worker. */
 function defineOutbox(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
@@ -21,92 +21,75 @@ function defineOutbox(outbox: Command, context: CliContext): void {
       "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
     )
     .action(() => withStore(context, true, showLag(context)));
-
   outbox
     .command("dead")
     .description("list dead letters: events that a sink refused for good, and why")
     .argument("[sink]", "only this sink's")
     .action((sink?: string) => withStore(context, true, showDead(context, sink), sink));
 
-  outbox
-    .command("resend")
-    .description("offer dead letters to their sink once more")
-    .argument("<sink>", "name of a sink")
-    .argument("[id...]", "numbers from `outbox dead`; all when left out")
-    .action((sink: string, ids: string[]) =>
-      withStore(
-        context,
-        false,
-        async (store) => {
-          const count = await store.outbox.resendDeadLetters(sink, await chosen(store, sink, ids));
-          context
-            .terminal()
-            .object({ resent: count }, [`${count} dead letters will be offered to ${sink} again.`]);
-        },
-        sink,
-      ),
-    );
-
-  outbox
-    .command("discard")
-    .description("throw dead letters away")
-    .argument("<sink>", "name of a sink")
-    .argument("[id...]", "numbers from `outbox dead`; all when left out")
-    .action((sink: string, ids: string[]) =>
-      withStore(
-        context,
-        false,
-        async (store) => {
-          const count = await store.outbox.discardDeadLetters(sink, await chosen(store, sink, ids));
-          context.terminal().object({ discarded: count }, [`${count} dead letters of ${sink} are gone.`]);
-        },
-        sink,
-      ),
-    );
-
-  outbox
-    .command("replay")
-    .description("send delivered events once more, with the same ids, for a sink that lost them")
-    .argument("<sink>", "name of a sink")
-    .requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age)
-    .action((sink: string, options: { readonly since: string }) =>
-      withStore(
-        context,
-        false,
-        async (store) => {
-          const count = await store.outbox.replay(sink, options.since);
-          context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
-        },
-        sink,
-      ),
-    );
-
-  outbox
-    .command("snapshot")
-    .description("send what is believed now (inventory, active alarms, last values) to a sink, by its filter")
-    .argument("<sink>", "name of a sink")
-    .action((sink: string) =>
-      withStore(
-        context,
-        false,
-        async (store) => {
-          await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
-          context.terminal().object({ sink }, [`${sink} gets what is believed now, marked as a snapshot.`]);
-        },
-        sink,
-      ),
-    );
-
-  outbox
-    .command("revive")
-    .description("let a sink go on that has ended because its far end wanted no more (410 Gone)")
-    .argument("<sink>", "name of a sink")
-    .action((sink: string) =>
-      withStore(context, false, (store, config) => revive(context, config, store, sink), sink),
-    );
+  /** Adds a command that changes one sink, and prints the returned value. */
+  const changing = <T extends unknown[]>(
+    name: string,
+    description: string,
+    change: (
+      store: Store,
+      sink: string,
+      rest: T,
+      config: Config,
+    ) => Promise<readonly [value: object, line: string]>,
+  ) =>
+    outbox
+      .command(name)
+      .description(description)
+      .argument("<sink>", "name of a sink")
+      .action((sink: string, ...rest: T) =>
+        withStore(
+          context,
+          false,
+          async (store, config) => {
+            const [value, line] = await change(store, sink, rest, config);
+            context.terminal().object(value, [line]);
+          },
+          sink,
+        ),
+      );
+  const IDS = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
+  changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
+    const count = await store.outbox.resendDeadLetters(sink, await chosen(store, sink, ids));
+    return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
+  }).argument(...IDS);
+  changing<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
+    const count = await store.outbox.discardDeadLetters(sink, await chosen(store, sink, ids));
+    return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
+  }).argument(...IDS);
+  changing<[{ readonly since: string }]>(
+    "replay",
+    "send delivered events once more, with the same ids, for a sink that lost them",
+    async (store, sink, [{ since }]) => {
+      const count = await store.outbox.replay(sink, since);
+      return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
+    },
+  ).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age);
+  changing(
+    "snapshot",
+    "send what is believed now (inventory, active alarms, last values) to a sink, by its filter",
+    async (store, sink) => {
+      await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
+      return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
+    },
+  );
+  changing(
+    "revive",
+    "let a sink go on that has ended because its far end wanted no more (410 Gone)",
+    (store, sink, _, config) => revive(config, store, sink),
+  );
 }
 
-async function revive(context: CliContext, config: Config, { outbox }: Store, sink: string): Promise<void> {
+async function revive(
+  config: Config,
+  { outbox }: Store,
+  sink: string,
+): Promise<readonly [value: object, line: string]> {
   if (config.sinks[sink]?.enabled !== true) {
     throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
       hint: "Put it there; it then goes on by itself.",
@@ -117,13 +100,12 @@ async function revive(context: CliContext, config: Config, { outbox }: Store, si
   if (hasEnded) await outbox.setEnded(sink, null);
   const now = await lag();
   const waiting = now === undefined ? "no" : behind(now);
-  context
-    .terminal()
-    .object({ revived: hasEnded, waiting: now?.depth ?? 0 }, [
-      hasEnded
-        ? `${sink} goes on, with ${waiting} events that it has not got.`
-        : `${sink} has not ended; ${waiting} events wait for it.`,
-    ]);
+  return [
+    { revived: hasEnded, waiting: now?.depth ?? 0 },
+    hasEnded
+      ? `${sink} goes on, with ${waiting} events that it has not got.`
+      : `${sink} has not ended; ${waiting} events wait for it.`,
+  ];
 }
 
 function showLag(context: CliContext) {
@@ -182,7 +164,7 @@ async function withStore(
   }
 }
 
-/** The dead letters that were named; one that the sink does not have is refused before any other is touched. */
+/** Parses ids of dead letters. Throws ConfigError for an unknown id before any letter changes. */
 async function chosen(
   { outbox }: Store,
   sink: string,
@@ -214,10 +196,10 @@ function age(text: string): string {
 /** `plenum outbox`. */
 export const outbox = { define: defineOutbox };
 
-/** How long opening, changing and closing the test alarm may take together, in milliseconds. */
+/** Time limit for the complete test alarm, in milliseconds. */
 const WITHIN_MS = 60_000;
 
-/** What can be done to one sink; needs no running worker and touches no state. */
+/** Tests one sink. Needs no running worker and changes no state. */
 function defineSink(sink: Command, context: CliContext): void {
   sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
 

@@ -19,7 +19,7 @@ import type { LastRecord } from "../../scale/move/reading.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
 
-/** A look at the state itself, which works beside a running worker and without one; and its move into a database. */
+/** Checks the state, salvages a damaged file, and moves the state into a database. Needs no running worker. */
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
     "after",
@@ -103,7 +103,7 @@ interface Options {
   readonly allowPlain?: true;
 }
 
-/** With more sources than these their shares are left to --json. */
+/** Above this number of sources only --json lists the rows of each source. */
 const SHOWN_SOURCES = 5;
 
 function defineMove(state: Command, context: CliContext): void {
@@ -150,7 +150,7 @@ function defineMove(state: Command, context: CliContext): void {
     });
 }
 
-/** The options say all of it, or the configuration does: of two halves nobody would know which counts. */
+/** Returns the database, either completely from the options or completely from the configuration. */
 function placeOf(
   { to, schema, passwordFile, caFile, allowPlain }: Options,
   configured: PostgresState | undefined,
@@ -180,7 +180,7 @@ function placeOf(
   );
 }
 
-/** What lies in files of the folder and holds for the whole fleet from now on. */
+/** Returns the kill switch and the approval, which are files of the folder, as documents of the fleet. */
 function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
@@ -195,7 +195,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   return documents;
 }
 
-/** Every source gets the whole chain, and goes on from its head by itself; this record says so in each. */
+/** Creates the audit record of the move: every source gets the complete chain and continues from its head. */
 export function closingOf(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const from = { folder: resolve(folder), host: hostname() };

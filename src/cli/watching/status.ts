@@ -35,7 +35,7 @@ export function define(command: Command, context: CliContext): void {
       const { report: own, silent } = await reportOf(found, config, context.signal);
       const report = withFirst(first, own);
       context.terminal().object(report, statusLines(report, silent !== null));
-      // What the state remembers is shown all the same; the exit code says that nobody vouches for it.
+      // The report from the state is printed first; the exit code says that it may be outdated.
       if (silent !== null) throw silent;
     });
 }
@@ -47,7 +47,7 @@ async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
-/** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */
+/** Returns the report of the worker, or the one in the state if no worker responds. */
 async function reportOf(
   found: FoundWorker,
   config: Config,
@@ -63,7 +63,7 @@ async function reportOf(
   }
 }
 
-/** Puts the warning about the file first, in place of what the worker says of the same file. */
+/** Puts the warning about the file first and removes the one of the worker about the same file. */
 function withFirst(first: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (first.length === 0) return report;
@@ -76,7 +76,7 @@ function fromStore(config: Config): Promise<StatusReport> {
   return lookAtState({ config }, (store) => rememberedStatus(store, config));
 }
 
-/** The whole fleet by its database, then each member of this machine; those of other machines show theirs on their pages. */
+/** Prints the fleet by its database, then each member on this machine. */
 async function showFleet(context: CliContext, config: Config, first: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) =>
@@ -113,7 +113,7 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   ];
 }
 
-/** The status for a person. What is not known is called unknown. */
+/** Prints a status report. */
 export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
   return [
     report.startedAt !== null
@@ -161,7 +161,7 @@ function sourceLines(source: SourceReport): readonly string[] {
   ];
 }
 
-/** A number, or that it is not known and what was known last. */
+/** Prints a number, or "unknown" with the last known number. */
 function numberOf({ state, at, held }: Reading, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
@@ -197,7 +197,7 @@ function sinkLine(sink: SinkReport): string {
   return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${memory}${trouble}`;
 }
 
-/** The status as the state remembers it, without a worker. */
+/** Builds the status report from the state, without a worker. */
 export function rememberedStatus(store: Store, config: Config): Promise<StatusReport> {
   return createStatus({
     version: VERSION,

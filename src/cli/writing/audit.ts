@@ -87,7 +87,7 @@ interface ShowOptions {
 
 type Found = LogRecord<AuditRecord>;
 
-/** The records of the audit log, with the filters that `plenum events` has. */
+/** Prints records of the audit log, with filters as in `plenum events`. */
 function showCommand(show: Command, context: CliContext): void {
   show
     .description("the records, the latest last, with filters")
@@ -129,16 +129,13 @@ function showCommand(show: Command, context: CliContext): void {
 
 const PAGE = 1_000;
 
-/**
- * The records that fit, the latest last. Throws ConfigError for a command, a tag or a step of which the log has no
- * record at all, by its name.
- */
+/** Returns the matching records, the latest last. Throws ConfigError for a command, tag or step without any record. */
 async function wanted(store: Store, options: ShowOptions): Promise<readonly Found[]> {
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
   const about = reader(options);
   const found: Found[] = [];
-  // Sequences rise by one, so that the last ones of all are known without a look at those before.
+  // Sequences are consecutive, so the last records are found without reading the others.
   const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
   for (let after = isFiltered ? 0 : Math.max(0, end - options.last); ; ) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE);
@@ -152,7 +149,7 @@ async function wanted(store: Store, options: ShowOptions): Promise<readonly Foun
   return found;
 }
 
-/** Goes through the log from its beginning: which tag a command is about is said by its first record alone. */
+/** Filters the log from its beginning, because only the first record of a command names its tag. */
 function reader({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
   const accepted = new Map<string, About>();
   const commands = new Set<string>();

@@ -6,7 +6,7 @@ import type { TagScalar } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
 import { sendCommand, sendSecond } from "../../ui/operator/remote.ts";
@@ -16,7 +16,7 @@ import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { openState, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-/** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
+/** Sends a command to the running worker, which handles it like one from MQTT: gate, journal, quota, write, read-back. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
@@ -82,7 +82,7 @@ function outcomeLine({ data }: Event<"command-result">): string {
   return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
 }
 
-/** Agrees to a command of somebody else, as the second person. */
+/** Confirms the command of another person, as the second person. */
 export function addSecond(writes: Command, context: CliContext): void {
   writes
     .command("second")
@@ -125,7 +125,7 @@ async function doorOf(context: CliContext, which: WhichState): Promise<ControlSo
   });
 }
 
-/** Anything but a success is an error for whoever called. */
+/** Prints the result. Throws Rejected unless the write succeeded. */
 function show(terminal: Terminal, result: Event<"command-result">): void {
   terminal.object(result.data, [outcomeLine(result)]);
   if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
@@ -149,48 +149,36 @@ function scalar(text: string): TagScalar {
 }
 
 const LOOK_EVERY_MS = 250;
-/** Results of others that may come in between two looks. */
+/** Results of other commands that may arrive between two looks. */
 const LOOK_BACK = 200;
-/** The longest life of a command (300 s) and the time to read it back. */
+/** Longest lifetime of a command (300 s) plus the time to read it back. */
 const GIVE_UP_AFTER_MS = 6 * 60_000;
 
 export interface Results {
-  /** The result of a command, as soon as the worker has committed it. Results of before the watch do not count. */
+  /** Waits for the result of a command. Ignores results from before the watch. */
   of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
   close(): Promise<void>;
 }
 
-/** Watches the results of commands in a running worker's state. */
+/** Watches the results of commands in the state of the running worker. */
 async function watchResults(which: WhichState): Promise<Results> {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
     async of(commandId, signal) {
       const until = systemClock.monotonic() + GIVE_UP_AFTER_MS;
-      let found: Event<"command-result"> | undefined;
-      await loop({
-        clock: systemClock,
-        signal,
-        async turn() {
-          found = (await store.outbox.latest(LOOK_BACK, ["command-result"]))
-            .filter(({ position }) => position > before)
-            .map(({ event }) => event as Event<"command-result">)
-            .find(({ data }) => data.commandId === commandId);
-          return found === undefined && systemClock.monotonic() < until ? LOOK_EVERY_MS : null;
-        },
-        fault: tellAtOnce,
-      });
+      do {
+        const found = (await store.outbox.latest(LOOK_BACK, ["command-result"]))
+          .filter(({ position }) => position > before)
+          .map(({ event }) => event as Event<"command-result">)
+          .find(({ data }) => data.commandId === commandId);
+        if (found !== undefined) return found;
+      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, LOOK_EVERY_MS, signal)));
       signal.throwIfAborted();
-      if (found !== undefined) return found;
       throw new Retryable(`Command ${commandId} has no result yet.`, {
         hint: "Look for it on the status page.",
       });
     },
     close: () => store.close(),
   };
-}
-
-/** A person is waiting: what goes wrong is said, not tried again. */
-function tellAtOnce(error: unknown): never {
-  throw error;
 }

@@ -32,7 +32,7 @@ import { addSecond } from "./write.ts";
 
 const BY = "the command line";
 
-/** The kill switch is a file, in a fleet a document of its database, so it needs no running worker and survives restarts. */
+/** Controls writing. The kill switch is a file, or a document of the fleet's database: it needs no running worker. */
 export function define(writes: Command, context: CliContext): void {
   writes.addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
@@ -82,7 +82,7 @@ async function armFleet(context: CliContext): Promise<void> {
     ]);
 }
 
-/** The two-person rule: a second person looks at what may be written, and signs it. */
+/** Adds the two-person rule: a second person reviews and signs the tags that may be written. */
 function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
@@ -111,7 +111,7 @@ export async function questionOf(config: Config): Promise<ApprovalQuestion> {
   };
 }
 
-/** Who approved last, as the state remembers it. */
+/** Reads the last approval from the state. */
 async function pinnedIn({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
   if (postgres === undefined) return readPin(folder);
   const database = await openForCommand(postgres);
@@ -142,7 +142,7 @@ function readKey(file: string): string {
   }
 }
 
-/** What was written for a time: read from the state, so that it can be asked without a running worker too. */
+/** Lists timed writes from the state. Needs no running worker. */
 function addRestores(writes: Command, context: CliContext): void {
   writes
     .command("restores")
