@@ -62,8 +62,7 @@ describe("the log of `plenum run`", () => {
       JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("core/runtime/log.ts")};
-      import { takeStandardError } from ${at("cli/shell/log-stream.ts")};
-      import { watchForFaults } from ${at("cli/shell/last-resort.ts")};
+      import { takeStandardError, watchForFaults } from ${at("cli/shell/uncaught-errors.ts")};
       watchForFaults();
       takeStandardError(createLog({ level: "info" }));
       process.emitWarning("mqtt://u:pw@broker leaks", "MaxListenersExceededWarning");

@@ -30,7 +30,6 @@ import {
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { barLine, paceOf } from "./backfill.ts";
-import type { ExportOutcome } from "./export.ts";
 
 export interface ExportRequest {
   readonly order: StoredBackfill;
@@ -52,6 +51,24 @@ export interface ExportRun {
   readonly signal: AbortSignal;
   /** Receives the progress. */
   update(text: string): void;
+}
+
+/** Result of an export. */
+export interface ExportOutcome {
+  /** True if nothing is missing; intervals without a log do not count as missing. */
+  readonly complete: boolean;
+  readonly from: string;
+  readonly to: string;
+  readonly tags: number;
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** Finalized days of sites: compacted, with a manifest. */
+  readonly sealedDays: number;
+  /** Gaps: intervals without a log, and refused ones. */
+  readonly holes: readonly HistoryGap[];
+  /** Lists that could not be read and events that could not be written, a sentence each. */
+  readonly troubles: readonly string[];
 }
 
 const LOOK_EVERY_MS = 1_000;

@@ -9,14 +9,13 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { backfillRules } from "../../engine/sync/history/backfills.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
-import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
 import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, choose } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
 import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
-import { type ExportRequest, runExport } from "./export-run.ts";
+import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
 /** A time, and its text: `30d` is another time tomorrow, but the same request. */
@@ -152,24 +151,6 @@ function preparePlace(folder: string): boolean {
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
   });
-}
-
-/** Result of an export. */
-export interface ExportOutcome {
-  /** True if nothing is missing; intervals without a log do not count as missing. */
-  readonly complete: boolean;
-  readonly from: string;
-  readonly to: string;
-  readonly tags: number;
-  /** Buckets with a value, and without one. */
-  readonly had: number;
-  readonly null: number;
-  /** Finalized days of sites: compacted, with a manifest. */
-  readonly sealedDays: number;
-  /** Gaps: intervals without a log, and refused ones. */
-  readonly holes: readonly HistoryGap[];
-  /** Lists that could not be read and events that could not be written, a sentence each. */
-  readonly troubles: readonly string[];
 }
 
 function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
