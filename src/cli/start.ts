@@ -27,7 +27,7 @@ export async function start(): Promise<never> {
   } catch (error) {
     const { json, utc } = program.opts();
     const { say } = createTerminal({ json: json === true, utc: utc === true });
-    if (stopping.signal.aborted) say("Stopped before it was done.");
+    if (stopping.signal.aborted) say("Stopped before the command was done.");
     // Commander has printed its own errors already.
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
       say(...complaint(error).map((line) => asCalled(line)));

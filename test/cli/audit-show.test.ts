@@ -74,5 +74,5 @@ test("the records that fit, the latest last", async () => {
     /^11 {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d \(\d+ h ago\) {2}confirmed {2}d {2}\{/,
   );
   expect(machines?.stdout).toMatch(/^11 {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z {2}confirmed {2}d/);
-  expect(nothing).toEqual({ code: 0, stdout: "", stderr: "No record fits.\n" });
+  expect(nothing).toEqual({ code: 0, stdout: "", stderr: "No record matches.\n" });
 });

@@ -177,7 +177,7 @@ describe("the building", () => {
     expect([code, told.map(([what]) => what)]).toEqual([0, ["main: read warm"]]);
     expect(tagLists(service)).toBe(before);
     const details = lines.map(({ detail }) => detail);
-    expect(details).toContain("141 tags, as the worker's state knows them");
+    expect(details).toContain("141 tags, from the worker's state");
     expect(details).toContainEqual(
       expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/),
     );

@@ -73,9 +73,9 @@ describe("without a terminal", () => {
       [
         [],
         2,
-        /^Without a terminal nobody can be asked: add the address of the service, --token-file and --t/,
+        /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/,
       ],
-      [[service.url, ...TOKEN], 2, /^Without a terminal nobody can be asked: add --time-zone\.$/],
+      [[service.url, ...TOKEN], 2, /^Without a terminal no question can be asked: add --time-zone\.$/],
       [[service.url, ...ZONE, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
       [[service.url, ...ZONE, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
       [[service.url, ...ZONE, "--token-file", "open"], 78, /chmod 600/],
@@ -161,7 +161,7 @@ test("at a terminal asks what it cannot find out, and keeps the token to itself"
 });
 
 test.each([
-  ["Ctrl-C", "\u0003", "Stopped before it was done."],
+  ["Ctrl-C", "\u0003", "Stopped before the command was done."],
   ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
 ])(
   "%s at a question ends it, and nothing is written",

@@ -25,7 +25,7 @@ describe("what nobody caught", () => {
     expect(JSON.parse(line)).toMatchObject({
       level: 60,
       err: { message: "mqtt://[redacted]@broker fell over" },
-      msg: "a fault that nobody caught ends the process",
+      msg: "an uncaught error ends the process",
     });
     expect(sentence).toBe(
       "Plenum has a fault of its own and ends: mqtt://[redacted]@broker fell over. Please report it with the line above; what was committed is safe.",

@@ -118,7 +118,7 @@ describe("an order", () => {
 
     const resumed = await here.plenum("backfill", "--resume");
     expect([resumed.stdout, onlyLine(resumed.stderr)]).toEqual([
-      "The past is fetched again; the worker heeds it within seconds.\n",
+      "The past is fetched again; the worker follows within seconds.\n",
       "No worker is running on this state folder; it is done once one runs (`plenum run`).",
     ]);
     const shown = await here.plenum("backfill");
@@ -149,8 +149,8 @@ describe("an order", () => {
     expect(await list(here)).toHaveLength(1);
 
     const cancelled = await here.plenum("backfill", "--cancel", id ?? "");
-    expect(cancelled.stdout).toBe(`Order ${id} is given up; what is told stays told.\n`);
-    expect((await here.plenum("backfill")).stdout).toBe("Nothing of the past is to be fetched.\n");
+    expect(cancelled.stdout).toBe(`Order ${id} is cancelled; events that were emitted stay.\n`);
+    expect((await here.plenum("backfill")).stdout).toBe("No history is left to fetch.\n");
   });
 
   test("survives a restart, is done beside live work, is told once and as backfill", async () => {

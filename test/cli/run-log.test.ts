@@ -82,7 +82,7 @@ describe("the log of `plenum run`", () => {
         warning: "MaxListenersExceededWarning",
         text: "mqtt://[redacted]@broker leaks",
       },
-      { msg: "a fault that nobody caught ends the process", err: { message: "fell over" } },
+      { msg: "an uncaught error ends the process", err: { message: "fell over" } },
     ]);
   });
 });

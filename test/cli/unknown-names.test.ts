@@ -15,7 +15,7 @@ const NO_TAG = /^The state knows no tag 99999999 of main\. `plenum tags` lists t
 const NO_SITE = /^The state knows no site 999 of main\. `plenum sites` lists the sites\.$/;
 const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `plenum sites` lists them\.$/;
 const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
-const HELP = "(plenum --help shows what there is)";
+const HELP = "(plenum --help lists the commands)";
 
 /** What is typed, the exit code and the sentence; `now` needs a worker that runs, `then` one that does not. */
 const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])[] = [

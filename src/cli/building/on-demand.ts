@@ -53,7 +53,7 @@ function ofGroup(error: unknown, group: readonly string[]): unknown {
     return failure.kind === "rejected"
       ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error })
       : error;
-  const text = `${sentence(failure)} The service refuses the ${group.length} tags as a whole: one of them is enough, and nobody here knows which.`;
+  const text = `${sentence(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
   const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
   if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
   if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;

@@ -54,7 +54,7 @@ const NOTHING: Known = { values: new Map(), places: new Map(), logs: new Map() }
 
 export function define(command: Command, context: CliContext): void {
   inventoryOptions(command)
-    .argument("[id...]", "only the tags with these ids")
+    .argument("[id...]", "only tags with these ids")
     .option("--unit <unit>", 'only tags of this unit, as the service writes it; "" for those without')
     .option("--system <id>", "only tags of this system; `plenum systems` lists them")
     .option("--class <name>", "only tags that this class of `read` has")

@@ -27,7 +27,7 @@ export async function within<T>(
   } catch (error) {
     signal.throwIfAborted();
     if (!limit.aborted) throw error;
-    throw new Retryable(`There was no answer within ${limitMs / 1_000} s.`, { cause: error });
+    throw new Retryable(`There was no response within ${limitMs / 1_000} s.`, { cause: error });
   }
 }
 

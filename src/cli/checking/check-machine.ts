@@ -48,7 +48,7 @@ async function runningFor(
 }
 
 function busyLine(folder: string, startedWith: string): CheckLine {
-  const detail = `A worker that was started with ${startedWith} uses ${folder}, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`;
+  const detail = `A worker that was started with ${startedWith} uses ${folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   return { what: "state folder", result: "warning", detail };
 }
 

@@ -102,7 +102,7 @@ async function compared(
   const active = known === null ? await activeFromList(source, settings, check.signal) : 0;
   const facts = { sites: building.sites.length, tags: building.tags, active };
   const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
-  const whose = known === null ? "as the service lists them" : "as the worker's state knows them";
+  const whose = known === null ? "as the service lists them" : "from the worker's state";
   const detail =
     building.tags.length === 0
       ? "no tags: the token's user sees none at these sites, so no value can be read"

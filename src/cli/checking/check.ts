@@ -35,7 +35,7 @@ interface CheckOptions {
  */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--strict", "take warnings for errors, as a pipeline may want it")
+    .option("--strict", "treat warnings as errors, for pipelines")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .option("--no-lists", "leave out the comparison with the building, which lists its tags")
     .option(

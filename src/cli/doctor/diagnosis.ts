@@ -178,7 +178,7 @@ const KINDS = { database: "State database", source: "Source", sink: "Sink" } as 
 function sentenceOf({ what, name, kind, reason }: Reach): string {
   return kind === "config"
     ? `${KINDS[what]} ${name} refuses us: ${reason}`
-    : `${KINDS[what]} ${name} is not to be had: ${reason}`;
+    : `${KINDS[what]} ${name} does not respond: ${reason}`;
 }
 
 function lost({ state: { content }, reach: asked }: Facts): readonly string[] {

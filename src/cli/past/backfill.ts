@@ -53,12 +53,12 @@ export function define(command: Command, context: CliContext): void {
     );
   selectionOptions(command)
     .option("--detach", "do not wait for the end")
-    .option("--pause", "fetch nothing of the past for now; live work goes on")
-    .option("--resume", "go on with it")
-    .option("--cancel <id>", "give an order up; what is told stays told")
+    .option("--pause", "pause fetching the past; live reads continue")
+    .option("--resume", "resume it")
+    .option("--cancel <id>", "cancel a request; events that were emitted stay")
     .addHelpText(
       "after",
-      "\nCtrl-C ends the waiting, not the backfill. What is told already is not told again.\n" +
+      "\nCtrl-C ends the waiting, not the backfill. Readings that were emitted are not emitted again.\n" +
         "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
     )
     .action(async (tagIds: string[], options: BackfillOptions) => {
@@ -148,8 +148,8 @@ async function setPause({ context, store, name, running }: Work, paused: boolean
     .terminal()
     .object(held, [
       paused
-        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within seconds."
-        : "The past is fetched again; the worker heeds it within seconds.",
+        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
+        : "The past is fetched again; the worker follows within seconds.",
     ]);
   if (!running) context.terminal().say(NO_WORKER);
 }
@@ -160,7 +160,7 @@ async function cancel({ context, store, name }: Work, id: string): Promise<void>
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
   }
   await store.commit({ documents: [{ set, remove: [id] }] });
-  context.terminal().object({ cancelled: id }, [`Order ${id} is given up; what is told stays told.`]);
+  context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
 async function remaining(work: Work, id: string): Promise<Remaining> {
@@ -253,7 +253,7 @@ function endOf({ paused, sinksBehind, expectedAt }: Remaining): string {
 }
 
 function remainingLines(all: readonly Remaining[]): readonly string[] {
-  if (all.length === 0) return ["Nothing of the past is to be fetched."];
+  if (all.length === 0) return ["No history is left to fetch."];
   return all.map((each) => {
     const what =
       each.id === null

@@ -63,7 +63,7 @@ const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
   behind: "closed and not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   unproven: "not known yet whether it has a log",
-  refused: "asked for and refused",
+  refused: "requested and refused",
   "out-of-scope": "the token does not see its site now",
   open: "not closed yet",
 };

@@ -264,7 +264,7 @@ async function troublesOf(run: ExportRun, store: Store): Promise<readonly string
   const listed = await polls(run, store);
   const lists = LISTS.flatMap((name) => {
     const problem = listed.get(name)?.problem;
-    return problem == null ? [] : [`The list of ${name} was not to be had: ${problem}`];
+    return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
   const dead = await store.outbox.deadLetters(EXPORT_SINK, 1);
   return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];

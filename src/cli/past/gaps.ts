@@ -8,17 +8,17 @@ import { refuseUnknown } from "../shell/known-ids.ts";
 import { lookAtState } from "../shell/state-access.ts";
 
 const WHY: Readonly<Record<HistoryGapReason, string>> = {
-  ordered: "asked for by `plenum backfill`, still to be fetched",
-  backfill: "the configured backfill, still to be fetched",
+  ordered: "requested by `plenum backfill`, not fetched yet",
+  backfill: "the configured backfill, not fetched yet",
   behind: "closed and overdue",
-  between: "nobody asked for it",
-  refused: "asked for and refused",
-  unreadable: "answered and unreadable",
+  between: "never requested",
+  refused: "requested and refused",
+  unreadable: "the response is unreadable",
   "out-of-scope": "the token does not see its site now",
-  "not-listed": "the listings of tags do not show it lately",
+  "not-listed": "not in the last listings of tags",
   unproven: "not known yet whether it has a log",
   "no-log": "the service says that it has no log of it",
-  null: "answered, without a value",
+  null: "the response has no value",
 };
 
 /** Reasons that need no further request: the service responded. */

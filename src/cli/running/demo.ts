@@ -210,11 +210,11 @@ async function sayTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Pro
 const keyOf = ({ epoch, source }: Takeover) => `${source} ${epoch}`;
 
 const WHY: Readonly<Record<Reason, string>> = {
-  first: "nobody had it before",
-  joined: "so that all have their share",
+  first: "it had no member before",
+  joined: "to balance the members",
   left: "its member stopped",
   drained: "its member was drained",
-  "lease-ran-out": "its member was not heard of any more",
+  "lease-ran-out": "its member no longer reports",
   "could-not-start": "its member could not start it",
   unreachable: "its member did not reach its service",
 };

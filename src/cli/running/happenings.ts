@@ -129,7 +129,7 @@ function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
     case "alarm-acknowledged":
       return { mark: " ", text: `Alarm${priority} acknowledged` };
     case "alarm-vanished":
-      return { mark: "!", text: `Alarm${priority} is listed no longer, and nobody said that it is over` };
+      return { mark: "!", text: `Alarm${priority} is no longer listed, and its end was not reported` };
     case "gateway-offline":
       return { mark: "!", text: "Gateway offline" };
     case "gateway-online":

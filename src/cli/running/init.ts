@@ -127,7 +127,7 @@ function refuseMissing(address: string | undefined, { tokenFile, timeZone }: Ini
   if (missing.length === 0) return;
   const last = missing.at(-1);
   const all = missing.length === 1 ? last : `${missing.slice(0, -1).join(", ")} and ${last}`;
-  throw new InvalidArgumentError(`Without a terminal nobody can be asked: add ${all}.`);
+  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${all}.`);
 }
 
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */

@@ -33,7 +33,7 @@ export function watchForFaults(): void {
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
     createLog({ level: "fatal" }).fatal(
       { err: error, stack: withoutCredentials(stack ?? "") },
-      "a fault that nobody caught ends the process",
+      "an uncaught error ends the process",
     );
     // The log of a worker contains the line above, and only JSON.
     if (workerLog !== null) process.exit(EXIT.failure);

@@ -33,7 +33,7 @@ const PAGE = 500;
 /** Prints the log of events from the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("-f, --follow", "go on with new events until Ctrl-C")
+    .option("-f, --follow", "continue with new events until Ctrl-C")
     .option(
       "--kind <pattern>",
       "only events of this kind, such as alarm-*; may be given several times",
@@ -68,7 +68,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
     const parts = await Promise.all(stores.map((store) => followed(store, options, wanted)));
     for (const each of inOrder(parts, options)) say(each);
     if (options.follow !== true) {
-      if (isEmpty && !terminal.json) terminal.say("No event fits.");
+      if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
     do for (const part of parts) await part.goOn(say, context.signal);

@@ -23,7 +23,7 @@ export function define(fleet: Command, context: CliContext): void {
     );
   fleet
     .command("drain")
-    .description("have a member hand over all its sources, and take none until it is undrained")
+    .description("make a member hand over all its sources, and take none until it is undrained")
     .argument("<member>", "name of a member, as `plenum fleet` shows it")
     .addHelpText("after", "\nExample:\n  plenum fleet drain plant-room-2")
     .action((name: string) => drain(context, name, true));

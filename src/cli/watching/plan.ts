@@ -102,7 +102,7 @@ async function fromLists(
 export function planLines(plan: PlanReport): readonly string[] {
   const { quota, backfill } = plan;
   return [
-    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${notRead(plan)}, ${plan.basis === "state" ? "as the worker's state knows them" : "as the service lists them"}`,
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${notRead(plan)}, ${plan.basis === "state" ? "from the worker's state" : "as the service lists them"}`,
     "",
     ...table(
       ["requests", "a minute", "of the quota"],

@@ -42,7 +42,7 @@ export function define(silence: Command, context: CliContext): void {
 
   silence
     .command("add")
-    .description("begin one, or agree on one to come; an alarm has to fit in every part that is given")
+    .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
     .option("--site <id>", "only alarms of this site", integer)
     .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
@@ -52,14 +52,14 @@ export function define(silence: Command, context: CliContext): void {
     .option("--from <time>", "beginning, ISO 8601; now when left out", time)
     .option("--for <duration>", "how long, such as 90m or 2d", duration)
     .option("--to <time>", "end, ISO 8601, in place of --for", time)
-    .requiredOption("--reason <text>", "why, for whoever wonders")
+    .requiredOption("--reason <text>", "why, shown to people who look for the alarm")
     .action((options: AddOptions) =>
       withStore(context, false, (store, config) => add(context, config, store, options)),
     );
 
   silence
     .command("end")
-    .description("end one before its time; what is active is told then")
+    .description("end one early; people are then notified of alarms that are still active")
     .argument("<id>", "id that `plenum silence` shows")
     .action(async (id: string) => {
       if (!(await end(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))

@@ -80,7 +80,7 @@ function defineOutbox(outbox: Command, context: CliContext): void {
   );
   changing(
     "revive",
-    "let a sink go on that has ended because its far end wanted no more (410 Gone)",
+    "resume a sink that ended because its server wants no more events (410 Gone)",
     (store, sink, _, config) => revive(config, store, sink),
   );
 }
@@ -182,7 +182,7 @@ async function chosen(
   throw new ConfigError(
     `The sink ${sink} has no dead letter${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}.`,
     {
-      hint: "`plenum outbox dead` lists them; one that is sent again is not listed until it is refused anew.",
+      hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again.",
     },
   );
 }

@@ -29,7 +29,7 @@ export function define(state: Command, context: CliContext): void {
 
   state
     .command("check")
-    .description("read everything in the state and say what is damaged; changes nothing")
+    .description("read the complete state and report damage; changes nothing")
     .addHelpText("after", "\nExit code 0 when all is what was written, 1 when something is damaged.")
     .action(async () => {
       const terminal = context.terminal();
@@ -45,7 +45,7 @@ export function define(state: Command, context: CliContext): void {
 
   state
     .command("salvage")
-    .description("send what was not delivered from a damaged state file that was set aside")
+    .description("send undelivered events from a damaged state file that was quarantined")
     .argument("<file>", "the file; `plenum state check` lists those in the state folder")
     .addHelpText(
       "after",

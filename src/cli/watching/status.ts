@@ -21,7 +21,7 @@ import { lookAtState, withStateDatabase } from "../shell/state-access.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
+    .option("--probe", "print nothing; exit 0 if a worker is alive and ready (for health checks)")
     .addHelpText(
       "after",
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",

@@ -21,11 +21,11 @@ export function define(audit: Command, context: CliContext): void {
     .description("check that no record was changed, removed or moved; prints how far the log reaches")
     .option(
       "--expect <records:head>",
-      "a head that was kept elsewhere: finds a log that was cut or written anew",
+      "a head that you stored elsewhere: detects a log that was cut or rewritten",
     )
     .addHelpText(
       "after",
-      "\nThe head is told as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
+      "\nThe head is emitted as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {
@@ -72,7 +72,7 @@ function complain({ brokenAt, records, hasExpected }: AuditVerdict, expected: Au
   throw new Rejected(
     records < expected.records
       ? `The audit log was cut: ${expected.records} records were there, ${records} are left.`
-      : `The audit log was written anew: record ${expected.records} is not the one that was there.`,
+      : `The audit log was rewritten: record ${expected.records} is not the one that was there.`,
   );
 }
 
@@ -114,7 +114,7 @@ function showCommand(show: Command, context: CliContext): void {
         const found = await wanted(store, options);
         const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
         if (rows.length === 0 && !terminal.json) {
-          terminal.say("No record fits.");
+          terminal.say("No record matches.");
           return;
         }
         terminal.object(

@@ -44,16 +44,16 @@ export function define(writes: Command, context: CliContext): void {
     });
   writes
     .command("resume")
-    .description("allow writing again, as far as the configuration does")
+    .description("allow writing again, as the configuration permits")
     .action(async () => {
       await (await killControls(context)).resume();
       context
         .terminal()
-        .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
+        .object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
   writes
     .command("arm")
-    .description("let this state write for the first time, as far as the configuration allows")
+    .description("let this state write for the first time, as the configuration permits")
     .action(async () => {
       const { folder, postgres } = context.config().state;
       if (postgres !== undefined) return armFleet(context);
@@ -86,7 +86,7 @@ async function armFleet(context: CliContext): Promise<void> {
 function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
-    .description("whether what may be written is approved, and what has changed since it was")
+    .description("show whether writing is approved, and what has changed since")
     .action(async () => show(context, approvalState(await questionOf(context.config()))));
   writes
     .command("approve")
@@ -146,7 +146,7 @@ function readKey(file: string): string {
 function addRestores(writes: Command, context: CliContext): void {
   writes
     .command("restores")
-    .description("what was written for a time: what will be put back, and what could not be")
+    .description("list timed writes: values to restore, and values that could not be restored")
     .action(async () => {
       await lookAtState({ config: context.config() }, async (store) => {
         const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
@@ -163,7 +163,7 @@ function addRestores(writes: Command, context: CliContext): void {
               `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
           ),
         ];
-        const none = "Nothing is to be put back.";
+        const none = "There is nothing to restore.";
         context.terminal().object({ waiting, lost }, lines.length === 0 ? [none] : lines);
       });
     });
