@@ -16,9 +16,9 @@ import type { SeenBuilding } from "../../ui/setup/seen.ts";
 import { startSetupServer } from "../../ui/setup/server.ts";
 import { sourceName } from "../../ui/setup/source-name.ts";
 import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
-import { freePort } from "../shell/free-port.ts";
 import type { CliContext } from "../shell/context.ts";
 import { called, shellWord } from "../shell/exit.ts";
+import { freePort } from "../shell/free-port.ts";
 import { withLoneSource } from "../shell/standalone.ts";
 
 /** Address and token of a service; `plenum init` and the setup page create a configuration from them. */
