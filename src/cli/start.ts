@@ -2,9 +2,9 @@
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
-import { asCalled, complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
+import { EXIT, errorLines, exitCodeOf, withProgramName } from "./shell/exit.ts";
 import { createTerminal } from "./shell/terminal.ts";
-import { watchForFaults } from "./shell/uncaught-errors.ts";
+import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
 /** Milliseconds that a slow reader of the output may delay the exit. */
 const END_WITHIN_MS = 1_000;
@@ -19,7 +19,7 @@ export async function start(): Promise<never> {
       stopping.abort();
     });
   }
-  watchForFaults();
+  exitOnUncaughtErrors();
 
   const program = createProgram(stopping.signal, process.env);
   try {
@@ -30,7 +30,7 @@ export async function start(): Promise<never> {
     if (stopping.signal.aborted) say("Stopped before the command was done.");
     // Commander has printed its own errors already.
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-      say(...complaint(error).map((line) => asCalled(line)));
+      say(...errorLines(error).map((line) => withProgramName(line)));
     process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
   }
   // Exit once the output is written, even if a library left a timer behind.

@@ -24,7 +24,7 @@ export interface Machine {
   run(...lines: readonly string[]): Promise<readonly Ended[]>;
   /** The only one. */
   one(line: string): Promise<Ended>;
-  /** Writes another configuration beside it, with these sections replaced; answers its name. */
+  /** Writes a second configuration with these sections replaced; returns its name. */
   configure(name: string, sections: Readonly<Record<string, unknown>>): string;
   stop(): Promise<unknown>;
 }

@@ -33,7 +33,7 @@ describe("what nobody caught", () => {
     expect(stderr).not.toContain("pw");
   });
 
-  test("a reader that has had enough is no fault", () => {
+  test("a closed pipe is no error", () => {
     const { status, stderr } = run('throw Object.assign(new Error("write EPIPE"), { code: "EPIPE" })');
     expect([status, stderr]).toEqual([0, ""]);
   });

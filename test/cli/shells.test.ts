@@ -20,7 +20,7 @@ function isThere(command: string): boolean {
   return spawnSync("sh", ["-c", `command -v ${command}`]).status === 0;
 }
 
-test("docs/plenum.1 is what the commands say: npm run man", () => {
+test("docs/plenum.1 matches the commands: npm run man", () => {
   const file = readFileSync(join(ROOT, "docs/plenum.1"), "utf8");
   expect(file === `${manualPage(facts, RELEASE).join("\n")}\n`, "npm run man").toBe(true);
 });
@@ -65,7 +65,7 @@ test.each(["bash", "zsh", "fish"] as const)(
   },
 );
 
-/** What bash offers behind these words; `plenum` itself says `lake` and `scada` when it is asked for names. */
+/** Completions of bash after these words; `plenum completion --names` prints `lake` and `scada`. */
 function offered(...words: readonly string[]): readonly string[] {
   const script = completionScript("bash", facts).join("\n");
   const line = words.map((word) => `'${word}'`).join(" ");
@@ -77,7 +77,7 @@ function offered(...words: readonly string[]): readonly string[] {
 }
 
 test.skipIf(!isThere("bash"))(
-  "bash offers commands, options, choices, and names out of the configuration",
+  "bash completes commands, options, choices, and names of the configuration",
   () => {
     expect(offered("plenum", "expl")).toEqual(["explain"]);
     expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);

@@ -7,8 +7,8 @@ import type { Page } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { Reader } from "../../ui/operator/remote.ts";
-import { type CliContext, choose, collect, integer } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/state-access.ts";
+import { type CliContext, chooseSource, collect, parseInteger } from "../shell/context.ts";
+import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
 /** Kinds of things that the service lists for each site. */
@@ -26,7 +26,7 @@ export interface InventoryOptions {
   readonly search?: string;
 }
 
-export interface Placed<T> {
+export interface Located<T> {
   readonly value: T;
   readonly siteId: number;
   readonly site: string;
@@ -34,7 +34,7 @@ export interface Placed<T> {
 
 export interface Inventory<T> {
   readonly source: string;
-  readonly items: readonly Placed<T>[];
+  readonly items: readonly Located<T>[];
   /** UTC time of the worker's last successful listing; null for a list that the service sent just now. */
   readonly listedAt: string | null;
 }
@@ -42,7 +42,7 @@ export interface Inventory<T> {
 export function inventoryOptions(command: Command): Command {
   return command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .option("--search <text>", "only what contains this");
 }
 
@@ -57,7 +57,7 @@ export async function inventoryOf<K extends Kind>(
   ask?: { readonly systemId?: string },
 ): Promise<Inventory<Things[K]>> {
   const config = context.config();
-  const [source] = choose(config, options.source);
+  const [source] = chooseSource(config, options.source);
   const held = ask === undefined ? await fromState<Things[K]>(config, source, kind, options) : null;
   if (held !== null) return held;
   const items = await context.withReader(source, (reader, signal) =>
@@ -86,7 +86,7 @@ async function fromState<T>(
   kind: Kind,
   { site, search }: InventoryOptions,
 ): Promise<Inventory<T> | null> {
-  return lookAtStateIfAny({ config, source }, async (store) => {
+  return readStateIfAny({ config, source }, async (store) => {
     const [poll, heldSites, held] = await Promise.all([
       store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
       store.documents<Listed<Site>>(documentSet("site", source)),
@@ -97,7 +97,7 @@ async function fromState<T>(
     const seen = [...heldSites.values()].filter(({ missingSince }) => missingSince === null);
     const sites = namesOf(seen.map(({ value }) => value));
     refuseUnknownSite(site, sites);
-    const items: Placed<T>[] = [];
+    const items: Located<T>[] = [];
     for (const { value, siteId, missingSince } of held.values()) {
       const name = siteId === null ? undefined : sites.get(siteId);
       if (siteId === null || name === undefined || missingSince !== null) continue;
@@ -114,10 +114,10 @@ async function fromService<T>(
   { site, search, systemId }: InventoryOptions & { readonly systemId?: string },
   signal: AbortSignal,
   update: (text: string) => void,
-): Promise<readonly Placed<T>[]> {
+): Promise<readonly Located<T>[]> {
   const sites = namesOf(await collect(reader.sites({}, signal)));
   refuseUnknownSite(site, sites);
-  const items = new Map<string, Placed<T>>();
+  const items = new Map<string, Located<T>>();
   for (const [siteId, name] of sites) {
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
@@ -163,7 +163,7 @@ export function showChosen<T extends { readonly id: string }>(
   found: Inventory<T>,
   what: Kind,
   wanted: readonly string[],
-  show: (items: readonly Placed<T>[]) => void,
+  show: (items: readonly Located<T>[]) => void,
 ): void {
   const ids = [...new Set(wanted.flatMap((text) => text.split(",")))];
   if (ids.length === 0) {
@@ -182,7 +182,7 @@ export function showChosen<T extends { readonly id: string }>(
 }
 
 /** Prints how many things were found, and whether the worker or the service listed them. */
-export function tellBasis(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
+export function printOrigin(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
   const { listedAt, source } = found;
   const counted = `${shown} ${what}${shown === 1 ? "" : "s"} of ${source}`;
   terminal.say(

@@ -2,18 +2,18 @@ import { type Command, Option } from "commander";
 import { meaningOf } from "../../core/errors/errors.ts";
 import type { Alarm, Gateway, Host, Site, System } from "../../core/model/building.ts";
 import type { AlarmFilter } from "../../engine/source/source.ts";
-import { type CliContext, collect, integer } from "../shell/context.ts";
+import { type CliContext, collect, parseInteger } from "../shell/context.ts";
 import type { Column } from "../shell/terminal.ts";
 import {
   type InventoryOptions,
   inventoryOf,
   inventoryOptions,
   type Kind,
+  type Located,
   namesOf,
-  type Placed,
+  printOrigin,
   refuseUnknownSite,
   showChosen,
-  tellBasis,
 } from "./inventory.ts";
 
 interface Row {
@@ -59,7 +59,7 @@ function listing<T extends { readonly id: string; readonly displayName: string }
         .action(async (ids: readonly string[], options: InventoryOptions) => {
           const terminal = context.terminal();
           const found = await inventoryOf(context, kind, options);
-          const items = found.items as unknown as readonly Placed<T>[];
+          const items = found.items as unknown as readonly Located<T>[];
           showChosen({ ...found, items }, kind, ids, (chosen) => {
             terminal.rows<T & Row>(
               chosen.map(({ value, siteId, site }) => ({ ...value, siteId, site })),
@@ -70,7 +70,7 @@ function listing<T extends { readonly id: string; readonly displayName: string }
                 { title: "site", value: (row) => `${row.siteId} ${row.site}` },
               ],
             );
-            tellBasis(terminal, kind, chosen.length, found);
+            printOrigin(terminal, kind, chosen.length, found);
           });
         });
     },
@@ -109,7 +109,7 @@ interface AlarmOptions {
 function defineAlarms(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .addOption(
       new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"),
     )

@@ -5,7 +5,7 @@ import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/
 import { TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-ids.ts";
-import { momentOption } from "../shell/options.ts";
+import { timeOption } from "../shell/options.ts";
 
 interface ReadOptions {
   readonly source?: string;
@@ -29,7 +29,7 @@ function defineRead(command: Command, context: CliContext): void {
             const group = wanted.slice(from, from + TAGS_PER_REQUEST);
             const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
               signal.throwIfAborted();
-              throw ofGroup(error, group);
+              throw withGroupHint(error, group);
             });
             all.push(...reply.readings);
           }
@@ -46,7 +46,7 @@ function defineRead(command: Command, context: CliContext): void {
 }
 
 /** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
-function ofGroup(error: unknown, group: readonly string[]): unknown {
+function withGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
   const [only] = group;
   if (group.length === 1)
@@ -83,8 +83,8 @@ function defineHistory(command: Command, context: CliContext): void {
   command
     .argument("<tag...>", "tag ids, at most 20")
     .option("--source <name>", "which source, when there are several")
-    .addOption(momentOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
-    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
     .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
     .option("--total", "last minus first, one number for each tag")

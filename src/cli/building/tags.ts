@@ -10,17 +10,17 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/state-access.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
+import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
 import {
   ageText,
   type Inventory,
   type InventoryOptions,
   inventoryOf,
   inventoryOptions,
-  type Placed,
+  type Located,
+  printOrigin,
   showChosen,
-  tellBasis,
 } from "./inventory.ts";
 
 interface TagOptions extends InventoryOptions {
@@ -65,7 +65,7 @@ export function define(command: Command, context: CliContext): void {
     .action(async (ids: readonly string[], options: TagOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
+      const [name, entry] = chooseSource(config, options.source);
       refuseUnknownClass(options.class, entry);
       const known = await knownOf(config, name);
       const found = await inventoryOf(context, "tag", options, askFor(options, entry));
@@ -90,7 +90,7 @@ export function define(command: Command, context: CliContext): void {
             { title: "description", value: (row) => row.description },
           ],
         );
-        tellBasis(terminal, "tag", chosen.length, found);
+        printOrigin(terminal, "tag", chosen.length, found);
       });
     });
 }
@@ -101,7 +101,7 @@ function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
 }
 
 async function knownOf(config: WhichState["config"], source: string): Promise<Known> {
-  const known = await lookAtStateIfAny({ config, source }, async (store): Promise<Known> => {
+  const known = await readStateIfAny({ config, source }, async (store): Promise<Known> => {
     const [values, places, ledgers] = await Promise.all([
       store.documents<StoredValue>(documentSet("value", source)),
       store.documents<StoredTagSystems>(syncSet("tag-system", source)),
@@ -124,7 +124,7 @@ function rowsOf(
   known: Known,
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
-): readonly Placed<TagRow>[] {
+): readonly Located<TagRow>[] {
   const classOf = firstMatch(read);
   return found.items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = known.places.get(tag.id)?.systemIds ?? [];
@@ -166,7 +166,7 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
 function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
-  listed: readonly Placed<Tag>[],
+  listed: readonly Located<Tag>[],
   { places }: Known,
 ): void {
   if (system === undefined) return;
@@ -180,7 +180,7 @@ function refuseUnknownSystem(
 const UNITS_NAMED = 12;
 
 /** Throws ConfigError with the known units: `C` is not `°C`. */
-function refuseUnknownUnit(unit: string | undefined, tags: readonly Placed<Tag>[]): void {
+function refuseUnknownUnit(unit: string | undefined, tags: readonly Located<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
   const named = [...counts]

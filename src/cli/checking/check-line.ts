@@ -16,7 +16,7 @@ export interface CheckLine {
 const PROBE_WITHIN_MS = 20_000;
 
 /** Sends one request with a time limit. Throws Retryable after the limit. */
-export async function within<T>(
+export async function withTimeLimit<T>(
   signal: AbortSignal,
   ask: (signal: AbortSignal) => Promise<T>,
   limitMs = PROBE_WITHIN_MS,
@@ -31,7 +31,7 @@ export async function within<T>(
   }
 }
 
-export function trouble(what: string, error: unknown): CheckLine {
+export function failedCheck(what: string, error: unknown): CheckLine {
   const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
   return { what, result, detail: withoutCredentials(sentence(error)) };
 }

@@ -6,8 +6,8 @@ import { durabilityWarnings } from "../../scale/postgres/durability.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
-import { openForCommand } from "../shell/state-access.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
+import { openStateDatabaseForCommand } from "../shell/state-access.ts";
+import { type CheckLine, failedCheck } from "./check-line.ts";
 
 /** Checks the state folder or database, the free space, and the address of the status page. */
 export async function checkMachine(
@@ -61,7 +61,7 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: P
     const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;
     return [{ what, result: "warning", detail, place: places(["state", "max_bytes"]) }];
   } catch (error) {
-    return [{ ...trouble(what, error), place: places(["state", "folder"]) }];
+    return [{ ...failedCheck(what, error), place: places(["state", "folder"]) }];
   }
 }
 
@@ -73,7 +73,7 @@ async function checkDatabase(
   const what = "state database";
   const place = places(["state", "postgres"]);
   try {
-    const database = await openForCommand(postgres);
+    const database = await openStateDatabaseForCommand(postgres);
     try {
       const description = await database.describe();
       const found = `${database.name} (${description.server}), ${sizeText(description.bytes)}`;
@@ -92,7 +92,7 @@ async function checkDatabase(
   } catch (error) {
     // The first member that starts creates or migrates the schema.
     const isForMember = error instanceof ConfigError && error.field === "schema";
-    return [{ ...trouble(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
+    return [{ ...failedCheck(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
   }
 }
 
@@ -109,7 +109,7 @@ async function checkAddress(
     await tryAddress(host, port);
     return { what, result: "ok", detail: `${host}:${port} is free` };
   } catch (error) {
-    return { ...trouble(what, error), place: places(["status", "port"]) };
+    return { ...failedCheck(what, error), place: places(["status", "port"]) };
   }
 }
 

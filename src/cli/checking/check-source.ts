@@ -16,10 +16,10 @@ import {
   type ListedBuilding,
   listingText,
 } from "../../engine/sync/seen-building.ts";
-import { withLoneSource } from "../shell/standalone.ts";
-import { lookAtStateIfAny } from "../shell/state-access.ts";
+import { withStandaloneSource } from "../shell/standalone.ts";
+import { readStateIfAny } from "../shell/state-access.ts";
 import { compareSource, planLine, writableTags } from "./check-building.ts";
-import { type CheckLine, trouble, within } from "./check-line.ts";
+import { type CheckLine, failedCheck, withTimeLimit } from "./check-line.ts";
 
 export interface SourceToCheck {
   readonly name: string;
@@ -50,8 +50,8 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   let sites: TokenInfo["sites"] | null = null;
   let writable: CheckedSource["writable"] = null;
   try {
-    await withLoneSource(name, entry, process.env, async (source) => {
-      const me = await within(signal, (limited) => source.me(limited));
+    await withStandaloneSource(name, entry, process.env, async (source) => {
+      const me = await withTimeLimit(signal, (limited) => source.me(limited));
       sites = me.sites;
       lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
       lines.push(...checkClocks(what, source, config));
@@ -62,7 +62,7 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(trouble(what, error));
+    lines.push(failedCheck(what, error));
   }
   return { lines, sites, writable };
 }
@@ -93,7 +93,7 @@ async function compared(
   const settings = planSettings(name, entry, config.state);
   const known = check.ask
     ? null
-    : await lookAtStateIfAny({ config, source: name }, async (store) => {
+    : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await buildingFromState(store, name, me.sites, wish);
         if (building === null) return null;
         return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };

@@ -14,8 +14,8 @@ import { ARM, DATABASE_ID, isMachineArmed } from "../../scale/fleet/armed-machin
 import { readBody } from "../../scale/fleet/document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { lookAtParts, lookAtStateIfAny, withStateDatabase } from "../shell/state-access.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
+import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
+import { type CheckLine, failedCheck } from "./check-line.ts";
 
 /**
  * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
@@ -30,26 +30,26 @@ export async function checkWriting(
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
   if (!isMeant) return [{ what: "writing", result: "ok", detail: `${OFF}, and no command is executed` }];
   return [
-    ...configurationLocks(config, places),
-    ...senderLocks(config, places),
-    ...hoursLocks(config),
-    ...(await stateLocks(config, signal)),
+    ...configurationBlockers(config, places),
+    ...senderBlockers(config, places),
+    ...hoursBlockers(config),
+    ...(await stateBlockers(config, signal)),
   ];
 }
 
 const OFF = "Writing is off (commands.enabled: false)";
 
-function configurationLocks({ commands, sources }: Config, places: Places): readonly CheckLine[] {
+function configurationBlockers({ commands, sources }: Config, places: Places): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
   const at = (...path: readonly string[]) => places(path);
   const named = Object.keys(sources).filter((name) => allow.some((tag) => (tag.source ?? name) === name));
   return [
     ...(enabled
       ? []
-      : [lock(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
+      : [blocker(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
     ...(rehearsal
       ? [
-          lock(
+          blocker(
             "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
             at("commands", "rehearsal"),
           ),
@@ -58,7 +58,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
     ...(allow.length > 0
       ? []
       : [
-          lock(
+          blocker(
             "No tag may be written, because commands.allow is empty: add an entry for each tag.",
             at("commands"),
           ),
@@ -66,7 +66,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
     ...named
       .filter((name) => sources[name]?.schedules.tags === false)
       .map((name) =>
-        lock(
+        blocker(
           `The worker does not list the tags of ${name} (schedules.tags: false), so it refuses every command as unknown-tag: take schedules.tags: false out.`,
           at("sources", name, "schedules", "tags"),
         ),
@@ -75,7 +75,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
 }
 
 /** Tags outside their allowed hours; they open again by themselves. */
-function hoursLocks({ commands, sources }: Config): readonly CheckLine[] {
+function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry): readonly CheckLine[] => {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
@@ -92,16 +92,16 @@ function sourceOf({ source }: AllowedTag, sources: Config["sources"]): string {
 }
 
 /** Reasons in the state: kill switch, arming, audit log, gateways. */
-async function stateLocks(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   try {
     const { state } = config;
     const running = await findWorkerFor({ config }, signal);
     return [
-      ...(state.postgres === undefined ? await folderLocks(config) : await fleetLocks(config)),
+      ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
       ...(running.kind === "none"
         ? [
             {
-              ...lock(
+              ...blocker(
                 "No worker is running here, and only a running worker writes: start it with plenum run.",
               ),
               result: "ok" as const,
@@ -111,27 +111,27 @@ async function stateLocks(config: Config, signal: AbortSignal): Promise<readonly
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [trouble("writing", error)];
+    return [failedCheck("writing", error)];
   }
 }
 
 const STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
 
-async function folderLocks(config: Config): Promise<readonly CheckLine[]> {
+async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
-  const stopped = createKillSwitch(folder).thrown() ? [lock(STOPPED)] : [];
+  const stopped = createKillSwitch(folder).thrown() ? [blocker(STOPPED)] : [];
   // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
-  const found = await lookAtStateIfAny({ config }, (store) =>
-    storeLocks(config, store, needsArming ? `the state ${folder}` : null),
+  const found = await readStateIfAny({ config }, (store) =>
+    storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
   );
   if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
   const isNew =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, { ...lock(isNew), result: "ok" }];
+  return [...stopped, { ...blocker(isNew), result: "ok" }];
 }
 
-async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
+async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
     const id = await readBody(database, DATABASE_ID);
@@ -143,8 +143,8 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
     };
   });
   const place = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
-  const found = await lookAtParts(config, Object.keys(config.sources), async (parts) => {
-    const all = await Promise.all(parts.map((store) => storeLocks(config, store, place)));
+  const found = await readParts(config, Object.keys(config.sources), async (parts) => {
+    const all = await Promise.all(parts.map((store) => storeBlockers(config, store, place)));
     return all
       .flat()
       .filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
@@ -153,16 +153,20 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [
-          lock(
+          blocker(
             `Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`,
           ),
         ]
       : [];
-  return [...(isStopped ? [lock(STOPPED)] : []), ...unarmedHere, ...found];
+  return [...(isStopped ? [blocker(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
 /** Reasons in one state. `place` names the state in the arming message; null needs no arming. */
-async function storeLocks(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
+async function storeBlockers(
+  config: Config,
+  store: Store,
+  place: string | null,
+): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
@@ -173,13 +177,13 @@ async function storeLocks(config: Config, store: Store, place: string | null): P
       const refusing = checkGateway({ entry, gateways });
       return refusing === null
         ? []
-        : [lock(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
+        : [blocker(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
     }),
   );
   return [
-    ...(unarmed === null ? [] : [lock(unarmed.message)]),
+    ...(unarmed === null ? [] : [blocker(unarmed.message)]),
     ...(isFull
-      ? [lock("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
+      ? [blocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
       : []),
     ...offline.flat(),
   ];
@@ -189,7 +193,7 @@ async function storeLocks(config: Config, store: Store, place: string | null): P
 const OPERATOR = "operator";
 
 /** Reasons in the senders: allowed tags without a sender, and senders that cannot send commands. */
-function senderLocks(config: Config, places: Places): readonly CheckLine[] {
+function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter(
     (name) => sinks[name] !== undefined && isListening(sinks[name]),
@@ -203,11 +207,11 @@ function senderLocks(config: Config, places: Places): readonly CheckLine[] {
     ...[...Map.groupBy(named, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
       if (first === undefined || first.sink === OPERATOR) return [];
       const detail = closedSink(first.sink, sinks[first.sink]);
-      return detail === null ? [] : [lock(detail, places(first.path))];
+      return detail === null ? [] : [blocker(detail, places(first.path))];
     }),
     ...commands.allow.flatMap((entry, index) => {
       const detail = unreachable(entry, listeners);
-      return detail === null ? [] : [lock(detail, places(["commands", "allow", index]))];
+      return detail === null ? [] : [blocker(detail, places(["commands", "allow", index]))];
     }),
   ];
 }
@@ -222,7 +226,7 @@ function noListener({ sinks }: Config, places: Places): CheckLine {
       : first[1].enabled
         ? `set ${listenOption(first[0], first[1])}`
         : `set sinks.${first[0]}.enabled: true and ${listenOption(first[0], first[1])}`;
-  return lock(
+  return blocker(
     `No sink listens for commands, so a command that is published at a broker has no effect: ${how}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(where),
   );
@@ -262,6 +266,6 @@ export function writableText(entries: readonly AllowedTag[]): string {
   );
 }
 
-export function lock(detail: string, place?: string): CheckLine {
+export function blocker(detail: string, place?: string): CheckLine {
   return { what: "writing", result: "warning", detail, ...(place === undefined ? {} : { place }) };
 }

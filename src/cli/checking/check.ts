@@ -14,10 +14,10 @@ import { matches } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/compare/building.ts";
 import { readCredentials } from "../../ui/status/credentials.ts";
 import type { CliContext } from "../shell/context.ts";
-import { loneSink } from "../shell/standalone.ts";
-import { questionOf } from "../writing/writes.ts";
+import { createStandaloneSink } from "../shell/standalone.ts";
+import { approvalQuestion } from "../writing/writes.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
-import { type CheckLine, trouble, within } from "./check-line.ts";
+import { type CheckLine, failedCheck, withTimeLimit } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
 import { checkSource } from "./check-source.ts";
 import { checkWriting, writableText } from "./check-writing.ts";
@@ -113,7 +113,7 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
     if (!isWritableAllowed) refuseUntrustedFile(file);
     return { what, result: "ok", detail: file };
   } catch (error) {
-    return trouble(what, error);
+    return failedCheck(what, error);
   }
 }
 
@@ -132,7 +132,7 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
     if (readCredentials(status) === null) return [];
     return [{ what: "status", result: "ok", detail: "the passwords are there" }];
   } catch (error) {
-    return [trouble("status", error)];
+    return [failedCheck("status", error)];
   }
 }
 
@@ -141,14 +141,14 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
   try {
-    const question = await questionOf(config);
+    const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
     const { approvedBy, refusing } = approvalState(question);
     return refusing === null
       ? [{ what, result: "ok", detail: `approved by ${approvedBy.join(", ")}` }]
       : [{ what, result: "wrong", detail: refusing }];
   } catch (error) {
-    return [trouble(what, error)];
+    return [failedCheck(what, error)];
   }
 }
 
@@ -161,18 +161,18 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   const connector = connectorOf(entry);
   let sink: Sink | undefined;
   try {
-    sink = await loneSink(name, entry);
+    sink = await createStandaloneSink(name, entry);
     if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;
-    await within(signal, async (limited) => asked.probe?.(limited));
-    const keepsMs = await within(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
+    await withTimeLimit(signal, async (limited) => asked.probe?.(limited));
+    const keepsMs = await withTimeLimit(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
     return [
       { what, result: "ok", detail: `${connector} answers` },
       ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [trouble(what, error)];
+    return [failedCheck(what, error)];
   } finally {
     await sink?.close();
   }

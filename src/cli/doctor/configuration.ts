@@ -6,7 +6,7 @@ import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { neverShow } from "../../core/values/masking.ts";
-import { NOT_SHOWN, secretReferences, shownConfig } from "./shown-config.ts";
+import { MASKED, maskConfig, secretReferences } from "./shown-config.ts";
 
 /** Facts about the configuration without secrets. */
 export interface ConfigurationFacts {
@@ -33,8 +33,8 @@ const SECRET_BYTES = 4_096;
 
 export function lookAtConfiguration(file: string, environment: Environment): LookedAtConfiguration {
   const content = contentOf(file);
-  const secrets = secretReferences(content).flatMap((ref) => troubleWith(ref, environment));
-  const shown = shownConfig(content, environment);
+  const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
+  const shown = maskConfig(content, environment);
   for (const text of shown.hidden) neverShow(text);
   const common = { file, secrets, content: shown.content };
   try {
@@ -65,13 +65,13 @@ function problemsOf(error: unknown): readonly string[] {
   if (!(error instanceof ConfigurationError)) return [sentence(error)];
   return error.problems.map(({ line, column, path, message }) => {
     // A YAML syntax error quotes the text, which may be a password.
-    const text = path === "" ? message.replace(/["'`*&].*$/s, NOT_SHOWN) : message;
+    const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED) : message;
     return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
   });
 }
 
 /** Reads a secret so that it is masked from here on. Returns the reason if it cannot be used. */
-function troubleWith(
+function secretProblem(
   reference: { readonly file?: string; readonly env?: string },
   environment: Environment,
 ): readonly string[] {

@@ -27,7 +27,7 @@ export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "progr
  * Lists the problems, the most likely cause first: reasons that keep a worker from starting, then this machine, then
  * servers. Each is one sentence with the remedy.
  */
-export function troublesOf(facts: Facts): readonly string[] {
+export function diagnose(facts: Facts): readonly string[] {
   const found = [
     ...configuration(facts),
     ...state(facts),
@@ -117,7 +117,7 @@ function worker({ worker: facts, state: { folder }, log }: Facts): readonly stri
           : [
               `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
             ]),
-        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastComplaint(log)}`,
+        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
       ];
     default:
       return trouble === null ? [] : [trouble];
@@ -127,7 +127,7 @@ function worker({ worker: facts, state: { folder }, log }: Facts): readonly stri
 /** pino level of errors. */
 const ERROR = 50;
 
-function lastComplaint(log: Facts["log"]): string {
+function lastError(log: Facts["log"]): string {
   const complaint = log?.lines.findLast((line) => {
     const { level } = parsed(line);
     return typeof level === "number" && level >= ERROR;

@@ -10,10 +10,10 @@ import { printableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
 import { lookAtConfiguration } from "./configuration.ts";
-import { type DoctorReport, type Facts, troublesOf } from "./diagnosis.ts";
+import { type DoctorReport, diagnose, type Facts } from "./diagnosis.ts";
 import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
 import { lookAtWorker, reachAll } from "./remote-facts.ts";
-import { shownText } from "./shown-config.ts";
+import { maskText } from "./shown-config.ts";
 
 /** Writes a report for support; works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {
@@ -109,7 +109,7 @@ export async function gather(options: GatherOptions): Promise<DoctorReport> {
   return {
     format: "plenum-doctor/1",
     madeAt: isoUtc(systemClock.now()),
-    troubles: troublesOf(facts).map(shownText),
+    troubles: diagnose(facts).map(maskText),
     program: { version: VERSION },
     machine: machineFacts(),
     ...withoutSecrets(facts),
@@ -141,10 +141,10 @@ function endOf(file: string): NonNullable<DoctorReport["log"]> {
 /** Masks every text in a value. */
 function withoutSecrets<T>(value: T): T {
   const shown = (each: unknown): unknown => {
-    if (typeof each === "string") return shownText(each);
+    if (typeof each === "string") return maskText(each);
     if (Array.isArray(each)) return each.map(shown);
     if (typeof each !== "object" || each === null) return each;
-    return Object.fromEntries(Object.entries(each).map(([key, below]) => [shownText(key), shown(below)]));
+    return Object.fromEntries(Object.entries(each).map(([key, below]) => [maskText(key), shown(below)]));
   };
   return shown(value) as T;
 }

@@ -10,7 +10,7 @@ import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import { Damaged } from "../../engine/store/sqlite.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
-import { lookAtFolder } from "../shell/state-access.ts";
+import { readStateFolder } from "../shell/state-access.ts";
 
 /** Variables that change what a worker does; only their names are reported. */
 const TELLING_VARIABLES =
@@ -123,7 +123,7 @@ export async function lookAtStateFolder(folder: string, sources: readonly string
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
-    const content = await lookAtFolder(folder, (store) => contentOf(store, sources));
+    const content = await readStateFolder(folder, (store) => contentOf(store, sources));
     const found = check === null || isIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {

@@ -4,11 +4,11 @@ import type { Sink } from "../../core/connector.ts";
 import { type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
-import { within } from "../checking/check-line.ts";
+import { withTimeLimit } from "../checking/check-line.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { loneSink, withLoneSource } from "../shell/standalone.ts";
-import { lookAtStateIfAny, openForCommand } from "../shell/state-access.ts";
-import { rememberedStatus } from "../watching/status.ts";
+import { createStandaloneSink, withStandaloneSource } from "../shell/standalone.ts";
+import { openStateDatabaseForCommand, readStateIfAny } from "../shell/state-access.ts";
+import { statusFromState } from "../watching/status.ts";
 
 export interface WorkerFacts {
   readonly found: "running" | "silent" | "none" | "unknown";
@@ -44,7 +44,7 @@ export async function lookAtWorker(
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }
     const trouble = found.kind === "silent" ? sentence(found.trouble) : null;
-    const report = await remembered(config);
+    const report = await storedStatus(config);
     return { ...nothing, found: found.kind, trouble, portTaken: await takenPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
@@ -64,10 +64,10 @@ async function takenPort(config: Config | null): Promise<string | null> {
 }
 
 /** Status from the state; null if it cannot be read, which StateFacts reports. */
-async function remembered(config: Config | null): Promise<StatusReport | null> {
+async function storedStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
-    return await lookAtStateIfAny({ config }, (store) => rememberedStatus(store, config));
+    return await readStateIfAny({ config }, (store) => statusFromState(store, config));
   } catch {
     return null;
   }
@@ -99,13 +99,13 @@ const WITHIN_MS = 10_000;
 /** Asks the database of a fleet, every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
 export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
   const sources = Object.entries(config.sources).map(([name, entry]) =>
-    reached("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
+    measure("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
   );
   const sinks = Object.entries(config.sinks)
     .filter(([, entry]) => entry.enabled)
     .map(([name, entry]) =>
-      reached("sink", name, connectorOf(entry), async () => {
-        await askSink(await loneSink(name, entry), signal);
+      measure("sink", name, connectorOf(entry), async () => {
+        await askSink(await createStandaloneSink(name, entry), signal);
         return { clockSkewMs: null, token: null };
       }),
     );
@@ -116,16 +116,16 @@ export function reachAll(config: Config, signal: AbortSignal): Promise<readonly 
 function databaseOf({ state: { postgres } }: Config): readonly Promise<Reach>[] {
   if (postgres === undefined) return [];
   const ask = async () => {
-    const database = await openForCommand(postgres);
+    const database = await openStateDatabaseForCommand(postgres);
     await database.close();
     return { clockSkewMs: null, token: null };
   };
-  return [reached("database", postgres.schema, "postgres", ask)];
+  return [measure("database", postgres.schema, "postgres", ask)];
 }
 
 type Learned = Pick<Reach, "clockSkewMs" | "token">;
 
-async function reached(
+async function measure(
   what: Reach["what"],
   name: string,
   by: string,
@@ -142,8 +142,12 @@ async function reached(
 }
 
 function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
-  return withLoneSource(name, entry, process.env, async (source) => {
-    const { expiresAt, abilities, sites } = await within(signal, (limited) => source.me(limited), WITHIN_MS);
+  return withStandaloneSource(name, entry, process.env, async (source) => {
+    const { expiresAt, abilities, sites } = await withTimeLimit(
+      signal,
+      (limited) => source.me(limited),
+      WITHIN_MS,
+    );
     const siteIds = sites.map(({ id }) => id);
     return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
   });
@@ -151,7 +155,7 @@ function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promi
 
 async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
   try {
-    await within(signal, async (limited) => sink?.probe?.(limited), WITHIN_MS);
+    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), WITHIN_MS);
   } finally {
     await sink?.close();
   }

@@ -9,7 +9,7 @@ import { MASK } from "../../core/values/masking.ts";
  */
 
 /** Replaces a masked value, as in the log. */
-export const NOT_SHOWN = MASK;
+export const MASKED = MASK;
 
 /** Subset of JSON Schema that `plenum schema` prints. */
 interface Schema {
@@ -34,17 +34,17 @@ const PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
 /** Longest key that is shown: a secret written as a key is longer than any option name. */
 const LONGEST_KEY = 40;
 
-export interface ShownConfig {
+export interface MaskedConfig {
   readonly content: unknown;
   /** Masked texts, so that other parts of the report mask them too. */
   readonly hidden: readonly string[];
 }
 
 /** Masks a configuration; `environment` says which variables are set. */
-export function shownConfig(
+export function maskConfig(
   content: unknown,
   environment: Readonly<Record<string, string | undefined>> = process.env,
-): ShownConfig {
+): MaskedConfig {
   const hidden: string[] = [];
   const root = configJsonSchema() as Schema & { readonly definitions?: Readonly<Record<string, Schema>> };
 
@@ -82,19 +82,19 @@ export function shownConfig(
     }
     if (typeof value === "string" && PLACEHOLDER.test(value)) return value;
     if (isSecret || !known.some((schema) => accepts(schema, value))) return hide(value);
-    return typeof value === "string" ? shownText(value) : value;
+    return typeof value === "string" ? maskText(value) : value;
   }
 
   function shownReference({ file, env }: Reference): Reference {
-    if (file !== undefined) return { file: shownText(file) };
+    if (file !== undefined) return { file: maskText(file) };
     const name = env ?? "";
     return { env: VARIABLE.test(name) || environment[name] !== undefined ? name : hide(name) };
   }
 
-  function hide(value: unknown): typeof NOT_SHOWN {
+  function hide(value: unknown): typeof MASKED {
     if (typeof value === "string") hidden.push(value);
     else if (typeof value === "object" && value !== null) Object.values(value).forEach(hide);
-    return NOT_SHOWN;
+    return MASKED;
   }
 
   return { content: shown(content, alternatives(root), false), hidden };
@@ -147,13 +147,11 @@ const NAMED_SECRET =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
 /** Masks possible credentials in a text; URLs lose user, query and path segments that may be keys. */
-export function shownText(text: string): string {
-  const plain = withoutCredentials(text)
-    .replace(URL_IN_TEXT, shownUrl)
-    .replace(NAMED_SECRET, `$1${NOT_SHOWN}`);
-  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, NOT_SHOWN), plain).replace(
+export function maskText(text: string): string {
+  const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED}`);
+  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(
     LONG_ROW,
-    (row) => (looksRandom(row) ? NOT_SHOWN : row),
+    (row) => (looksRandom(row) ? MASKED : row),
   );
 }
 
@@ -167,10 +165,10 @@ function looksRandom(row: string): boolean {
   return MIXED.every((kind) => kind.test(rest));
 }
 
-function shownUrl(text: string): string {
-  if (!URL.canParse(text)) return NOT_SHOWN;
+function maskUrl(text: string): string {
+  if (!URL.canParse(text)) return MASKED;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const steps = pathname.split("/").map((step) => (PLAIN_STEP.test(step) ? step : NOT_SHOWN));
-  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${NOT_SHOWN}`}`;
+  const steps = pathname.split("/").map((step) => (PLAIN_STEP.test(step) ? step : MASKED));
+  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${MASKED}`}`;
 }

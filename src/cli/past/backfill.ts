@@ -14,15 +14,15 @@ import { factsFromState, pastFromState } from "../../engine/sync/facts-for-plan.
 import { hasEnded } from "../../engine/sync/history/backfills.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import {
-  moment,
-  momentOption,
+  parseTime,
   type SelectionOptions,
   selectionOf,
   selectionOptions,
+  timeOption,
 } from "../shell/options.ts";
 import { openState } from "../shell/state-access.ts";
 
@@ -45,9 +45,9 @@ export function define(command: Command, context: CliContext): void {
     .option(
       "--from <time>",
       "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
-      moment,
+      parseTime,
     )
-    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(
       new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
     );
@@ -63,7 +63,7 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (tagIds: string[], options: BackfillOptions) => {
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
+      const [name, entry] = chooseSource(config, options.source);
       const store = await openState({ config, source: name }, false);
       try {
         // A worker that responds slowly still reads the request from the state.
@@ -72,7 +72,7 @@ export function define(command: Command, context: CliContext): void {
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
         else if (options.cancel !== undefined) await cancel(work, options.cancel);
         else if (options.from === undefined) await show(work);
-        else await order(work, tagIds, { ...options, from: options.from });
+        else await requestBackfill(work, tagIds, { ...options, from: options.from });
       } finally {
         await store.close();
       }
@@ -91,7 +91,11 @@ interface Work {
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
 const LOOK_EVERY_MS = 2_000;
 
-async function order(work: Work, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
+async function requestBackfill(
+  work: Work,
+  tagIds: readonly string[],
+  options: BackfillOptions & { from: string },
+) {
   const { context, store, name, running } = work;
   const terminal = context.terminal();
   if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
@@ -163,14 +167,14 @@ async function cancel({ context, store, name }: Work, id: string): Promise<void>
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function remaining(work: Work, id: string): Promise<Remaining> {
+async function remaining(work: Work, id: string): Promise<BackfillProgress> {
   const found = (await allRemaining(work)).find((each) => each.id === id);
   if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
   return found;
 }
 
 /** Lists every backfill request, then the configured backfill, in the order in which the worker fetches them. */
-async function allRemaining({ store, name, entry, state }: Work): Promise<readonly Remaining[]> {
+async function allRemaining({ store, name, entry, state }: Work): Promise<readonly BackfillProgress[]> {
   const settings = planSettings(name, entry, state);
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, held] = await Promise.all([
@@ -178,7 +182,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
     factsFromState(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", name)),
   ]);
-  const perMinute = paceOf(planReport(facts));
+  const perMinute = plannedRate(planReport(facts));
   const waiting = {
     paused: orders.paused,
     sinksBehind: isBehind(await store.outbox.pressure(), state.max_bytes, false),
@@ -188,18 +192,18 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
     before += requests;
     return orders.paused ? null : isoUtc(nowMs + (before / perMinute) * 60_000);
   };
-  const open = progress.orders.map((each): Remaining => {
+  const open = progress.orders.map((each): BackfillProgress => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
     const expectedAt = endOf(requestsLeft);
     return { ...each, ...waiting, requestsLeft, doneAt: null, withoutLog: null, expectedAt };
   });
-  const done = [...held].flatMap(([id, order]): readonly Remaining[] => {
+  const done = [...held].flatMap(([id, order]): readonly BackfillProgress[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasEnded(order)) return [];
     const end = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
     return [{ id, from, to, resolution, doneAt, withoutLog, ...end }];
   });
-  const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
+  const configured = progress.resolutions.flatMap((each): readonly BackfillProgress[] => {
     if (each.total || each.pendingRanges === 0) return [];
     const { resolution, tags, requestsLeft, done: share } = each;
     const rest = { from: null, to: null, ...waiting, doneAt: null, withoutLog: null };
@@ -211,13 +215,13 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
 }
 
 /** Planned requests per minute for the past. */
-export function paceOf({ backfill, lanes, quota }: PlanReport): number {
+export function plannedRate({ backfill, lanes, quota }: PlanReport): number {
   const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
 }
 
 /** Progress of one backfill. Times are UTC. */
-export interface Remaining {
+export interface BackfillProgress {
   /** Null for the configured backfill. */
   readonly id: string | null;
   readonly from: string | null;
@@ -239,20 +243,20 @@ export interface Remaining {
 
 const CELLS = 24;
 
-export function barLine(remaining: Remaining): string {
+export function barLine(remaining: BackfillProgress): string {
   const { done, requestsLeft } = remaining;
   const full = Math.floor(done * CELLS);
   const bar = `${"█".repeat(full)}${"░".repeat(CELLS - full)}`;
   return `${bar} ${percent(done)}, ${requestsLeft} requests left, ${endOf(remaining)}`;
 }
 
-function endOf({ paused, sinksBehind, expectedAt }: Remaining): string {
+function endOf({ paused, sinksBehind, expectedAt }: BackfillProgress): string {
   if (paused) return "paused";
   if (sinksBehind) return "waiting for the sinks (plenum outbox)";
   return expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
 }
 
-function remainingLines(all: readonly Remaining[]): readonly string[] {
+function remainingLines(all: readonly BackfillProgress[]): readonly string[] {
   if (all.length === 0) return ["No history is left to fetch."];
   return all.map((each) => {
     const what =
@@ -267,7 +271,7 @@ function remainingLines(all: readonly Remaining[]): readonly string[] {
 }
 
 /** Names the intervals without a log in a finished request. */
-function withoutLogText(withoutLog: Remaining["withoutLog"]): string {
+function withoutLogText(withoutLog: BackfillProgress["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }

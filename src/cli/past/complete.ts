@@ -14,9 +14,9 @@ import { countFor } from "../../engine/sync/history/day-book.ts";
 import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose, integer } from "../shell/context.ts";
+import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { lookAtState } from "../shell/state-access.ts";
+import { readState } from "../shell/state-access.ts";
 
 interface CompleteOptions {
   readonly source?: string;
@@ -74,7 +74,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--date <date>", "one UTC day, such as 2026-11-02", date)
     .option("--from <date>", "the first of several UTC days; the last seven that are over by default", date)
     .option("--to <date>", "the last of them; yesterday by default", date)
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
@@ -84,10 +84,10 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: CompleteOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
+      const [name, entry] = chooseSource(config, options.source);
       const nowMs = systemClock.now();
       const days = daysOf(options, nowMs);
-      await lookAtState({ config, source: name }, async (store) => {
+      await readState({ config, source: name }, async (store) => {
         const { ledgers } = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const bySite = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
         const { site } = options;

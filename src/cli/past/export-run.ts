@@ -29,7 +29,7 @@ import {
 } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { barLine, paceOf } from "./backfill.ts";
+import { barLine, plannedRate } from "./backfill.ts";
 
 export interface ExportRequest {
   readonly order: StoredBackfill;
@@ -102,7 +102,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     await preflight(run, worker);
     await worker.start();
     await waitUntil(run, async () => {
-      run.update(`Listing tags${await troubleOf(run)}`);
+      run.update(`Listing tags${await problemOf(run)}`);
       return (await polls(run, store)).get("tags")?.lastSuccess != null;
     });
     const unknown = await unknownIn(run, store);
@@ -118,7 +118,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
       });
     await waitUntil(run, async () => {
       run.update(await fetching(run, store));
-      const holes = await holesOf(run, store, asked);
+      const holes = await openGaps(run, store, asked);
       const isFetched = holes.every((hole) => !isToBeAsked(hole, systemClock.now()));
       const listed = await polls(run, store);
       return isFetched && LISTS.every((name) => listed.has(name));
@@ -139,11 +139,11 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     await waitUntil(run, async () => {
       const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
       for (const seal of unsealed) if (existsSync(join(run.folder, manifestOf(seal)))) unsealed.delete(seal);
-      run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await troubleOf(run)}`);
+      run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
       return left === 0 && unsealed.size === 0;
     });
     const holes = gapsIn(ledgers, { open: [order], paused: true }, nowMs);
-    const troubles = await troublesOf(run, store);
+    const troubles = await problemsOf(run, store);
     const isMissing = holes.some(({ why }) => why !== "no-log");
     return {
       complete: !isMissing && troubles.length === 0,
@@ -224,7 +224,11 @@ const settingsOf = ({ source, entry, config }: ExportRun) =>
 const ledgersOf = (run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly LedgerOf[]> =>
   ledgersOfRequest(store, settingsOf(run), order, systemClock.now());
 
-async function holesOf(run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly HistoryGap[]> {
+async function openGaps(
+  run: ExportRun,
+  store: Store,
+  order: BackfillRequest,
+): Promise<readonly HistoryGap[]> {
   const ledgers = await ledgersOf(run, store, order);
   return gapsIn(ledgers, { open: [order], paused: false }, systemClock.now());
 }
@@ -247,20 +251,20 @@ async function fetching(run: ExportRun, store: Store): Promise<string> {
   const [open] = progress.orders;
   if (open === undefined) return "Listing what is left";
   const requestsLeft = open.requestsLeft + Math.ceil(open.unproven / 20);
-  const expectedAt = isoUtc(nowMs + (requestsLeft / paceOf(planReport(facts))) * 60_000);
+  const expectedAt = isoUtc(nowMs + (requestsLeft / plannedRate(planReport(facts))) * 60_000);
   const waiting = { paused: orders.paused, sinksBehind: false, doneAt: null, withoutLog: null };
-  return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await troubleOf(run)}`;
+  return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await problemOf(run)}`;
 }
 
 /** First problem that the worker reports, after a semicolon; empty without one. */
-async function troubleOf({ stateFolder, signal }: ExportRun): Promise<string> {
+async function problemOf({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
   const problem = sink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;
 }
 
-async function troublesOf(run: ExportRun, store: Store): Promise<readonly string[]> {
+async function problemsOf(run: ExportRun, store: Store): Promise<readonly string[]> {
   const listed = await polls(run, store);
   const lists = LISTS.flatMap((name) => {
     const problem = listed.get(name)?.problem;

@@ -12,9 +12,9 @@ import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
 import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
+import { parseTime, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
@@ -60,7 +60,7 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: ExportOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [source, entry] = choose(config, options.source);
+      const [source, entry] = chooseSource(config, options.source);
       const request = requestOf(tagIds, options, source, entry.time_zone);
       refuseInFleet(config.state);
       await refuseBesideWorker(config.state.folder, context.signal);
@@ -88,7 +88,7 @@ export function define(command: Command, context: CliContext): void {
 }
 
 function written(text: string): Moment {
-  return { written: text, at: moment(text) };
+  return { written: text, at: parseTime(text) };
 }
 
 /** Builds the backfill request, limited to closed intervals. */

@@ -3,9 +3,9 @@ import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { lookAtState } from "../shell/state-access.ts";
+import { readState } from "../shell/state-access.ts";
 
 const WHY: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "requested by `plenum backfill`, not fetched yet",
@@ -55,8 +55,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
-      await lookAtState({ config, source: name }, async (store) => {
+      const [name, entry] = chooseSource(config, options.source);
+      await readState({ config, source: name }, async (store) => {
         const nowMs = systemClock.now();
         const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));

@@ -2,9 +2,9 @@ import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose, integer } from "../shell/context.ts";
+import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { lookAtState } from "../shell/state-access.ts";
+import { readState } from "../shell/state-access.ts";
 
 interface Row extends SensorFinding {
   readonly siteId: number;
@@ -14,7 +14,7 @@ interface Row extends SensorFinding {
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .addHelpText(
       "after",
       "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
@@ -22,8 +22,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly source?: string; readonly site?: number }) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
-      await lookAtState({ config, source: name }, async (store) => {
+      const [name, entry] = chooseSource(config, options.source);
+      await readState({ config, source: name }, async (store) => {
         if (options.site !== undefined) await refuseUnknown(store, [name], "site", [`${options.site}`]);
         const reports = await reportsIn(store, name, options.site);
         if (terminal.json) {

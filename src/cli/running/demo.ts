@@ -8,7 +8,7 @@ import { loop, sleepFor, within } from "../../core/runtime/waiting.ts";
 import type { FleetStatus, Reason, Takeover } from "../../scale/fleet/status.ts";
 import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
-import { called } from "../shell/exit.ts";
+import { programName } from "../shell/exit.ts";
 
 /** Interval of the line that counts values, in milliseconds; other events are printed at once. */
 const TELL_EVERY_MS = 5_000;
@@ -30,7 +30,7 @@ export function define(command: Command, context: CliContext): void {
       const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
-      const plenum = called();
+      const plenum = programName();
       say(
         "",
         demo.continued
@@ -49,7 +49,7 @@ export function define(command: Command, context: CliContext): void {
         "  Ctrl-C ends it; the next start goes on from there.",
         "",
       );
-      await tell(demo.worker.store.outbox, say, context.signal);
+      await printEvents(demo.worker.store.outbox, say, context.signal);
       say("Stopping …");
       const begin = performance.now();
       await demo.stop();
@@ -61,7 +61,7 @@ type Log = {
   latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]>;
 };
 
-async function tell(
+async function printEvents(
   outbox: Log & { changed(signal: AbortSignal): Promise<void> },
   say: (text: string) => void,
   signal: AbortSignal,
@@ -131,8 +131,8 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   try {
     for (const member of demo.members) watchEnd(member, say, context.signal);
     if (!(await started(demo, context.signal))) return;
-    sayWhere(demo, say);
-    await sayTakeovers(demo, say, context.signal);
+    printAddresses(demo, say);
+    await printTakeovers(demo, say, context.signal);
   } finally {
     say("Stopping …");
     await demo.stop();
@@ -142,9 +142,9 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
 
 type Say = (...lines: readonly string[]) => void;
 
-function sayWhere({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
+function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
   const broker = new URL(brokerUrl);
-  const plenum = called();
+  const plenum = programName();
   say(
     "",
     "  Six services with a building each are shared out among the members. Kill one, and look how the others go on:",
@@ -195,7 +195,7 @@ async function ask({ members }: FleetDemo, signal: AbortSignal): Promise<FleetSt
   return null;
 }
 
-async function sayTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Promise<void> {
+async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Promise<void> {
   let known: ReadonlySet<string> | null = null;
   do {
     const status = await ask(demo, signal);

@@ -4,7 +4,7 @@ import { shownEvent } from "../../ui/status/rows.ts";
 import { clockTime } from "../shell/terminal.ts";
 
 /** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */
-export interface Happenings {
+export interface TerminalFeed {
   /** Receives the lines of the log (JSON). */
   readonly destination: { write(line: string): void };
   event(logged: LoggedEvent): void;
@@ -20,7 +20,7 @@ const WARN = 40;
 /** Log messages that the start text replaces. */
 const SAID_ANYWAY = ["started", "Plenum is running"];
 
-export function createHappenings(print: (line: string) => void, now: () => number): Happenings {
+export function createTerminalFeed(print: (line: string) => void, now: () => number): TerminalFeed {
   const said = new Map<string, number>();
   /** Sinks with a problem in the log; `/readyz` reports one only after a while. */
   const troubled = new Set<string>();
@@ -57,14 +57,14 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
         return;
       }
       sayInitial();
-      const words = wordsOf(event);
+      const words = labelOf(event);
       if (words !== null)
         print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
     },
     readiness(reasons) {
       sayInitial();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true) say(" ", wellText(wasReady === null, [...troubled]));
+      if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...troubled]));
       for (const reason of reasons) say("!", reason);
       if (isReady !== wasReady)
         for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
@@ -75,7 +75,7 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
 }
 
 /** Text for a ready worker; names the sinks that still have a problem. */
-function wellText(isFirst: boolean, troubled: readonly string[]): string {
+function readyText(isFirst: boolean, troubled: readonly string[]): string {
   if (troubled.length > 0) return `All is well but for what was said of ${troubled.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
 }
@@ -118,7 +118,7 @@ function sentence(text: string): string {
 }
 
 /** Label of an event; null for events that are not printed. */
-function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
+function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const priority = event.priority === undefined ? "" : ` ${event.priority}`;
   switch (event.type) {
     case "alarm-raised":
@@ -135,7 +135,7 @@ function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
     case "gateway-online":
       return { mark: " ", text: "Gateway online" };
     case "command-result":
-      return { mark: isWell(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+      return { mark: isSuccess(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
     case "command-not-restored":
       return { mark: "!", text: "An old value could not be put back" };
     case "token-expiring":
@@ -145,6 +145,6 @@ function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
   }
 }
 
-function isWell({ data }: Event<"command-result">): boolean {
+function isSuccess({ data }: Event<"command-result">): boolean {
   return data.outcome === "confirmed" || data.outcome === "accepted-unverified";
 }

@@ -115,7 +115,7 @@ async function init(setting: Setting, written: string | undefined): Promise<void
     { file, text: drafted.text, option: "--config" },
     "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null,
   );
-  tell(setting, seen, drafted, "text" in token ? tokenFile : null);
+  printResult(setting, seen, drafted, "text" in token ? tokenFile : null);
 }
 
 function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
@@ -170,7 +170,7 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
         setting,
         async (again) => {
           last = again === 1 && last !== null ? last : await tokenFrom(setting, again);
-          return { address, token: last, seen: await looked(setting, address, last) };
+          return { address, token: last, seen: await lookAtService(setting, address, last) };
         },
         isRefused,
       );
@@ -193,7 +193,11 @@ async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<
   });
 }
 
-function looked({ context, options, terminal }: Setting, { baseUrl }: ServiceAddress, token: Reach["token"]) {
+function lookAtService(
+  { context, options, terminal }: Setting,
+  { baseUrl }: ServiceAddress,
+  token: Reach["token"],
+) {
   const { allowPlainHttp = false, caFile = null } = options;
   return terminal.progress("Looking at the building", (update) =>
     lookAtBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
@@ -231,7 +235,7 @@ function newTokenFile(setting: Setting, source: string): Promise<string> {
   });
 }
 
-function tell(
+function printResult(
   { terminal, file }: Setting,
   seen: SeenBuilding,
   { plan, text }: Drafted,

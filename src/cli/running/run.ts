@@ -12,8 +12,8 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import type { CliContext } from "../shell/context.ts";
 import { leavePointer } from "../shell/pointer.ts";
-import { takeStandardError } from "../shell/uncaught-errors.ts";
-import { createHappenings, type Happenings } from "./happenings.ts";
+import { redirectStandardError } from "../shell/uncaught-errors.ts";
+import { createTerminalFeed, type TerminalFeed } from "./happenings.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 
 /** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
@@ -48,13 +48,13 @@ export function define(command: Command, context: CliContext): void {
       const recent = createRecentLines();
       const terminal = context.terminal();
       const people =
-        process.stderr.isTTY && !terminal.json ? createHappenings(terminal.say, systemClock.now) : null;
+        process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const log = createLog({
         level: config.log.level,
         recent,
         ...(people === null ? {} : { destination: people.destination }),
       });
-      takeStandardError(log);
+      redirectStandardError(log);
       const running = {
         config,
         log,
@@ -77,19 +77,20 @@ export function define(command: Command, context: CliContext): void {
 /** Runs a worker until the signal aborts. Returns true if its state was damaged and the worker has to restart. */
 async function runWorker(
   options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
-  people: Happenings | null,
+  people: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<boolean> {
   const { log } = options;
   const worker = await createWorker(options);
   if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
   const [latest] = await worker.store.outbox.latest(1);
-  pointFrom(options, false);
+  leavePointerFor(options, false);
   await worker.start();
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
   const over = new AbortController();
-  const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
+  const told =
+    people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
   const { damaged } = worker.store;
   await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
@@ -121,7 +122,7 @@ function memberOf({ state }: Config, given: string | undefined) {
 
 async function runMember(
   options: MemberOptions,
-  people: Happenings | null,
+  people: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<void> {
   // A worker without a fleet does not load this.
@@ -129,13 +130,13 @@ async function runMember(
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));
-  pointFrom(options, true);
+  leavePointerFor(options, true);
   await member.start();
   const status = member.statusUrl();
   options.log?.info({ member: member.name, status }, "Plenum is running");
   people?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
   const over = new AbortController();
-  const told = people === null ? null : tellReadiness(status, people, over.signal).catch(() => undefined);
+  const told = people === null ? null : printReadiness(status, people, over.signal).catch(() => undefined);
   await aborted(signal);
   people?.say("Stopping.");
   over.abort();
@@ -144,7 +145,7 @@ async function runMember(
 }
 
 /** Leaves a pointer from the configuration file to the state, for commands that run while the file is wrong. */
-function pointFrom(
+function leavePointerFor(
   { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
 ): void {
@@ -170,9 +171,9 @@ function onHangup(reload: () => void): void {
 }
 
 /** Prints what happens until the signal aborts. A failure here does not affect the worker. */
-async function tell(
+async function printActivity(
   worker: Worker,
-  people: Happenings,
+  people: TerminalFeed,
   position: number,
   log: Log,
   signal: AbortSignal,
@@ -180,15 +181,18 @@ async function tell(
   const status = worker.statusUrl();
   people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
   try {
-    await Promise.all([tellEvents(worker, people, position, signal), tellReadiness(status, people, signal)]);
+    await Promise.all([
+      printNewEvents(worker, people, position, signal),
+      printReadiness(status, people, signal),
+    ]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
   }
 }
 
-async function tellEvents(
+async function printNewEvents(
   { store }: Worker,
-  people: Happenings,
+  people: TerminalFeed,
   position: number,
   signal: AbortSignal,
 ): Promise<void> {
@@ -201,7 +205,7 @@ async function tellEvents(
   }
 }
 
-async function tellReadiness(status: string, people: Happenings, signal: AbortSignal): Promise<void> {
+async function printReadiness(status: string, people: TerminalFeed, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, READY_EVERY_MS, signal)) {
     const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (answer === null) continue;

@@ -17,9 +17,9 @@ import { startSetupServer } from "../../ui/setup/server.ts";
 import { sourceName } from "../../ui/setup/source-name.ts";
 import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
 import type { CliContext } from "../shell/context.ts";
-import { called, shellWord } from "../shell/exit.ts";
+import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";
-import { withLoneSource } from "../shell/standalone.ts";
+import { withStandaloneSource } from "../shell/standalone.ts";
 
 /** Address and token of a service; `plenum init` and the setup page create a configuration from them. */
 export interface Reach {
@@ -53,7 +53,7 @@ export async function lookAtBuilding(
   if (entry === undefined) throw new Error("the source of the setup is missing");
   const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
   try {
-    return await withLoneSource("setup", entry, environment, (source) => look(source, signal, told));
+    return await withStandaloneSource("setup", entry, environment, (source) => look(source, signal, told));
   } catch (error) {
     signal.throwIfAborted();
     throw error instanceof ConfigError && error.reason === "settings"
@@ -115,7 +115,7 @@ export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafte
 /** Next commands for the user, each with a description. */
 export function nextCommands(
   file: string,
-  plenum = called(),
+  plenum = programName(),
 ): readonly (readonly [command: string, what: string])[] {
   const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
   return [

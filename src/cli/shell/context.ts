@@ -9,7 +9,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, openDoorFor, usedInstead } from "./find-worker.ts";
+import { type AcceptedConfig, acceptedConfig, controlSocketFor, usedInstead } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
@@ -72,8 +72,8 @@ export function createCliContext(
     async withReader(wanted, use) {
       refuseUnverifiedTls();
       const settings = config();
-      const [name, entry] = choose(settings, wanted);
-      const door = await openDoorFor({ config: settings, source: name }, signal);
+      const [name, entry] = chooseSource(settings, wanted);
+      const door = await controlSocketFor({ config: settings, source: name }, signal);
       if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
       // Load these only without a worker.
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
@@ -131,7 +131,7 @@ function useDemo({ config, environment }: RunningDemo): string {
 }
 
 /** Returns the source with this name, or the only one. */
-export function choose(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
+export function chooseSource(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
   const all = Object.entries(config.sources);
   const names = all.map(([name]) => name).join(", ");
   const found = wanted === undefined && all.length === 1 ? all[0] : all.find(([name]) => name === wanted);
@@ -149,7 +149,7 @@ export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   return all;
 }
 
-export function integer(text: string): number {
+export function parseInteger(text: string): number {
   if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write a whole number.");
   return Number(text);
 }

@@ -36,7 +36,7 @@ export const EXIT_LINE = (Object.keys(EXIT) as (keyof typeof EXIT)[])
 
 export function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
-  if (isOwnFault(error)) return EXIT.failure;
+  if (isProgramBug(error)) return EXIT.failure;
   switch (meaningOf(error).kind) {
     case "config":
       return EXIT.configuration;
@@ -49,26 +49,28 @@ export function exitCodeOf(error: unknown): number {
 }
 
 /** Describes an error in one sentence without a stack trace; a wrong configuration in one line for each mistake. */
-export function complaint(error: unknown): readonly string[] {
+export function errorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(problemLine);
   const text = withoutCredentials(sentence(error));
-  return [isOwnFault(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
+  return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }
 
 /** True for a bug in the program, which a retry does not solve. */
-function isOwnFault(error: unknown): boolean {
+function isProgramBug(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }
 
 /** Name of the program as the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
-export function called({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
+export function programName(
+  { PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env,
+): string {
   // If the program is on the PATH, its name alone is enough.
   const isFound = PATH.split(delimiter).includes(dirname(by));
   return shellWord(isFound ? basename(by) : by);
 }
 
 /** Replaces the program name in commands of a sentence, such as ``Make one with `plenum init`.`` */
-export function asCalled(sentence: string, program = called()): string {
+export function withProgramName(sentence: string, program = programName()): string {
   return sentence.replaceAll(/`plenum (?=[a-z])/g, () => `\`${program} `);
 }
 

@@ -14,7 +14,7 @@ import {
   requestConfiguration,
   requestReport,
 } from "../../ui/operator/remote.ts";
-import { complaint } from "./exit.ts";
+import { errorLines } from "./exit.ts";
 import { pointersOf } from "./pointer.ts";
 import type { WhichState } from "./state-access.ts";
 import { withStateDatabase } from "./state-access.ts";
@@ -27,15 +27,15 @@ export async function findWorkerFor(which: WhichState, signal: AbortSignal): Pro
   const { state } = which.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
   let silent: FoundWorker | null = null;
-  for (const found of await membersHere(state, signal)) {
+  for (const found of await membersOnThisMachine(state, signal)) {
     if (found.kind === "silent") silent = found;
-    if (found.kind === "open" && (await holds(found.door, which.source, signal))) return found;
+    if (found.kind === "open" && (await holdsSource(found.door, which.source, signal))) return found;
   }
   return silent ?? { kind: "none" };
 }
 
 /** Finds all members of a fleet on this machine. */
-export async function membersHere(
+export async function membersOnThisMachine(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
@@ -44,15 +44,18 @@ export async function membersHere(
 }
 
 /** Returns the control socket of the worker; null if none runs. Throws if the worker does not respond. */
-export async function openDoorFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
+export async function controlSocketFor(
+  which: WhichState,
+  signal: AbortSignal,
+): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
   if (found.kind === "open") return found.door;
   if (which.config.state.postgres === undefined || which.source === undefined) return null;
-  throw await heldElsewhere(which.config.state, which.source);
+  throw await heldByOtherMachine(which.config.state, which.source);
 }
 
-async function heldElsewhere(state: Config["state"], source: string): Promise<Retryable> {
+async function heldByOtherMachine(state: Config["state"], source: string): Promise<Retryable> {
   const { holder, message } = whereabouts(
     source,
     await withStateDatabase({ state }, (database) => readFleet(database, null, [source])),
@@ -64,7 +67,11 @@ async function heldElsewhere(state: Config["state"], source: string): Promise<Re
   return new Retryable(message, { hint });
 }
 
-async function holds(door: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
+async function holdsSource(
+  door: ControlSocket,
+  source: string | undefined,
+  signal: AbortSignal,
+): Promise<boolean> {
   if (source === undefined) return true;
   const { sources } = await requestReport(door, signal);
   return sources.some(({ name }) => name === source);
@@ -122,7 +129,7 @@ export async function acceptedConfig(
     if (!(error instanceof ConfigError)) throw error;
     const [worker] = (await findState(file, process.env, signal)).running;
     if (worker === undefined) throw error;
-    return { config: worker.config, rejected: complaint(error) };
+    return { config: worker.config, rejected: errorLines(error) };
   }
 }
 
@@ -192,7 +199,7 @@ export async function findState(
   async function workersIn(folder: string): Promise<readonly FoundWorker[]> {
     try {
       const lone = await findWorker(folder, signal);
-      return lone.kind === "none" ? await membersHere({ folder }, signal) : [lone];
+      return lone.kind === "none" ? await membersOnThisMachine({ folder }, signal) : [lone];
     } catch (error) {
       // Other users may write the folder, or this user may not read it: trust no worker there.
       if (!(error instanceof ConfigError)) throw error;

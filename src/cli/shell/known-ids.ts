@@ -3,8 +3,8 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredAlarm, StoredPoll } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "./context.ts";
-import { lookAtStateIfAny } from "./state-access.ts";
+import { type CliContext, chooseSource } from "./context.ts";
+import { readStateIfAny } from "./state-access.ts";
 
 /** Checks ids and names in options: an unknown one is an error, because an empty result would read as "none". */
 
@@ -84,7 +84,7 @@ async function unknownTags(store: Store, source: string, wanted: readonly string
   };
 }
 
-function areOrIs(ids: readonly string[]): string {
+function tagsAre(ids: readonly string[]): string {
   return ids.length === 1 ? `Tag ${ids[0]} is` : `Tags ${ids.join(", ")} are`;
 }
 
@@ -98,12 +98,12 @@ export async function refuseUnlisted(
   wanted: readonly string[],
 ): Promise<void> {
   const config = context.config();
-  const [name] = choose(config, wantedSource);
-  await lookAtStateIfAny({ config, source: name }, async (store) => {
+  const [name] = chooseSource(config, wantedSource);
+  await readStateIfAny({ config, source: name }, async (store) => {
     const { ids, listed, listedAt } = await unknownTags(store, name, wanted);
     if (ids.length === 0 || listedAt === null) return;
     throw new ConfigError(
-      `${areOrIs(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
+      `${tagsAre(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
       { hint: "If the list is too old, add --ask." },
     );
   });

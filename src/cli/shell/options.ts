@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
 import { parseDuration } from "../../core/values/duration.ts";
 import { Selection } from "../../engine/sync/select.ts";
-import { integer } from "./context.ts";
+import { parseInteger } from "./context.ts";
 
 /** Options that several commands share: times, tags and counts. */
 
@@ -17,7 +17,7 @@ export function selectionOptions(command: Command): Command {
   const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
   return command
     .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
-      another(integer(text), before),
+      another(parseInteger(text), before),
     )
     .option("--name <pattern>", "only tags with such a name, * is any text", another<string>)
     .option("--unit <unit>", "only tags with this unit", another<string>);
@@ -35,13 +35,13 @@ export function selectionOf(tagIds: readonly string[], { site, name, unit }: Sel
 }
 
 /** Creates an option that takes a time; its default is an age, which the help prints as an age. */
-export function momentOption(flags: string, description: string, ageByDefault: string): Option {
+export function timeOption(flags: string, description: string, ageByDefault: string): Option {
   const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
-  return new Option(flags, description).argParser(moment).default(moment(ageByDefault), shown);
+  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), shown);
 }
 
 /** Parses a time or an age, such as 24h, into ISO 8601 UTC. */
-export function moment(text: string): string {
+export function parseTime(text: string): string {
   const age = parseDuration(text);
   const time =
     age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
@@ -52,7 +52,7 @@ export function moment(text: string): string {
 }
 
 /** Collects the words of an option that may be repeated or contain commas. */
-export function several(text: string, before: readonly string[] = []): readonly string[] {
+export function collectWords(text: string, before: readonly string[] = []): readonly string[] {
   return [...before, ...text.split(",")];
 }
 
@@ -62,14 +62,14 @@ export function logOptions(command: Command): Command {
     .option(
       "--since <time>",
       "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z",
-      moment,
+      parseTime,
     )
-    .option("--last <count>", "without --since, so many of the latest", count, 20);
+    .option("--last <count>", "without --since, so many of the latest", parseCount, 20);
 }
 
 /** Parses a count of at least 1. */
-export function count(text: string): number {
-  const number = integer(text);
+export function parseCount(text: string): number {
+  const number = parseInteger(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");
   return number;
 }

@@ -29,7 +29,7 @@ function isPointer(read: unknown): read is Pointer {
  * of a later command may know another one. False if no folder can be written.
  */
 export function leavePointer(configFile: string, pointer: Pointer): boolean {
-  const [nextToFile, ...others] = placesOf(configFile);
+  const [nextToFile, ...others] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
   if (nextToFile !== undefined && write(nextToFile, text)) return true;
   return others.map((place) => write(place, text)).includes(true);
@@ -52,12 +52,12 @@ function write({ file, isRuntime }: Place, text: string): boolean {
 
 /** Returns the trusted pointers of a configuration file. */
 export function pointersOf(configFile: string): readonly Pointer[] {
-  return [...lookForPointers(configFile)];
+  return [...trustedPointers(configFile)];
 }
 
 /** Yields the trusted pointers one by one, for a caller that needs only the first. */
-export function* lookForPointers(configFile: string): Generator<Pointer> {
-  for (const { file, isRuntime } of placesOf(configFile)) {
+export function* trustedPointers(configFile: string): Generator<Pointer> {
+  for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
       if (!isRuntime || isPrivateFolder(dirname(file))) yield* trusted(file, configFile);
     } catch {
@@ -71,7 +71,7 @@ interface Place {
   readonly isRuntime: boolean;
 }
 
-function* placesOf(configFile: string): Generator<Place> {
+function* pointerLocations(configFile: string): Generator<Place> {
   // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);

@@ -1,7 +1,7 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
-import { lookForPointers } from "./pointer.ts";
+import { trustedPointers } from "./pointer.ts";
 
 /** Time limit for the worker in milliseconds; afterwards the full command asks again and reports the problem. */
 const ANSWER_WITHIN_MS = 4_000;
@@ -16,7 +16,7 @@ export async function isReady(
 ): Promise<boolean> {
   const configFile = probedConfig(args, environment);
   if (configFile === null) return false;
-  for (const { isFleet, stateFolder } of lookForPointers(configFile)) {
+  for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
       for (const folder of isFleet ? [stateFolder, ...foldersIn(stateFolder)] : [stateFolder])
         if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await answersReady(folder)))

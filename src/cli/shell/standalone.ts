@@ -20,7 +20,7 @@ import { createBuildingView } from "../../engine/views/building-view.ts";
 const PAGE_SIZE = 500;
 
 /** Gives `use` a source with a temporary state, because the real state may belong to a running worker. */
-export async function withLoneSource<T>(
+export async function withStandaloneSource<T>(
   name: string,
   entry: SourceEntry,
   environment: Readonly<Record<string, string | undefined>>,
@@ -54,7 +54,7 @@ const NO_STATE = {
 };
 
 /** Creates a configured sink without a worker, to test its server; undefined if the connector has no sink. */
-export async function loneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
+export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
   const definition = CATALOG[connector] as ConnectorDefinition;
   return definition.sink?.(entry[connector], {

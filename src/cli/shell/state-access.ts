@@ -16,17 +16,17 @@ export interface WhichState {
 }
 
 /** Reads the state; a worker may be running. Throws ConfigError if there is no state. */
-export async function lookAtState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
+export async function readState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
   return use(await openState(which, true), look);
 }
 
 /** Reads the state in a folder. */
-export async function lookAtFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   return use(await openFolder(folder, true), look);
 }
 
 /** Reads the state; null if there is none yet. */
-export async function lookAtStateIfAny<T>(
+export async function readStateIfAny<T>(
   which: WhichState,
   look: (store: Store) => Promise<T>,
 ): Promise<T | null> {
@@ -41,12 +41,12 @@ export async function lookAtStateIfAny<T>(
 }
 
 /** Reads the state of each source of a fleet, and all of them combined. */
-export async function lookAtParts<T>(
+export async function readParts<T>(
   config: WhichState["config"],
   sources: readonly string[],
   look: (parts: readonly Store[], all: Store) => Promise<T>,
 ): Promise<T> {
-  if (config.state.postgres === undefined) return lookAtState({ config }, (store) => look([store], store));
+  if (config.state.postgres === undefined) return readState({ config }, (store) => look([store], store));
   const { parts, close } = await openParts(config.state.postgres, sources, "reader");
   try {
     return await look(
@@ -104,7 +104,7 @@ async function openParts(
   sources: readonly string[],
   as: "reader" | "operator",
 ): Promise<OpenParts> {
-  const database = await openForCommand(postgres);
+  const database = await openStateDatabaseForCommand(postgres);
   const log = createLog({ level: "error" });
   try {
     const parts = await Promise.all(
@@ -147,7 +147,7 @@ export async function withStateDatabase<T>(
       hint: "A fleet shares state.postgres; docs/scaling.md says when that is worth it.",
     });
   }
-  const database = await openForCommand(state.postgres);
+  const database = await openStateDatabaseForCommand(state.postgres);
   try {
     return await use(database);
   } finally {
@@ -156,7 +156,9 @@ export async function withStateDatabase<T>(
 }
 
 /** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
-export function openForCommand(config: NonNullable<Config["state"]["postgres"]>): Promise<StateDatabase> {
+export function openStateDatabaseForCommand(
+  config: NonNullable<Config["state"]["postgres"]>,
+): Promise<StateDatabase> {
   return openStateDatabase({
     config,
     clock: systemClock,

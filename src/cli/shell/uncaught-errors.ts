@@ -10,7 +10,7 @@ let workerLog: Log | null = null;
  * Turns standard error into the log of a worker, where readers expect only JSON lines: warnings of Node.js and prints of
  * libraries become log lines. Standard output stays free for data.
  */
-export function takeStandardError(log: Log): void {
+export function redirectStandardError(log: Log): void {
   workerLog = log;
   process.removeAllListeners("warning");
   process.on("warning", (warning) => {
@@ -26,7 +26,7 @@ export function takeStandardError(log: Log): void {
  * Ends the process at an uncaught error, because its memory may be inconsistent. Committed data is on disk, and a service
  * manager restarts the process.
  */
-export function watchForFaults(): void {
+export function exitOnUncaughtErrors(): void {
   const fail = (error: unknown) => {
     // The reader closed the pipe, as in `plenum alarms | head`.
     if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT.ok);

@@ -9,8 +9,8 @@ import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
-import { logOptions, several } from "../shell/options.ts";
-import { lookAtParts } from "../shell/state-access.ts";
+import { collectWords, logOptions } from "../shell/options.ts";
+import { readParts } from "../shell/state-access.ts";
 import { localTime } from "../shell/terminal.ts";
 
 interface EventsOptions {
@@ -37,12 +37,12 @@ export function define(command: Command, context: CliContext): void {
     .option(
       "--kind <pattern>",
       "only events of this kind, such as alarm-*; may be given several times",
-      several,
+      collectWords,
     )
-    .option("--site <id>", "only events of this site", several)
-    .option("--source <name>", "only events of this source", several)
-    .option("--tag <id>", "only events about this tag", several)
-    .option("--priority <letter>", "only events of alarms of this priority", several);
+    .option("--site <id>", "only events of this site", collectWords)
+    .option("--source <name>", "only events of this source", collectWords)
+    .option("--tag <id>", "only events about this tag", collectWords)
+    .option("--priority <letter>", "only events of alarms of this priority", collectWords);
   logOptions(command)
     .addHelpText(
       "after",
@@ -57,7 +57,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
   const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
-  await lookAtParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
+  await readParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
     const wanted = await wantedBy(options, config, all);
     let isEmpty = true;
     const say = (logged: LoggedEvent) => {

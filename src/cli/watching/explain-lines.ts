@@ -33,7 +33,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     ...(value?.lastGood && value.value === null
       ? [`  last good: ${value.lastGood.value} at ${value.lastGood.time}`]
       : []),
-    ...doubtLines(explained),
+    ...unverifiedLines(explained),
     ...(explained.quarantine === null
       ? []
       : [`  Set aside until ${explained.quarantine.until}: ${explained.quarantine.reason}`]),
@@ -59,7 +59,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
   ];
 }
 
-function doubtLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
+function unverifiedLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
   return [
     ...(value?.typeDoubt === "unit"
       ? [`  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`]
@@ -162,12 +162,12 @@ function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
   return `  ${sink}: ${where}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
-function nextWords(worker: WorkerThere, nextAt: string | null): string {
+function nextWords(worker: WorkerPresence, nextAt: string | null): string {
   if (worker === "none") return "next when a worker runs";
   return `next at ${nextAt ?? "no time: switched off"}`;
 }
 
-function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
+function sinkLines(sinks: readonly SinkProgress[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
   return sinks.map(({ sink, last, behind, exact }) => {
     const has =
@@ -194,7 +194,7 @@ export interface TagExplanation {
   readonly leftOut: StoredLeftOut | null;
   /** Next and last requests, known only to the worker; null if no worker responds. */
   readonly work: TagWork | null;
-  readonly worker: WorkerThere;
+  readonly worker: WorkerPresence;
   /** `hadSince`: everything from then up to the watermark is fetched. */
   readonly history: readonly {
     readonly key: string;
@@ -203,7 +203,7 @@ export interface TagExplanation {
   }[];
   /** Gaps and intervals without a value, with the reason. */
   readonly holes: readonly HistoryGap[];
-  readonly sinks: readonly SinkPlace[];
+  readonly sinks: readonly SinkProgress[];
   readonly commands: readonly CommandResult[];
 }
 
@@ -213,14 +213,14 @@ export interface AlarmExplanation {
   /** Events in the log, newest first, at most 50. */
   readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
   readonly polls: readonly (StoredPoll & { readonly job: string; readonly nextAt: string | null })[];
-  readonly worker: WorkerThere;
-  readonly sinks: readonly SinkPlace[];
+  readonly worker: WorkerPresence;
+  readonly sinks: readonly SinkProgress[];
   /** Tickets and messages of the alarm. */
   readonly tickets: readonly Ticket[];
 }
 
 /** Delivery state of the last event of a tag or alarm at one sink. */
-export interface SinkPlace {
+export interface SinkProgress {
   readonly sink: string;
   /** `settled`: delivered, or excluded by the filter of the sink. Null if the log has no event. */
   readonly last: "settled" | "waiting" | "refused" | null;
@@ -230,4 +230,4 @@ export interface SinkPlace {
 }
 
 /** `silent`: a worker runs but does not respond, so facts that only it knows are missing. */
-export type WorkerThere = "open" | "none" | "silent";
+export type WorkerPresence = "open" | "none" | "silent";

@@ -9,10 +9,10 @@ import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type ListProgress, listingText } from "../../engine/sync/seen-building.ts";
 import { requestPlan } from "../../ui/operator/work.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { withLoneSource } from "../shell/standalone.ts";
-import { lookAtStateIfAny } from "../shell/state-access.ts";
+import { withStandaloneSource } from "../shell/standalone.ts";
+import { readStateIfAny } from "../shell/state-access.ts";
 
 interface PlanOptions {
   readonly source?: string;
@@ -34,7 +34,7 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const { sources, state } = config;
       const chosen =
-        options.source === undefined ? Object.entries(sources) : [choose(config, options.source)];
+        options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
       const reports = await terminal.progress("Planning", async (update) => {
         const made: PlanReport[] = [];
         for (const [name, entry] of chosen) {
@@ -59,7 +59,7 @@ async function fromState(
 ): Promise<PlanReport | null> {
   const { state } = config;
   const which = { config, source: name };
-  return lookAtStateIfAny(which, async (store) => {
+  return readStateIfAny(which, async (store) => {
     const found = await findWorkerFor(which, context.signal);
     if (found.kind === "silent")
       context.terminal().say(`${found.trouble.message} What it measures is left out.`);
@@ -93,7 +93,7 @@ async function fromLists(
   refuseUnverifiedTls();
   const settings = planSettings(name, entry, state);
   const told = (progress: ListProgress) => update(listingText(progress, entry.quota));
-  return withLoneSource(name, entry, process.env, async (source) =>
+  return withStandaloneSource(name, entry, process.env, async (source) =>
     planReport(await factsFromLists(source, settings, systemClock, context.signal, told)),
   );
 }
@@ -102,7 +102,7 @@ async function fromLists(
 export function planLines(plan: PlanReport): readonly string[] {
   const { quota, backfill } = plan;
   return [
-    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${notRead(plan)}, ${plan.basis === "state" ? "from the worker's state" : "as the service lists them"}`,
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadText(plan)}, ${plan.basis === "state" ? "from the worker's state" : "as the service lists them"}`,
     "",
     ...table(
       ["requests", "a minute", "of the quota"],
@@ -112,7 +112,7 @@ export function planLines(plan: PlanReport): readonly string[] {
           requestsPerMinute.toFixed(2),
           `${(share * 100).toFixed(1)} %`,
         ]),
-        ["all", quota.perMinute.toFixed(2), politeText(plan)],
+        ["all", quota.perMinute.toFixed(2), pollsText(plan)],
       ],
     ),
     "",
@@ -205,11 +205,11 @@ function largerReplies({ backfill }: PlanReport): readonly string[] {
 
 const minuteOf = (time: string): string => `${time.slice(0, 16)}Z`;
 
-function notRead({ tagsNotRead, classes }: PlanReport): string {
+function unreadText({ tagsNotRead, classes }: PlanReport): string {
   return tagsNotRead === 0 || classes.length === 0 ? "" : ` (${tagsNotRead} in no class of live reads)`;
 }
 
-function politeText({ quota }: PlanReport): string {
+function pollsText({ quota }: PlanReport): string {
   if (quota.polls >= quota.perMinute) return "100.0 %";
   return `polls get ${quota.polls.toFixed(1)}`;
 }

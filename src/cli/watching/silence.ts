@@ -14,7 +14,7 @@ import {
 } from "../../engine/silence/silence.ts";
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type CliContext, integer } from "../shell/context.ts";
+import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { changeParts, openState } from "../shell/state-access.ts";
 
@@ -44,7 +44,7 @@ export function define(silence: Command, context: CliContext): void {
     .command("add")
     .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
-    .option("--site <id>", "only alarms of this site", integer)
+    .option("--site <id>", "only alarms of this site", parseInteger)
     .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
     .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")

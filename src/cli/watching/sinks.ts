@@ -10,7 +10,7 @@ import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
 import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { loneSink } from "../shell/standalone.ts";
+import { createStandaloneSink } from "../shell/standalone.ts";
 import { openState } from "../shell/state-access.ts";
 
 /** Shows and changes the positions of sinks in the log. Needs no running worker. */
@@ -55,11 +55,11 @@ function defineOutbox(outbox: Command, context: CliContext): void {
       );
   const IDS = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
   changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
-    const count = await store.outbox.resendDeadLetters(sink, await chosen(store, sink, ids));
+    const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
   }).argument(...IDS);
   changing<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
-    const count = await store.outbox.discardDeadLetters(sink, await chosen(store, sink, ids));
+    const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
   }).argument(...IDS);
   changing<[{ readonly since: string }]>(
@@ -165,7 +165,7 @@ async function withStore(
 }
 
 /** Parses ids of dead letters. Throws ConfigError for an unknown id before any letter changes. */
-async function chosen(
+async function parseLetterIds(
   { outbox }: Store,
   sink: string,
   ids: readonly string[],
@@ -218,7 +218,7 @@ async function test(context: CliContext, name: string): Promise<void> {
   if (entry === undefined) {
     throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
   }
-  const sink = await loneSink(name, entry);
+  const sink = await createStandaloneSink(name, entry);
   try {
     if (sink?.test === undefined) {
       throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {

@@ -126,7 +126,7 @@ function defineMove(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const { folder } = config.state;
-      const postgres = placeOf(options, config.state.postgres);
+      const postgres = targetDatabase(options, config.state.postgres);
       const log = createLog({ level: "error" });
       const database = await openStateDatabase({
         ...{ config: postgres, clock: systemClock, log, migrate: true, connections: 2, isPatient: true },
@@ -151,7 +151,7 @@ function defineMove(state: Command, context: CliContext): void {
 }
 
 /** Returns the database, either completely from the options or completely from the configuration. */
-function placeOf(
+function targetDatabase(
   { to, schema, passwordFile, caFile, allowPlain }: Options,
   configured: PostgresState | undefined,
 ) {

@@ -16,8 +16,8 @@ import { createStatus, type StatusReport } from "../../ui/status/report.ts";
 import { behind, type SinkReport } from "../../ui/status/sink-report.ts";
 import type { SourceReport } from "../../ui/status/source-report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { findWorkerFor, membersHere, usedInstead } from "../shell/find-worker.ts";
-import { lookAtState, withStateDatabase } from "../shell/state-access.ts";
+import { findWorkerFor, membersOnThisMachine, usedInstead } from "../shell/find-worker.ts";
+import { readState, withStateDatabase } from "../shell/state-access.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -33,7 +33,7 @@ export function define(command: Command, context: CliContext): void {
       const first = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, first);
       const { report: own, silent } = await reportOf(found, config, context.signal);
-      const report = withFirst(first, own);
+      const report = withFileWarning(first, own);
       context.terminal().object(report, statusLines(report, silent !== null));
       // The report from the state is printed first; the exit code says that it may be outdated.
       if (silent !== null) throw silent;
@@ -64,7 +64,7 @@ async function reportOf(
 }
 
 /** Puts the warning about the file first and removes the one of the worker about the same file. */
-function withFirst(first: readonly string[], report: StatusReport): StatusReport {
+function withFileWarning(first: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (first.length === 0) return report;
   const refused = configuration?.refused ?? null;
@@ -73,7 +73,7 @@ function withFirst(first: readonly string[], report: StatusReport): StatusReport
 }
 
 function fromStore(config: Config): Promise<StatusReport> {
-  return lookAtState({ config }, (store) => rememberedStatus(store, config));
+  return readState({ config }, (store) => statusFromState(store, config));
 }
 
 /** Prints the fleet by its database, then each member on this machine. */
@@ -82,11 +82,11 @@ async function showFleet(context: CliContext, config: Config, first: readonly st
   const fleet = await withStateDatabase(config, (database) =>
     readFleet(database, null, Object.keys(config.sources)),
   );
-  const found = await membersHere(config.state, context.signal);
+  const found = await membersOnThisMachine(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),
   );
-  const reports = here.filter((report) => report !== null).map((report) => withFirst(first, report));
+  const reports = here.filter((report) => report !== null).map((report) => withFileWarning(first, report));
   terminal.object({ fleet, members: reports }, [
     ...first.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
@@ -198,7 +198,7 @@ function sinkLine(sink: SinkReport): string {
 }
 
 /** Builds the status report from the state, without a worker. */
-export function rememberedStatus(store: Store, config: Config): Promise<StatusReport> {
+export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
   return createStatus({
     version: VERSION,
     clock: systemClock,

@@ -9,10 +9,10 @@ import {
   verifyAudit,
 } from "../../engine/commands/audit/audit.ts";
 import type { LogRecord, Store } from "../../engine/store/store.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
-import { logOptions, several } from "../shell/options.ts";
-import { lookAtState, type WhichState } from "../shell/state-access.ts";
+import { collectWords, logOptions } from "../shell/options.ts";
+import { readState, type WhichState } from "../shell/state-access.ts";
 
 export function define(audit: Command, context: CliContext): void {
   audit.addHelpText("after", "\nExample:\n  plenum audit verify");
@@ -34,7 +34,7 @@ export function define(audit: Command, context: CliContext): void {
       refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
       if (config.state.postgres === undefined) return verify(context, { config }, expected);
       if (expected !== null)
-        return verify(context, { config, source: choose(config, options.source)[0] }, expected);
+        return verify(context, { config, source: chooseSource(config, options.source)[0] }, expected);
       const broken: unknown[] = [];
       for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
         await verify(context, { config, source }, null).catch((error: unknown) => broken.push(error));
@@ -46,7 +46,7 @@ export function define(audit: Command, context: CliContext): void {
 async function verify(context: CliContext, which: WhichState, expected: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
   const whose = which.source === undefined ? "" : `${which.source}: `;
-  await lookAtState(which, async (store) => {
+  await readState(which, async (store) => {
     const verdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expected));
     terminal.object(which.source === undefined ? verdict : { source: which.source, ...verdict }, [
       verdict.brokenAt === null
@@ -94,11 +94,11 @@ function showCommand(show: Command, context: CliContext): void {
     .option(
       "--kind <pattern>",
       "only such steps, such as accepted or restore-*; may be given several times",
-      several,
+      collectWords,
     )
-    .option("--command <id>", "only those of this command", several)
-    .option("--source <name>", "only those about a tag of this source", several)
-    .option("--tag <id>", "only those about this tag", several);
+    .option("--command <id>", "only those of this command", collectWords)
+    .option("--source <name>", "only those about a tag of this source", collectWords)
+    .option("--tag <id>", "only those about this tag", collectWords);
   logOptions(show)
     .addHelpText(
       "after",
@@ -109,8 +109,9 @@ function showCommand(show: Command, context: CliContext): void {
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
       // Each source of a fleet has a log of its own.
-      const only = config.state.postgres === undefined ? undefined : choose(config, options.source?.[0])[0];
-      await lookAtState({ config, source: only }, async (store) => {
+      const only =
+        config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
+      await readState({ config, source: only }, async (store) => {
         const found = await wanted(store, options);
         const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
         if (rows.length === 0 && !terminal.json) {

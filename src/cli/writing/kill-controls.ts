@@ -9,7 +9,7 @@ import type { StateConfig } from "../../engine/store/config.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { requestFleetWrites } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
-import { complaint } from "../shell/exit.ts";
+import { errorLines } from "../shell/exit.ts";
 import { findState, type RunningWorker, rejectedLine } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 
@@ -70,7 +70,7 @@ async function withoutFile(context: CliContext, file: string, error: ConfigError
     context.terminal().say(NOT_FOUND, ...(trouble === null ? [] : [sentence(trouble)]));
     throw error;
   }
-  context.terminal().say(rejectedLine(file, complaint(error)));
+  context.terminal().say(rejectedLine(file, errorLines(error)));
   return together(all);
 }
 

@@ -11,7 +11,7 @@ import { parseDuration } from "../../core/values/duration.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
 import { sendCommand, sendSecond } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
-import { openDoorFor } from "../shell/find-worker.ts";
+import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { openState, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
@@ -20,10 +20,10 @@ import type { Terminal } from "../shell/terminal.ts";
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
-    .argument("<value>", "a number, true or false", scalar)
+    .argument("<value>", "a number, true or false", parseScalar)
     .option("--source <name>", "which source, when there are several")
-    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", time)
-    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", time)
+    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", parseSeconds)
+    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseSeconds)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText(
       "after",
@@ -45,7 +45,7 @@ export function define(command: Command, context: CliContext): void {
         const { commands } = config;
         refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
         const which = { config: context.config(), source: options.source };
-        const door = await doorOf(context, which);
+        const door = await controlSocketOf(context, which);
         const id = options.id ?? `cli-${randomUUID()}`;
         const result = await terminal.progress("Writing", async (update) => {
           const results = await watchResults(which);
@@ -88,14 +88,14 @@ export function addSecond(writes: Command, context: CliContext): void {
     .command("second")
     .description("agree as the second person to a command that came over MQTT, and wait for its result")
     .argument("<id>", "id of the command, as `command-accepted` tells it")
-    .argument("<value>", "the value that it asks for: a number, true or false", scalar)
+    .argument("<value>", "the value that it asks for: a number, true or false", parseScalar)
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
       const terminal = context.terminal();
       refuseUnknownSources(context.config(), options.source === undefined ? [] : [options.source]);
       const which = { config: context.config(), source: options.source };
-      const door = await doorOf(context, which);
+      const door = await controlSocketOf(context, which);
       const result = await terminal.progress("Agreeing", async () => {
         const results = await watchResults(which);
         const found = new AbortController();
@@ -117,8 +117,8 @@ export function addSecond(writes: Command, context: CliContext): void {
     });
 }
 
-async function doorOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
-  const door = await openDoorFor(which, context.signal);
+async function controlSocketOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
+  const door = await controlSocketFor(which, context.signal);
   if (door !== null) return door;
   throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
     hint: "Start it with `plenum run`.",
@@ -133,13 +133,13 @@ function show(terminal: Terminal, result: Event<"command-result">): void {
   }
 }
 
-function time(text: string): number {
+function parseSeconds(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
   return ms / 1_000;
 }
 
-function scalar(text: string): TagScalar {
+function parseScalar(text: string): TagScalar {
   if (text === "true" || text === "false") return text === "true";
   const number = Number(text);
   if (text.trim() === "" || !Number.isFinite(number)) {

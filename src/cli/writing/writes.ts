@@ -26,7 +26,7 @@ import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import { readBody } from "../../scale/fleet/document.ts";
 import { PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
-import { lookAtState, openForCommand, withStateDatabase } from "../shell/state-access.ts";
+import { openStateDatabaseForCommand, readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
 import { addSecond } from "./write.ts";
 
@@ -87,7 +87,7 @@ function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
-    .action(async () => show(context, approvalState(await questionOf(context.config()))));
+    .action(async () => show(context, approvalState(await approvalQuestion(context.config()))));
   writes
     .command("approve")
     .description("approve what may be written, as the configuration says it now")
@@ -95,26 +95,26 @@ function addApproval(writes: Command, context: CliContext): void {
     .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
     .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
     .action(async (name: string, options: { readonly key: string }) => {
-      const question = await questionOf(context.config());
+      const question = await approvalQuestion(context.config());
       const { changes } = approvalState(question);
       approve(question, name, readKey(options.key), options.key);
       show(context, { ...approvalState(question), changes });
     });
 }
 
-export async function questionOf(config: Config): Promise<ApprovalQuestion> {
+export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
   return {
     config: config.commands.approval ?? null,
     rules: rulesOf(config.commands, aroundWriting(config)),
-    pinned: await pinnedIn(config.state),
+    pinned: await storedApproval(config.state),
     nowMs: systemClock.now(),
   };
 }
 
 /** Reads the last approval from the state. */
-async function pinnedIn({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
+async function storedApproval({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
   if (postgres === undefined) return readPin(folder);
-  const database = await openForCommand(postgres);
+  const database = await openStateDatabaseForCommand(postgres);
   try {
     const body = await readBody(database, PIN);
     return body === null ? null : (JSON.parse(body) as Pinned);
@@ -148,7 +148,7 @@ function addRestores(writes: Command, context: CliContext): void {
     .command("restores")
     .description("list timed writes: values to restore, and values that could not be restored")
     .action(async () => {
-      await lookAtState({ config: context.config() }, async (store) => {
+      await readState({ config: context.config() }, async (store) => {
         const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
           ({ command, before, dueAt }) => {
             const { id, siteId, source, tagId, value } = command;
