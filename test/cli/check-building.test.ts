@@ -194,7 +194,7 @@ describe("the building", () => {
       [
         "state folder",
         "warning",
-        `A worker that was started with ${place.path("plenum.yaml")} uses state, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`,
+        `A worker that was started with ${place.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`,
       ],
       ["status page", "ok", `127.0.0.1:${port} is free`],
     ]);

@@ -39,7 +39,7 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     process.kill(first?.pid ?? 0, "SIGKILL");
     await demo.says("member-1 ended (SIGKILL)");
     await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
-    await demo.says("member-1 → member-2  (its member was not heard of any more)");
+    await demo.says("member-1 → member-2  (its member no longer reports)");
     const listed = await place.plenum("fleet", "--demo", "--json");
     expect([listed.code, listed.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
 

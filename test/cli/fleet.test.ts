@@ -332,7 +332,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
       expect([checks[2]?.code, lineOf(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
       expect(checks[3]?.code).toBe(0);
-      expect(checks[3]?.stdout).toContain("State database plenum_state is not to be had");
+      expect(checks[3]?.stdout).toContain("State database plenum_state does not respond");
     });
   });
 

@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
-import { isPrivateFolder, runtimeFolders, SERVICE_FOLDER } from "../demo/running-demos.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the
@@ -106,4 +106,29 @@ function removeIfThere(file: string): void {
   } catch {
     // The folder is read-only, so nothing is there.
   }
+}
+
+/** Returns the runtime folder of this user. The health check loads this file, so it imports no library. */
+export function runtimeFolder(): string {
+  const given = process.env.XDG_RUNTIME_DIR;
+  return given ? join(given, "plenum") : temporaryFolder();
+}
+
+function temporaryFolder(): string {
+  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
+}
+
+/** systemd creates this folder for the packaged service (`RuntimeDirectory`), which has its own temporary folder. */
+const SERVICE_FOLDER = "/run/plenum";
+
+/** Returns all runtime folders of this user: a service and a login session have different ones. */
+function runtimeFolders(): readonly string[] {
+  return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
+}
+
+/** Checks that the folder belongs to this user and that no other user may open it. */
+export function isPrivateFolder(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) return false;
+  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
 }
