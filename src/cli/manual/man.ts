@@ -2,6 +2,7 @@ import type { Command } from "commander";
 import { configJsonSchema } from "../../app/config/json-schema.ts";
 import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
+import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../shell/exit.ts";
 import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts";
 
 function defineMan(command: Command, context: CliContext): void {
@@ -26,7 +27,7 @@ export function manualPage(facts: readonly CommandFacts[], version: string): rea
     '.\\" Made by `npm run man` from the commands; edit those.',
     `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
     ".SH NAME",
-    "plenum \\- building monitoring, handed to many systems",
+    "plenum \\- sends building monitoring data to many systems",
     ".SH SYNOPSIS",
     ".B plenum",
     "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
@@ -37,7 +38,7 @@ export function manualPage(facts: readonly CommandFacts[], version: string): rea
     ".SH COMMANDS",
     ...commands.flatMap(commandLines),
     ".SH EXIT STATUS",
-    ...EXITS.flatMap(([code, meaning]) => [".TP", `.B ${code}`, text(meaning)]),
+    ...EXIT_CODES.flatMap((key) => [".TP", `.B ${EXIT[key]}`, text(sentence(EXIT_MEANINGS[key]))]),
     ".SH ENVIRONMENT",
     ".TP",
     ".B PLENUM_CONFIG",
@@ -48,19 +49,9 @@ export function manualPage(facts: readonly CommandFacts[], version: string): rea
     "The configuration, in the folder in which the command is started.",
     ".TP",
     ".I state/",
-    "What is remembered over restarts, unless state.folder names another.",
+    "The state that survives restarts, unless state.folder names another folder.",
   ];
 }
-
-/** Meanings of the exit codes in `EXIT`. */
-export const EXITS: readonly (readonly [code: number, meaning: string])[] = [
-  [0, "Done."],
-  [1, "Tried and failed."],
-  [2, "The command line is wrong."],
-  [3, "plenum complete: something of the days that were asked for is not known."],
-  [75, "Not available now: the service or the worker does not answer; try again."],
-  [78, "A person has to change the configuration, the token or a permission."],
-];
 
 function commandLines({ path, description, options, arguments: all, more }: CommandFacts): readonly string[] {
   const usages = all.map(({ usage }) => ` ${usage}`).join("");

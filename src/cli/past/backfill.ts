@@ -24,7 +24,7 @@ import {
   selectionOptions,
   timeOption,
 } from "../shell/options.ts";
-import { openState } from "../shell/state-access.ts";
+import { withState } from "../shell/state-access.ts";
 
 interface BackfillOptions extends SelectionOptions {
   readonly source?: string;
@@ -64,8 +64,7 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: BackfillOptions) => {
       const config = context.config();
       const [name, entry] = chooseSource(config, options.source);
-      const store = await openState({ config, source: name }, false);
-      try {
+      await withState({ config, source: name }, false, async (store) => {
         // A worker that responds slowly still reads the request from the state.
         const running = (await findWorkerFor({ config, source: name }, context.signal)).kind !== "none";
         const work = { context, store, name, entry, running, state: config.state };
@@ -73,9 +72,7 @@ export function define(command: Command, context: CliContext): void {
         else if (options.cancel !== undefined) await cancel(work, options.cancel);
         else if (options.from === undefined) await show(work);
         else await requestBackfill(work, tagIds, { ...options, from: options.from });
-      } finally {
-        await store.close();
-      }
+      });
     });
 }
 

@@ -24,15 +24,15 @@ export const EXIT_MEANINGS = {
   ok: "done",
   failure: "tried and failed",
   usage: "wrong command line",
-  incomplete: "not complete",
-  unavailable: "not available now, try again",
-  configuration: "configuration, token or permission",
+  incomplete: "data are missing (plenum complete, plenum export)",
+  unavailable: "the service or the worker does not respond, try again",
+  configuration: "the configuration, the token or a permission has to change",
 } as const satisfies Record<keyof typeof EXIT, string>;
 
+export const EXIT_CODES = Object.keys(EXIT) as readonly (keyof typeof EXIT)[];
+
 /** `0 done; 1 tried and failed; …`. */
-export const EXIT_LINE = (Object.keys(EXIT) as (keyof typeof EXIT)[])
-  .map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`)
-  .join("; ");
+export const EXIT_LINE = EXIT_CODES.map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`).join("; ");
 
 export function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;

@@ -17,7 +17,7 @@ export interface WhichState {
 
 /** Reads the state; a worker may be running. Throws ConfigError if there is no state. */
 export async function readState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
-  return use(await openState(which, true), look);
+  return withState(which, true, look);
 }
 
 /** Reads the state in a folder. */
@@ -71,6 +71,15 @@ export async function changeParts<T>(
   } finally {
     await close();
   }
+}
+
+/** Reads or changes the state next to a worker that may be running. */
+export async function withState<T>(
+  which: WhichState,
+  readOnly: boolean,
+  work: (store: Store) => Promise<T>,
+): Promise<T> {
+  return use(await openState(which, readOnly), work);
 }
 
 /** Opens the state next to a worker that may be running. The caller closes it. */

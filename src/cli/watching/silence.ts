@@ -16,7 +16,7 @@ import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
-import { changeParts, openState } from "../shell/state-access.ts";
+import { changeParts, withState } from "../shell/state-access.ts";
 
 interface AddOptions {
   readonly source?: string;
@@ -129,12 +129,7 @@ async function withStore(
   use: (store: Store, config: Config) => Promise<void>,
 ): Promise<void> {
   const config = await context.acceptedConfig();
-  const store = await openState({ config }, readOnly);
-  try {
-    await use(store, config);
-  } finally {
-    await store.close();
-  }
+  await withState({ config }, readOnly, (store) => use(store, config));
 }
 
 function priorities(text: string): readonly string[] {

@@ -11,7 +11,7 @@ import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
 import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
-import { openState } from "../shell/state-access.ts";
+import { withState } from "../shell/state-access.ts";
 
 /** Shows and changes the positions of sinks in the log. Needs no running worker. */
 function defineOutbox(outbox: Command, context: CliContext): void {
@@ -148,20 +148,13 @@ async function withStore(
   sink?: string,
 ): Promise<void> {
   const config = await context.acceptedConfig();
-  const store = await openState({ config }, readOnly);
-  try {
-    if (sink !== undefined) {
-      const known = new Set([
-        ...Object.keys(config.sinks),
-        ...(await store.outbox.lag()).map((lag) => lag.sink),
-      ]);
-      if (!known.has(sink))
-        throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
-    }
+  await withState({ config }, readOnly, async (store) => {
+    const lags = sink === undefined ? [] : await store.outbox.lag();
+    const known = new Set([...Object.keys(config.sinks), ...lags.map((lag) => lag.sink)]);
+    if (sink !== undefined && !known.has(sink))
+      throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
     await use(store, config);
-  } finally {
-    await store.close();
-  }
+  });
 }
 
 /** Parses ids of dead letters. Throws ConfigError for an unknown id before any letter changes. */
