@@ -68,7 +68,7 @@ export function logOptions(command: Command): Command {
 }
 
 /** Parses a count of at least 1. */
-export function parseCount(text: string): number {
+function parseCount(text: string): number {
   const number = parseInteger(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");
   return number;
