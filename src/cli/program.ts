@@ -4,45 +4,50 @@ import type { CliContext } from "./shell/context.ts";
 import { EXIT_LINE } from "./shell/exit.ts";
 import { parserOutput } from "./shell/terminal.ts";
 
-/** A command's own file: what it takes and does, added to the command that the table below has begun. */
+/** Module of a command: adds arguments, options and the action. */
 interface CommandFile {
   define(command: Command, context: CliContext): void;
 }
 
-/**
- * Every command with what it takes and what it does. Its file, and all that the file needs, is loaded when it is called:
- * `plenum --help` needs none of them, and a worker does not carry the others in memory.
- */
+/** All commands. The module of a command is loaded when it is called, so a worker does not hold the others in memory. */
 const COMMANDS: readonly (readonly [usage: string, description: string, load: () => Promise<CommandFile>])[] =
   [
     [
       "demo",
-      "see it work: simulator, broker, worker and page in one process, with no configuration",
+      "run a demo: simulator, broker, worker and page in one process, without a configuration",
       () => import("./running/demo.ts"),
     ],
     [
       "init [address]",
-      "from an address and a token to a configuration that fits the building",
+      "create a configuration for a building from an address and a token",
       () => import("./running/init.ts"),
     ],
     ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./running/run.ts")],
     [
       "reload",
-      "have the running worker read its configuration file again, or say what that would change",
+      "make the running worker read its configuration file again, or show what would change",
       () => import("./running/reload.ts"),
     ],
     [
       "check",
-      "check configuration, token, what is meant in the building, and every sink, without writing an event",
+      "check the configuration, the token, the building and every sink, without writing an event",
       () => import("./checking/check.ts"),
     ],
     [
       "doctor",
-      "what is most likely wrong, and one file for support that holds no secret",
-      () => import("./checking/doctor.ts"),
+      "find the most likely problem, and write one file for support without secrets",
+      () => import("./doctor/doctor.ts"),
     ],
-    ["sites", "list the sites that the token can see", () => import("./building/sites.ts")],
-    ["alarms", "list alarms as the service shows them now", () => import("./building/alarms.ts")],
+    [
+      "sites",
+      "list the sites that the token can see",
+      async () => (await import("./building/lists.ts")).sites,
+    ],
+    [
+      "alarms",
+      "list alarms as the service shows them now",
+      async () => (await import("./building/lists.ts")).alarms,
+    ],
     [
       "tags [id...]",
       "list and search the tags that can be selected, with class, log and last value",
@@ -51,27 +56,27 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     [
       "gateways [id...]",
       "list and search gateways, and whether they are online",
-      async () => (await import("./building/inventories.ts")).gateways,
+      async () => (await import("./building/lists.ts")).gateways,
     ],
     [
       "hosts [id...]",
       "list and search hosts (devices)",
-      async () => (await import("./building/inventories.ts")).hosts,
+      async () => (await import("./building/lists.ts")).hosts,
     ],
     [
       "systems [id...]",
       "list and search technical systems, whose ids `select` takes",
-      async () => (await import("./building/inventories.ts")).systems,
+      async () => (await import("./building/lists.ts")).systems,
     ],
     [
       "read <tag...>",
       "read the present values of tags (one request of the quota for every 20)",
-      () => import("./building/read.ts"),
+      async () => (await import("./building/on-demand.ts")).read,
     ],
     [
       "history <tag...>",
       "fetch logged history of up to 20 tags (one request of the quota)",
-      () => import("./past/history.ts"),
+      async () => (await import("./building/on-demand.ts")).history,
     ],
     [
       "write <tag> <value>",
@@ -80,27 +85,31 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ],
     [
       "events",
-      "what happened: the log of events, with filters; --follow goes on with what happens",
+      "show the log of events, with filters; --follow continues with new events",
       () => import("./watching/events.ts"),
     ],
-    ["outbox", "what each sink has still to get, and what it refused", () => import("./watching/outbox.ts")],
-    ["sink", "try one sink", () => import("./watching/sink.ts")],
+    [
+      "outbox",
+      "show what each sink still has to receive, and what it refused",
+      async () => (await import("./watching/sinks.ts")).outbox,
+    ],
+    ["sink", "try one sink", async () => (await import("./watching/sinks.ts")).sink],
     [
       "silence",
-      "agreed times in which tickets, messages and pages are not made of alarms",
+      "set times in which alarms create no tickets, messages or pages",
       () => import("./watching/silence.ts"),
     ],
     [
       "status",
-      "what the status page shows: sources, sinks and their lag, quota, alarms",
+      "show the status: sources, sinks and their lag, quota, alarms",
       () => import("./watching/status.ts"),
     ],
     [
       "writes",
-      "what may be written to buildings: armed, stopped, approved, seconded",
+      "control writing to buildings: arm, stop, approve, second",
       () => import("./writing/writes.ts"),
     ],
-    ["audit", "the log of every command and what became of it", () => import("./writing/audit.ts")],
+    ["audit", "show the log of every command and its result", () => import("./writing/audit.ts")],
     [
       "simulate",
       "run the simulator of the monitoring service, replaying real building readings",
@@ -108,27 +117,23 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ],
     [
       "plan",
-      "what the quota buys: requests by lane, freshness of each class, when the backfill is done",
+      "plan the quota: requests by lane, freshness of each class, end of the backfill",
       () => import("./watching/plan.ts"),
     ],
-    [
-      "gaps [tag...]",
-      "holes in the history that is followed: what is not had, and why",
-      () => import("./past/gaps.ts"),
-    ],
+    ["gaps [tag...]", "list gaps in the followed history, with the reason", () => import("./past/gaps.ts")],
     [
       "silent-sensors",
-      "sensors that seem dead, as the last report says: never moved, always null, log off",
+      "list sensors that seem dead, by the last report: never moved, always null, log off",
       () => import("./past/silent-sensors.ts"),
     ],
     [
       "complete",
-      "whether everything of a day is known: buckets expected, had, without a value, refused, pending",
+      "show whether a day is complete: buckets expected, fetched, without a value, refused, pending",
       () => import("./past/complete.ts"),
     ],
     [
       "backfill [tag...]",
-      "fetch a stretch of the past beside live work, or show how far it is",
+      "fetch a range of the past next to live reads, or show the progress",
       () => import("./past/backfill.ts"),
     ],
     [
@@ -138,29 +143,33 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ],
     [
       "explain <id>",
-      "why a tag or an alarm is as it is: requests, what is due next, what was skipped, sinks",
+      "explain the state of a tag or an alarm: requests, what is due next, what was skipped, sinks",
       () => import("./watching/explain.ts"),
     ],
     [
       "state",
-      "check the state for damage, take out of a damaged file what was not delivered, move it into a database",
+      "check the state for damage, salvage undelivered events from a damaged file, move it into a database",
       () => import("./watching/state.ts"),
     ],
     [
       "fleet",
-      "members that share the sources of one database, what each holds, takeovers; drain one before maintenance",
-      () => import("./fleet/fleet.ts"),
+      "show the members of a fleet, their sources and takeovers; drain a member before maintenance",
+      () => import("./watching/fleet.ts"),
     ],
     [
       "completion [shell]",
       "print the completion script of a shell: bash, zsh or fish",
       () => import("./manual/completion.ts"),
     ],
-    ["man", "print the manual page", () => import("./manual/man.ts")],
-    ["schema", "print the JSON schema of the configuration, for editors", () => import("./manual/schema.ts")],
+    ["man", "print the manual page", async () => (await import("./manual/man.ts")).man],
+    [
+      "schema",
+      "print the JSON schema of the configuration, for editors",
+      async () => (await import("./manual/man.ts")).schema,
+    ],
   ];
 
-/** All commands. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */
+/** Creates the program. `signal` aborts on Ctrl-C; PLENUM_CONFIG in `environment` may name the configuration file. */
 export function createProgram(
   signal: AbortSignal,
   environment: Readonly<Record<string, string | undefined>>,
@@ -175,18 +184,21 @@ export function createProgram(
       "configuration file; also by PLENUM_CONFIG",
       environment.PLENUM_CONFIG ?? "plenum.yaml",
     )
-    .option("--demo", "the demo that runs, in place of a configuration; found by itself where there is none")
+    .option(
+      "--demo",
+      "use the running demo instead of a configuration; the default if there is no plenum.yaml",
+    )
     .option("--json", "print data as JSON, with times in UTC")
-    .option("--utc", "print times in UTC also for people")
+    .option("--utc", "print times in UTC")
     .configureHelp({
       showGlobalOptions: true,
       subcommandTerm: (command) => usages.get(command) ?? new Help().subcommandTerm(command),
     })
-    .showHelpAfterError("(plenum --help shows what there is)")
+    .showHelpAfterError("(plenum --help lists the commands)")
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput(parserOutput())
-    // Commander's own does not wait for the hook.
+    // The help command of commander does not wait for the hook, so `help` is defined below.
     .helpCommand(false)
     .addHelpText(
       "after",
@@ -201,7 +213,7 @@ export function createProgram(
     const [{ createCliContext }, file] = await Promise.all([import("./shell/context.ts"), load()]);
     file.define(command, createCliContext(program, command.name(), signal, allCommands));
   }
-  /** Whether these names lead to a command, from the outermost inwards. */
+  /** Defines the command at this path, such as `outbox dead`. False if there is none. */
   async function isDefined(names: readonly string[]): Promise<boolean> {
     let inside = program;
     for (const name of names) {
@@ -228,7 +240,7 @@ export function createProgram(
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
       const isKnown = await isDefined(names);
-      // An unknown one is told as it is without `help`.
+      // An unknown command gives the same error as without `help`.
       await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
     });
   return program;

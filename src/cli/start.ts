@@ -2,12 +2,11 @@
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
-import { asCalled } from "./shell/called.ts";
-import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
-import { watchForFaults } from "./shell/last-resort.ts";
+import { EXIT, errorLines, exitCodeOf, withProgramName } from "./shell/exit.ts";
 import { createTerminal } from "./shell/terminal.ts";
+import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
-/** How long a reader of the output may keep a finished command from ending, in milliseconds. */
+/** Milliseconds that a slow reader of the output may delay the exit. */
 const END_WITHIN_MS = 1_000;
 
 /** Runs the command line of this process to its end, and ends the process. */
@@ -15,12 +14,12 @@ export async function start(): Promise<never> {
   const stopping = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {
-      // The first asks, the second insists.
+      // The first signal stops cleanly, the second ends at once.
       if (stopping.signal.aborted) process.exit(EXIT.failure);
       stopping.abort();
     });
   }
-  watchForFaults();
+  exitOnUncaughtErrors();
 
   const program = createProgram(stopping.signal, process.env);
   try {
@@ -28,14 +27,13 @@ export async function start(): Promise<never> {
   } catch (error) {
     const { json, utc } = program.opts();
     const { say } = createTerminal({ json: json === true, utc: utc === true });
-    if (stopping.signal.aborted) say("Stopped before it was done.");
-    // Commander has said what is wrong with the command line by itself, unless a command found it out.
+    if (stopping.signal.aborted) say("Stopped before the command was done.");
+    // Commander has printed its own errors already.
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-      say(...complaint(error).map((line) => asCalled(line)));
+      say(...errorLines(error).map((line) => withProgramName(line)));
     process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
   }
-  // A finished command ends as soon as its output is written, whatever a library left behind, such as the timer of a
-  // connection pool.
+  // Exit once the output is written, even if a library left a timer behind.
   setTimeout(() => process.exit(), END_WITHIN_MS).unref();
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0)

@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { startPagerdutyEnd } from "../receivers/webhook-end.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-test("a pager is tried, gets what is active when it comes, and a silence is agreed, shown, told and ended", async () => {
+test("tests a pager, sends it the active alarms, and adds, lists, emits and ends a silence", async () => {
   const service = await simulatedServer();
   const pager = await startPagerdutyEnd();
   onTestFinished(() => pager.stop());

@@ -43,7 +43,7 @@ async function filled() {
   return place;
 }
 
-test("the records that fit, the latest last", async () => {
+test("lists the matching audit records, the latest last", async () => {
   const place = await filled();
   const asked = {
     "": "a a a b b b c - d d d",
@@ -74,5 +74,5 @@ test("the records that fit, the latest last", async () => {
     /^11 {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d \(\d+ h ago\) {2}confirmed {2}d {2}\{/,
   );
   expect(machines?.stdout).toMatch(/^11 {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z {2}confirmed {2}d/);
-  expect(nothing).toEqual({ code: 0, stdout: "", stderr: "No record fits.\n" });
+  expect(nothing).toEqual({ code: 0, stdout: "", stderr: "No record matches.\n" });
 });

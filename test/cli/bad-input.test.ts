@@ -34,7 +34,7 @@ async function stopped(worker: Running): Promise<Ended> {
 }
 
 describe("before anything is asked", () => {
-  test("a wrong configuration: every mistake with its place, and 78", async () => {
+  test("a wrong configuration: reports every mistake with its line and exits 78", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
     const { code, stderr, stdout } = await place.plenum("run");
@@ -66,7 +66,7 @@ describe("before anything is asked", () => {
     );
   });
 
-  test("a token file that others can read", async () => {
+  test("a token file that other users can read", async () => {
     const place = workplace(NOWHERE);
     chmodSync(place.path("token"), 0o644);
     const { code, stdout } = await place.plenum("check", "--json");
@@ -80,7 +80,7 @@ describe("before anything is asked", () => {
 });
 
 describe("the state", () => {
-  test("a folder that cannot be made", async () => {
+  test("a folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
     place.configure({ state: { folder: "token/state" } });
     expectSentence(
@@ -138,7 +138,7 @@ describe("what is not to be had", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test("a bad token: check says 78, a worker stays up and says so until there is a good one", async () => {
+  test("a rejected token: check exits 78, the worker keeps running and reports it until the token is valid", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     writeFileSync(place.path("token"), "wrong-token-0815\n");
@@ -166,7 +166,7 @@ describe("what is not to be had", () => {
     expect(`${stdout}${stderr}${check.stdout}${check.stderr}`).not.toContain("wrong-token-0815");
   });
 
-  test("a service and a sink that are down: check says 75, a worker stays up and says both", async () => {
+  test("an unreachable service and sink: check exits 75, the worker keeps running and reports both", async () => {
     const place = workplace(NOWHERE);
     const hook = { url: `${NOWHERE}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
     place.configure({ sinks: { hook: { webhook: hook, from: "beginning" } } });
@@ -198,7 +198,7 @@ describe("what is not to be had", () => {
     expect((await stopped(worker)).code).toBe(0);
   });
 
-  test("a full disk: the worker stays up, says so, and goes on when there is space", async (context) => {
+  test("a full disk: the worker keeps running, reports it, and resumes when there is space", async (context) => {
     const disk = smallDisk(8);
     if (disk === null) return context.skip();
     const service = await simulatedServer({ alarms: { recorded: false } });

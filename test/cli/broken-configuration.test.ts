@@ -166,7 +166,7 @@ test("every control works while the file of the running worker is broken", async
   ]);
 }, 240_000);
 
-test("without a worker a broken file still stops the next start, and says when it cannot", async () => {
+test("without a worker, `writes stop` with a broken file stops the next start or reports that it cannot", async () => {
   const place = workplace("http://127.0.0.1:1");
   writeFileSync(place.path(FILE), "");
   const nowhere = await place.plenum("writes", "stop");

@@ -47,7 +47,7 @@ const tagLists = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
 
 describe("the building", () => {
-  test("what selects nothing, is never reached or is not there is told with its line; the rest is a line each", async () => {
+  test("reports selections that match nothing with their line in the file, and one line for each correct part", async () => {
     const { service, place } = await prepared(
       {
         read: [
@@ -161,7 +161,7 @@ describe("the building", () => {
     expect(tagLists(service)).toBe(after);
   });
 
-  test("beside a worker its state is compared, its address is its own, and the log has said what selects nothing", async () => {
+  test("next to a running worker, compares its state and accepts its address", async () => {
     const { service, place } = await prepared(
       { read: [{ name: "warm", every: "30s", select: { units: ["C"] } }] },
       { status: { port: await freePort() } },
@@ -177,7 +177,7 @@ describe("the building", () => {
     expect([code, told.map(([what]) => what)]).toEqual([0, ["main: read warm"]]);
     expect(tagLists(service)).toBe(before);
     const details = lines.map(({ detail }) => detail);
-    expect(details).toContain("141 tags, as the worker's state knows them");
+    expect(details).toContain("141 tags, from the worker's state");
     expect(details).toContainEqual(
       expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/),
     );
@@ -194,7 +194,7 @@ describe("the building", () => {
       [
         "state folder",
         "warning",
-        `A worker that was started with ${place.path("plenum.yaml")} uses state, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`,
+        `A worker that was started with ${place.path("plenum.yaml")} uses state, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`,
       ],
       ["status page", "ok", `127.0.0.1:${port} is free`],
     ]);
@@ -204,7 +204,7 @@ describe("the building", () => {
 });
 
 describe("the token", () => {
-  test("what it lacks is told with the switch that does without it, and its end when it is near", async () => {
+  test("reports missing abilities with the option that avoids them, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
     const { place } = await prepared(
       {},
@@ -235,7 +235,7 @@ describe("the token", () => {
     expect((await checked(place)).code).toBe(0);
   });
 
-  test("without read:tags nothing is compared, and that is told", async () => {
+  test("reports that it cannot compare the building without read:tags", async () => {
     const { place } = await prepared(
       { read: [{ name: "all", every: "1m" }] },
       {},
@@ -256,7 +256,7 @@ describe("the token", () => {
 describe("this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
-  test("a port that is taken and a folder that cannot be made", async () => {
+  test("a port in use and a folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
     const port = await freePort();
     const other = createServer();
@@ -336,7 +336,7 @@ describe("this machine", () => {
     expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
   });
 
-  test("less room on the disk than the log may take", async () => {
+  test("less free space than state.max_bytes", async () => {
     const place = workplace(NOWHERE);
     place.configure({ state: { folder: "state", max_bytes: 2 ** 50 } });
     const { told } = await checked(place);

@@ -151,12 +151,12 @@ test.for(CASES)("names %s, and nothing else", async ([, detail, settings, state]
   expect(found[0]?.what).toBe("writing");
 });
 
-test("names nothing where every lock is open, and where only the operator may write", async () => {
+test("reports nothing when every condition is met, and when only the operator may write", async () => {
   expect(await locks({})).toEqual([]);
   expect(await locks({ sinks: {}, tag: { from: ["operator"] } })).toEqual([]);
 });
 
-test("docs/troubleshooting.md quotes each of them, and leads to check", async () => {
+test("docs/troubleshooting.md quotes each message and names `plenum check`", async () => {
   const page = readFileSync(join(import.meta.dirname, "../../docs/troubleshooting.md"), "utf8");
   const [, section = ""] = /^## A command has no effect\n([\s\S]*?)^## /m.exec(page) ?? [];
   expect(section).toContain("`plenum check`");
@@ -185,7 +185,7 @@ test("docs/troubleshooting.md quotes each of them, and leads to check", async ()
 });
 
 test.skipIf(absent("mosquitto"))(
-  "says that a tag may be written once the last lock is open",
+  "reports that a tag may be written when the last condition is met",
   async () => {
     const [service, broker] = await Promise.all([simulatedServer({ sites: [6] }), startMosquitto()]);
     onTestFinished(() => broker.stop());

@@ -52,7 +52,7 @@ describe("without a worker", () => {
     expect(alarms[0]?.site).toEqual({ id: 1, displayName: "Cambridge Estates A" });
   });
 
-  test("what needs a worker, or is not there, says so", async () => {
+  test("commands without a worker or with unknown names report it", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const [write, probe, dead, unknown, slip, choice, outcome] = [
@@ -83,7 +83,7 @@ describe("without a worker", () => {
     ]);
   });
 
-  test("`status` shows what is remembered, `audit verify` that nothing was changed", async () => {
+  test("`status` prints the state, `audit verify` confirms the log", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     await place.plenum("sites");
@@ -116,7 +116,7 @@ describe("without a worker", () => {
 });
 
 describe("beside a running worker", () => {
-  test("everything goes through it; dead letters, writing and the stop", async () => {
+  test("handles dead letters, writes and the stop through the running worker", async () => {
     const service = await simulatedServer();
     const hook = await unwilling();
     const place = workplace(service.url);
@@ -204,7 +204,7 @@ describe("beside a running worker", () => {
     expect((await place.plenum("status", "--probe")).code).toBe(1);
   }, 120_000);
 
-  test("a worker that was killed leaves nothing that misleads", async () => {
+  test("a killed worker leaves no misleading files", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const worker = place.start("run");

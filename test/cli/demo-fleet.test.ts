@@ -26,7 +26,7 @@ function runs(pid: number): boolean {
 }
 
 describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 }, () => {
-  test("shows members of which one can be killed, says who goes on, and leaves nothing behind", async () => {
+  test("prints a takeover after a member is killed, and leaves no files behind", async () => {
     const place = workplace("http://127.0.0.1:9");
     const demo = place.start("demo", "--fleet", "2");
     const members = membersIn(await demo.says("Ctrl-C ends all of it"));
@@ -39,7 +39,7 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     process.kill(first?.pid ?? 0, "SIGKILL");
     await demo.says("member-1 ended (SIGKILL)");
     await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
-    await demo.says("member-1 → member-2  (its member was not heard of any more)");
+    await demo.says("member-1 → member-2  (its member no longer reports)");
     const listed = await place.plenum("fleet", "--demo", "--json");
     expect([listed.code, listed.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
 
@@ -49,7 +49,7 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     expect([left(), members.filter(({ pid }) => runs(pid))]).toEqual([[], []]);
   });
 
-  test("says in one line what is no number of members, and what to install", async () => {
+  test("rejects a wrong number of members and names the missing package in one line", async () => {
     const nothing = workplace("http://127.0.0.1:9");
     const wrong = await nothing.plenum("demo", "--fleet", "many");
     expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([

@@ -4,7 +4,7 @@ import { onlyLine, workplace } from "./plenum.ts";
 
 /** Every command works against the demo while it runs. */
 
-test("commands find the demo that runs, by --demo or where there is no configuration", async () => {
+test("commands find the running demo with --demo or without a configuration", async () => {
   const place = workplace("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
   const none = await place.plenum("status", "--demo");
   expect([none.code, onlyLine(none.stderr)]).toEqual([
@@ -51,7 +51,7 @@ test("commands find the demo that runs, by --demo or where there is no configura
   expect((await place.plenum("status", "--demo")).code).toBe(75);
 }, 180_000);
 
-test("a folder that cannot be the demo's is refused by the option that names another", async () => {
+test("rejects an unusable folder of the demo and names --folder", async () => {
   const place = workplace("http://127.0.0.1:9");
   const { code, stderr } = await place.plenum("demo", "--folder", "token/demo");
   expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
-import type { DoctorReport } from "#src/cli/doctor/report.ts";
+import type { DoctorReport } from "#src/cli/doctor/diagnosis.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** `plenum doctor`, whatever is broken: which trouble it names first, and what is in the file. */
@@ -21,7 +21,7 @@ async function doctor(place: Workplace, ...args: readonly string[]): Promise<See
   return { first, stdout, file, report: JSON.parse(readFileSync(place.path(file), "utf8")) as DoctorReport };
 }
 
-test("beside a running worker nothing is wrong; the file has its report and its log, for the owner only", async () => {
+test("finds no problem next to a running worker; the file contains its report and log and is private", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const worker = place.start("run");
@@ -55,7 +55,7 @@ test("beside a running worker nothing is wrong; the file has its report and its 
   expect(readdirSync(place.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
 }, 90_000);
 
-test("without a configuration, and with one that is wrong, that comes first", async () => {
+test("lists a missing or wrong configuration first", async () => {
   const place = workplace("http://127.0.0.1:9");
   const missing = await doctor(place, "--config", "nowhere.yaml");
   expect(missing.first).toMatch(/^Most likely: There is no configuration at nowhere\.yaml/);
@@ -76,7 +76,7 @@ test("without a configuration, and with one that is wrong, that comes first", as
   );
 });
 
-test("a damaged state comes before the worker that is away, and a source that refuses after it", async () => {
+test("lists a damaged state before the missing worker, and a rejecting source after it", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const worker = place.start("run");
@@ -96,7 +96,7 @@ test("a damaged state comes before the worker that is away, and a source that re
   expect(damaged.report.state.files.length).toBeGreaterThan(0);
 });
 
-test("a port that is taken explains a worker that is away; the last complaint of its log is told", async () => {
+test("explains a missing worker by the port in use and the last error of its log", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const other = createServer();
@@ -123,7 +123,7 @@ test("a port that is taken explains a worker that is away; the last complaint of
   ]);
 });
 
-test("a sink that is away is said once, though the worker complains of it as well", async () => {
+test("reports an unreachable sink once, even if the worker reports it too", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const lake = {
@@ -139,13 +139,13 @@ test("a sink that is away is said once, though the worker complains of it as wel
     .toMatch(/Sink lake: /);
   const { troubles } = await complaints();
   expect(troubles.filter((trouble) => trouble.startsWith("Sink lake"))).toEqual([
-    expect.stringMatching(/^Sink lake is not to be had: /),
+    expect.stringMatching(/^Sink lake does not respond: /),
   ]);
   worker.signal("SIGTERM");
   await worker.ended;
 }, 90_000);
 
-test("far ends that can all not be found are one trouble of this machine", async () => {
+test("reports one network problem when no server can be reached", async () => {
   const place = workplace("https://service.invalid");
   place.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });
   const { report } = await doctor(place);

@@ -58,7 +58,7 @@ test("a flood of the status page does not lock the operator out", async () => {
   await everyCommand(place);
 }, 120_000);
 
-test("a proxy in the environment gets nothing of it", async () => {
+test("does not use a proxy of the environment for the control socket", async () => {
   const heard: string[] = [];
   const proxy = createServer((request, response) => {
     heard.push(`${request.method} ${request.url}`);

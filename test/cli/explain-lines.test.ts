@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import type { TagExplanation } from "#src/cli/watching/explain-lines.ts";
 import { tagLines } from "#src/cli/watching/explain-lines.ts";
-import type { TagExplanation } from "#src/cli/watching/explanation.ts";
 
 const AT = "2026-11-24T12:00:00.000Z";
 const explained: TagExplanation = {
@@ -24,7 +24,7 @@ const valueLines = (more: Partial<TagExplanation>) => {
   return lines.slice(lines.indexOf("Value") + 2, lines.indexOf("Next reading") - 1);
 };
 
-test("explains an unreadable value with the words of the reply", () => {
+test("explains an unreadable value with the text of the response", () => {
   const leftOut = { since: AT, kind: "unreadable", reason: 'Its value is the text "--".' } as const;
   expect(valueLines({ leftOut })).toEqual([
     `  Unreadable in the replies since ${AT}: Its value is the text "--".`,

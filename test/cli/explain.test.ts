@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explanation.ts";
+import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explain-lines.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum explain` as a user types it, beside a worker and without one. */
+/** `plenum explain` as a user types it, with and without a worker. */
 
-test("a tag and an alarm: what was asked, what is due, what the sinks have, what was commanded", async () => {
+test("explains a tag and an alarm: requests, due times, sinks and commands", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };

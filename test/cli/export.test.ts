@@ -18,7 +18,7 @@ const WHAT =
 const numbersOf = (here: Workplace) => rowsIn(here.path("lake"), "history", WHAT);
 
 describe("an export", () => {
-  test("writes the past and the dimensions once, seals the days, and leaves no state of its own", async () => {
+  test("writes history and dimensions once, finalizes the days, and deletes its state", async () => {
     const { here, service } = await place();
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
     const outcome = JSON.parse(stdout);
@@ -64,7 +64,7 @@ describe("an export", () => {
     ]);
   }, 120_000);
 
-  test("says what has no log and what was refused, and with what words", async () => {
+  test("reports intervals without a log and refusals with the message of the service", async () => {
     const refused = {
       match: { endpoints: ["history" as const], tag_id: "10170" },
       fault: { kind: "error" as const, status: 422, message: "Not this one." },
@@ -76,7 +76,7 @@ describe("an export", () => {
       /^not had.*: 10169 .*the service says that it has no log of it; at 20[\d :+-]+ \([^)]+\): /m,
     );
     expect(stdout).toMatch(
-      /^not had.*: 10170 .*asked for and refused; at 20[\d :+-]+ \([^)]+\): .*Not this one\..*; asked again after 20/m,
+      /^not had.*: 10170 .*requested and refused; at 20[\d :+-]+ \([^)]+\): .*Not this one\..*; asked again after 20/m,
     );
     expect([code, stdout]).toEqual([3, expect.stringContaining("It is not complete; the same command")]);
     expect(existsSync(here.path("lake/.export"))).toBe(true);
@@ -88,7 +88,7 @@ describe("an export", () => {
     ]);
   }, 120_000);
 
-  test("goes on where it was killed, and tells nothing twice", async () => {
+  test("resumes after a kill and writes nothing twice", async () => {
     const slow = {
       match: { endpoints: ["history" as const] },
       when: { skip: 2 },
@@ -146,7 +146,7 @@ describe("what cannot be done is one sentence", () => {
     60_000,
   );
 
-  test("a worker runs with the same configuration", async () => {
+  test("rejects a configuration with a running worker", async () => {
     const { here } = await place();
     const worker = here.start("run");
     await worker.says("Plenum is running");
@@ -158,7 +158,7 @@ describe("what cannot be done is one sentence", () => {
     expect(existsSync(here.path("lake"))).toBe(false);
   });
 
-  test("a token that may not read tags, and one that is not accepted", async () => {
+  test("rejects a token without read:tags, and an invalid one", async () => {
     const { here } = await place({
       tokens: [{ token: "simulator-token", abilities: ["read:alarms"] }],
     });

@@ -13,7 +13,7 @@ const SOURCES = ["east", "west"];
 const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
-  test("binds every member, and an approval counts where its file lies beside the configuration", async () => {
+  test("binds every member; an approval counts on machines that have its file", async () => {
     const stage = await setStage({ sources: SOURCES, isWritable: true });
     onTestFinished(() => stage.close());
     const { privateKey } = generateKeyPairSync("ed25519");
@@ -57,7 +57,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
       const { outcome, reason } = JSON.parse(stdout) as { outcome: string; reason: string };
       return outcome === "rejected" ? reason : outcome;
     }
-    /** What becomes of a write to the source that each of them holds. */
+    /** Results of a write at each member, to the source that it holds. */
     const written = (value: number) =>
       Promise.all(
         machines.map((machine) => {
@@ -80,7 +80,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
 
     // The rule is remembered by the database: a fleet that begins again without it is held to it.
     await stopAll();
-    // As long as somebody's lease lasts, nobody with another configuration takes part.
+    // A member with another configuration cannot join while a lease is valid.
     const alive = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
     await expect.poll(alive, LONG).toEqual([]);
     here.configure("plenum.yaml", { commands: configured(1_000).commands });

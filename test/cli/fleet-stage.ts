@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/app/config/config.ts";
-import { withStateDatabase } from "#src/cli/shell/state-database.ts";
+import { withStateDatabase } from "#src/cli/shell/state-access.ts";
 import type { FleetStatus } from "#src/scale/fleet/fleet.ts";
 import { readFleet } from "#src/scale/fleet/report.ts";
 import type { Stage } from "../member/stage.ts";
@@ -24,7 +24,7 @@ export interface Machine {
   run(...lines: readonly string[]): Promise<readonly Ended[]>;
   /** The only one. */
   one(line: string): Promise<Ended>;
-  /** Writes another configuration beside it, with these sections replaced; answers its name. */
+  /** Writes a second configuration with these sections replaced; returns its name. */
   configure(name: string, sections: Readonly<Record<string, unknown>>): string;
   stop(): Promise<unknown>;
 }

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { lookAtParts, lookAtState } from "#src/cli/shell/look-at-state.ts";
+import { readParts, readState } from "#src/cli/shell/state-access.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import type { Silence } from "#src/engine/silence/silence.ts";
 import { documentSet } from "#src/engine/store/store.ts";
@@ -24,7 +24,7 @@ let config: Config;
 let here: Machine;
 let there: Machine;
 
-/** What stands on standard output, as JSON; several commands print a line for each object. */
+/** Parses standard output, one JSON object a line. */
 const json = <T>({ stdout }: Ended) => JSON.parse(stdout) as T;
 const jsonLines = <T>({ stdout }: Ended) =>
   stdout
@@ -100,10 +100,10 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     await stage.close();
   });
 
-  test("is of use once two members share three sources", async () => {
+  test("starts with two members that share three sources", async () => {
     await shared();
     const listed = () =>
-      lookAtParts(config, SOURCES, async (parts) => {
+      readParts(config, SOURCES, async (parts) => {
         const counts = await Promise.all(
           parts.map(async (store, n) => {
             const source = SOURCES[n] ?? "";
@@ -118,7 +118,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
   });
 
   describe.concurrent("and beside each other", () => {
-    test("shows members, sources and changes of holder, to people and as JSON", async ({ expect }) => {
+    test("prints members, sources and takeovers as text and as JSON", async ({ expect }) => {
       const [people, asJson, status, statusJson] = await here.run(
         ...["fleet", "fleet --json --takeovers 1", "status", "status --json"],
       );
@@ -151,7 +151,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(report.members.map(({ member }) => member)).toEqual(["here"]);
     });
 
-    test("looks at one source of the fleet, wherever it is held", async ({ expect }) => {
+    test("reads one source of the fleet, whichever member holds it", async ({ expect }) => {
       const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
       const [tag = ""] = serviceOf(other).tags;
       const ended = await here.run(
@@ -170,7 +170,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         );
     });
 
-    test("merges the events of all sources by when they were committed", async ({ expect }) => {
+    test("merges the events of all sources by commit time", async ({ expect }) => {
       interface Said {
         readonly id: string;
         readonly position: number;
@@ -182,7 +182,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         "events --last 3 --json",
       );
       if (all === undefined || one === undefined || last === undefined) throw new Error("missing");
-      const committed = await lookAtParts(config, SOURCES, async (parts) => {
+      const committed = await readParts(config, SOURCES, async (parts) => {
         const logged = (await Promise.all(parts.map((store) => store.outbox.after(0, 1_000)))).flat();
         return new Map(logged.map(({ event, committedAt }) => [event.id, committedAt]));
       });
@@ -198,7 +198,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(jsonLines<Said>(last)).toHaveLength(3);
     });
 
-    test("follows also the events of a source that another machine's member holds", async ({ expect }) => {
+    test("follows the events of a source that a member of another machine holds", async ({ expect }) => {
       const { simulator, siteId } = serviceOf(await heldBy(there));
       const following = here.running("events --follow --kind alarm-raised --json");
       // The first may have come before the log was looked at, so that only the second is surely followed.
@@ -210,9 +210,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(await following.end("SIGINT")).toBe(0);
     });
 
-    test("sums up the sinks of all sources, and sends again in each", async ({ expect }) => {
+    test("adds up the sinks of all sources, and resends in each", async ({ expect }) => {
       const counts = () =>
-        lookAtParts(config, SOURCES, (parts) =>
+        readParts(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
         );
       const sum = (numbers: readonly number[]) => numbers.reduce((total, number) => total + number, 0);
@@ -229,18 +229,18 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(replayed).toBeLessThanOrEqual(sum(await counts()));
       expect(told(unknown)).toEqual([78, "There is no sink nowhere; known are: broker."]);
       const again = async () =>
-        (await lookAtState({ config }, (store) => store.outbox.lag())).map((lag) => [lag.sink, lag.again]);
+        (await readState({ config }, (store) => store.outbox.lag())).map((lag) => [lag.sink, lag.again]);
       await expect.poll(again, LONG).toEqual([["broker", 0]]);
     });
 
     test("begins and ends a silence in every source, once in each, from the page too", async ({ expect }) => {
       const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
       const held = () =>
-        lookAtParts(config, SOURCES, (parts) =>
+        readParts(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
         );
       const mine = [{ id: made.id, isTold: true }];
-      // Whoever holds the source has told that it has begun.
+      // The holder of the source emitted its begin.
       await expect.poll(held, LONG).toMatchObject([mine, mine, mine]);
       const [list, end, after, again] = await here.run(
         ...["silence", `silence end ${made.id}`, "silence --json", `silence end ${made.id}`],
@@ -255,7 +255,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         `There is no silence ${made.id}; \`plenum silence\` shows those that there are.`,
       ]);
       await expect.poll(held, LONG).toEqual([[], [], []]);
-      const ends = await lookAtParts(config, SOURCES, (parts) =>
+      const ends = await readParts(config, SOURCES, (parts) =>
         Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
       );
       expect(ends).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
@@ -275,7 +275,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect((await endThere()).status).toBe(404);
     });
 
-    test("says in one sentence what a fleet cannot, and what is no fleet", async ({ expect }) => {
+    test("rejects commands that a fleet does not support, and fleet commands without a fleet", async ({
+      expect,
+    }) => {
       const free = await freePort();
       const { database } = stage;
       const at = (user: string, port: number) =>
@@ -330,7 +332,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
       expect([checks[2]?.code, lineOf(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
       expect(checks[3]?.code).toBe(0);
-      expect(checks[3]?.stdout).toContain("State database plenum_state is not to be had");
+      expect(checks[3]?.stdout).toContain("State database plenum_state does not respond");
     });
   });
 
@@ -433,7 +435,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     writeFileSync(file, good);
   });
 
-  test("verifies the audit log of each source, and a head that was kept for one", async () => {
+  test("verifies the audit log of each source, and the expected head of one", async () => {
     const heads = jsonLines<{ source: string; records: number; head: string }>(
       await here.one("audit verify --json"),
     );
@@ -458,10 +460,10 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     expect(onlyLine(ended[2]?.stderr ?? "")).toBe(
       "There are several sources; add --source and one of east, north, south.",
     );
-    expect(onlyLine(ended[4]?.stderr ?? "")).toContain("was written anew");
+    expect(onlyLine(ended[4]?.stderr ?? "")).toContain("was rewritten");
   });
 
-  test("drains a member, whose sources the other one takes, and the last one with a warning", async () => {
+  test("drains a member in favour of the other, and warns when draining the last one", async () => {
     const drained = await there.one("fleet drain here --json");
     expect(json(drained)).toEqual({ member: "here", draining: true, lastOne: false });
     await expect.poll(shares, LONG).toEqual([0, 3]);

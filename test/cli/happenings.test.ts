@@ -1,19 +1,19 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { createHappenings } from "#src/cli/running/happenings.ts";
+import { createTerminalFeed } from "#src/cli/running/happenings.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { runProgram } from "../plenum-process.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** What `plenum run` says at a terminal. */
+/** Output of `plenum run` at a terminal. */
 
 function told() {
   const lines: string[] = [];
   const time = { ms: 0 };
-  const happenings = createHappenings(
+  const happenings = createTerminalFeed(
     (line) => lines.push(line.replace(/^\d\d:\d\d:\d\d /, "")),
     () => time.ms,
   );
@@ -22,7 +22,7 @@ function told() {
 
 const logged = (event: Event) => ({ position: 1, committedAt: "2026-06-01T00:00:00.000Z", event });
 
-test("a line of the log becomes a sentence; the same one is not said again for five minutes", () => {
+test("prints a log line as a sentence, and not again within five minutes", () => {
   const { lines, log, time } = told();
   const fields = { sink: "lake", problem: "It refuses the connection.", waitMs: 800 };
   for (const ms of [0, 60_000, 299_000]) {
@@ -45,7 +45,7 @@ test("a line of the log becomes a sentence; the same one is not said again for f
   expect(lines.slice(4)).toEqual(["  Stopped.", "! plenum.yaml is gone."]);
 });
 
-test("what is wrong with a changed configuration is said, what changed, and what waits for a restart", () => {
+test("prints problems and changes of the configuration, and changes that need a restart", () => {
   const { lines, log } = told();
   const problems = [
     "plenum.yaml:9:22 evry: unknown. Did you mean every?",
@@ -61,7 +61,7 @@ test("what is wrong with a changed configuration is said, what changed, and what
   ]);
 });
 
-test("while a sink takes nothing, all is not well", () => {
+test("does not print that all is well while a sink rejects events", () => {
   const { lines, log, happenings } = told();
   log.warn({ sink: "hook", problem: "ENOTFOUND" }, "The sink does not accept events.");
   happenings.readiness([]);
@@ -77,7 +77,7 @@ test("while a sink takes nothing, all is not well", () => {
   ]);
 });
 
-test("alarms, gateways and writes are told, values and inventory are not; the first look is one line", () => {
+test("prints alarms, gateways and writes but no values; initial alarms become one line", () => {
   const { lines, happenings } = told();
   const kinds: string[] = [];
   for (const event of sampleOfEveryKind()) {
@@ -111,7 +111,7 @@ test("alarms, gateways and writes are told, values and inventory are not; the fi
   expect(first.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
 });
 
-test("readiness is said when it changes", () => {
+test("prints readiness when it changes", () => {
   const { lines, happenings } = told();
   for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
     happenings.readiness(reasons);
@@ -132,7 +132,7 @@ function hasScript(): boolean {
 }
 
 test.skipIf(!hasScript())(
-  "the worker at a real terminal says it in words, and no line of JSON",
+  "the worker at a real terminal prints sentences and no JSON",
   async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);

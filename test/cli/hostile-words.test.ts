@@ -70,7 +70,7 @@ async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: stri
   }
 }
 
-/** What a run does not come to say by itself within a test. */
+/** Events that a short run does not emit by itself. */
 async function saidBefore(store: Store): Promise<void> {
   const times = { at: "2026-11-21T10:00:00Z", againAt: "2026-11-23T10:00:00Z" };
   const ledgers = await store.documents<{ readonly spans: readonly object[] }>(
@@ -109,7 +109,7 @@ async function saidBefore(store: Store): Promise<void> {
   });
 }
 
-test("no command lets them through, as text or as JSON, with a worker or without", async () => {
+test("no command prints control characters, as text or JSON, with or without a worker", async () => {
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const place = workplace(url);
@@ -162,36 +162,36 @@ test("no command lets them through, as text or as JSON, with a worker or without
   );
 }, 300_000);
 
-test("what is typed and repeated, and what a configuration says, is cleaned too", async () => {
+test("cleans repeated arguments and texts of the configuration", async () => {
   const place = workplace("http://127.0.0.1:9");
   const typed = HOSTILE.replaceAll("\0", "");
   for (const args of [[typed], ["sites", "--source", typed], [`--${typed}`]]) {
     const { stderr } = await place.plenum(...args);
-    // Whoever types a line break gets it back.
+    // A typed line break is echoed.
     expectTame(args.join(" "), { stdout: "", stderr: stderr.replaceAll("\n", " ") }, true);
   }
   place.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
   expectTame("a wrong configuration", await place.plenum("status"), true);
 });
 
-test("JSON says the same as before", () => {
+test("cleaned JSON has the same content", () => {
   const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });
   expect(JSON.parse(printableJson(json))).toEqual(JSON.parse(json));
   expect(FORBIDDEN.test(printableJson(json))).toBe(false);
   expect(printable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
 });
 
-test("nothing is printed past the place that cleans it", () => {
+test("every module prints through the terminal that cleans the output", () => {
   const folder = join(import.meta.dirname, "../../src");
   const allowed: Readonly<Record<string, RegExp>> = {
     "cli/shell/terminal.ts": /process\.std(out|err)/g,
-    // Asked only, whether a person is there; and taken away from whoever else prints.
+    // Only checks for a terminal.
     "cli/running/run.ts": /process\.stderr\.isTTY/g,
     // Waited for only, until everything is written.
     "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
     // Questions, cleaned there, and what the person types.
-    "cli/shell/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
-    "cli/shell/log-stream.ts": /console\[method\]/g,
+    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
+    "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
   const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))

@@ -23,10 +23,10 @@ const CODES = [
 ];
 export const HOSTILE = `EVIL\u001b[2J\u001b]0;owned\u0007\u009b31m${String.fromCodePoint(...CODES)}\nFORGED LINE\r\nFORGED LINE`;
 
-/** What must not be in any output; a line break is allowed where we make one. */
+/** Characters that no output may contain; Plenum's own line breaks are allowed. */
 export const FORBIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u;
 
-/** What the interface gives a form of its own: ids, times, words that decide, links. */
+/** Fields with a fixed format in the interface: ids, times, enumerations, links. */
 const STRUCTURE =
   /(^|_)(id|at|until|status|priority|abilities|permissions)$|^(type|links|path|meta|time|first|last|next|prev)$/;
 

@@ -29,7 +29,7 @@ const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
 describe("without a terminal", () => {
-  test("writes a configuration that check accepts, and says what it costs and what comes next", async () => {
+  test("writes a configuration that check accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
     const place = emptyPlace(service.url);
     const { code, stdout, stderr } = await place.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE);
@@ -59,7 +59,7 @@ describe("without a terminal", () => {
     expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
   });
 
-  test("says in one sentence what is missing or wrong, and writes nothing", async () => {
+  test("reports missing or wrong options in one sentence and writes nothing", async () => {
     const service = await simulatedServer();
     const place = emptyPlace(service.url);
     writeFileSync(place.path("wrong"), "not-a-token\n", { mode: 0o600 });
@@ -73,9 +73,9 @@ describe("without a terminal", () => {
       [
         [],
         2,
-        /^Without a terminal nobody can be asked: add the address of the service, --token-file and --t/,
+        /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/,
       ],
-      [[service.url, ...TOKEN], 2, /^Without a terminal nobody can be asked: add --time-zone\.$/],
+      [[service.url, ...TOKEN], 2, /^Without a terminal no question can be asked: add --time-zone\.$/],
       [[service.url, ...ZONE, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
       [[service.url, ...ZONE, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
       [[service.url, ...ZONE, "--token-file", "open"], 78, /chmod 600/],
@@ -135,7 +135,7 @@ describe("without a terminal", () => {
   );
 });
 
-test("at a terminal asks what it cannot find out, and keeps the token to itself", async () => {
+test("asks for missing values at a terminal and does not print the token", async () => {
   const service = await simulatedServer();
   const place = emptyPlace(service.url);
   const terminal = atTerminal(place, "init");
@@ -161,10 +161,10 @@ test("at a terminal asks what it cannot find out, and keeps the token to itself"
 });
 
 test.each([
-  ["Ctrl-C", "\u0003", "Stopped before it was done."],
+  ["Ctrl-C", "\u0003", "Stopped before the command was done."],
   ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
 ])(
-  "%s at a question ends it, and nothing is written",
+  "%s at a question ends the command without writing",
   async (_, key, words) => {
     const place = emptyPlace("http://127.0.0.1:9");
     const terminal = atTerminal(place, "init");

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 
-const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/last-resort.ts")).href;
+const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/uncaught-errors.ts")).href;
 
 function run(fault: string) {
   const program = `import { watchForFaults } from ${JSON.stringify(MODULE)}; watchForFaults(); ${fault}; setInterval(() => {}, 1000);`;
@@ -25,7 +25,7 @@ describe("what nobody caught", () => {
     expect(JSON.parse(line)).toMatchObject({
       level: 60,
       err: { message: "mqtt://[redacted]@broker fell over" },
-      msg: "a fault that nobody caught ends the process",
+      msg: "an uncaught error ends the process",
     });
     expect(sentence).toBe(
       "Plenum has a fault of its own and ends: mqtt://[redacted]@broker fell over. Please report it with the line above; what was committed is safe.",
@@ -33,7 +33,7 @@ describe("what nobody caught", () => {
     expect(stderr).not.toContain("pw");
   });
 
-  test("a reader that has had enough is no fault", () => {
+  test("a closed pipe is no error", () => {
     const { status, stderr } = run('throw Object.assign(new Error("write EPIPE"), { code: "EPIPE" })');
     expect([status, stderr]).toEqual([0, ""]);
   });

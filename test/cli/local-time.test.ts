@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { ageText, localTime, withLocalTimes } from "#src/cli/shell/local-time.ts";
-import { createTerminal } from "#src/cli/shell/terminal.ts";
+import { ageText, createTerminal, localTime, withLocalTimes } from "#src/cli/shell/terminal.ts";
 
 /** Times in the words of people. */
 
@@ -38,12 +37,12 @@ test.each([
   expect(ageText(ms)).toBe(text);
 });
 
-test("zones behind UTC and at half an hour have their sign", () => {
+test("formats zones behind UTC and with half an hour", () => {
   process.env.TZ = "America/St_Johns";
   expect(localTime(NOW)).toBe("2026-11-23 04:25:30 -03:30");
 });
 
-test("what is for machines stays in UTC: JSON, --utc, and texts for programs", () => {
+test("keeps UTC in JSON, with --utc, and in texts for programs", () => {
   const printed = (options: { readonly json?: boolean; readonly utc?: boolean }) => {
     let text = "";
     const stream = { write: (piece: string) => (text += piece) } as unknown as NodeJS.WritableStream;

@@ -19,7 +19,7 @@ interface Told {
   readonly alarm: string | null;
 }
 
-/** A webhook that keeps what it was told, and may be closed for a while. */
+/** A webhook that stores what it receives, and can be closed for a while. */
 async function receiver() {
   const told: Told[] = [];
   let isOpen = true;
@@ -49,7 +49,7 @@ async function receiver() {
     setOpen(open: boolean) {
       isOpen = open;
     },
-    /** How often each alarm was told in this way, by its id. */
+    /** Number of events of this kind, by alarm id. */
     counts(type: string): Readonly<Record<string, number>> {
       const counts: Record<string, number> = {};
       for (const each of told)
@@ -62,7 +62,7 @@ async function receiver() {
 const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres"))(
-  "a worker's state goes on in a fleet, and from a backup",
+  "a worker's state continues in a fleet and from a backup",
   { timeout: 300_000 },
   () => {
     let server: RealServer;
@@ -117,7 +117,7 @@ describe.skipIf(absent("postgres"))(
       };
       const resolve = (which: keyof typeof services, alarm: string) =>
         services[which].simulator.control.resolveAlarm(alarm.split(" ")[1] ?? "");
-      /** Until the receiver was told of the alarm so. */
+      /** Waits until the receiver got this event of the alarm. */
       const heard = (type: string, id: string) =>
         expect.poll(() => hook.counts(type)[id] ?? 0, LONG).toBeGreaterThan(0);
       const withinQuota = () => {
@@ -129,7 +129,7 @@ describe.skipIf(absent("postgres"))(
       return { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota };
     }
 
-    test("after the move a member tells once what was pending, invents nothing, and keeps the quota", async () => {
+    test("after the move a member emits pending events once and keeps the quota", async () => {
       const { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
         await stage("moved");
       inFolder();
@@ -170,7 +170,7 @@ describe.skipIf(absent("postgres"))(
       withinQuota();
     });
 
-    test("a fleet that goes on from a backup says how far it lies back, and invents no end of an alarm", async () => {
+    test("a fleet restored from a backup reports its age and emits no false end of an alarm", async () => {
       const schema = "backed_up";
       const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } =
         await stage(schema);
@@ -211,7 +211,7 @@ describe.skipIf(absent("postgres"))(
       );
       const again = raise("annex");
       await heard("alarm-raised", again);
-      // What happened after the backup is told again, by the same ids, because the service still says it.
+      // Events from after the backup are emitted again with the same ids, because the service still reports them.
       await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
       const status = await place.plenum("status");
       expect(status.stdout).toContain("The database is not the one that the members used last");

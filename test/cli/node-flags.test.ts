@@ -24,13 +24,13 @@ test.each([
 });
 
 test.each(["plenum", "plenum.cmd", "tools/start.cjs"])(
-  "%s gives a worker the flags of few sources",
+  "%s starts a worker with the flags for few sources",
   (file) => {
     expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
   },
 );
 
-test("a worker of ten sources starts again in the same process, and says nothing of it", async () => {
+test("a worker with ten sources executes itself again in the same process, silently", async () => {
   const place = workplace("http://127.0.0.1:9");
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
   // biome-ignore lint/suspicious/noTemplateCurlyInString: a program that the worker loads

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** What a process says at its end of which of its own modules Node.js has loaded. */
+/** Lists the internal modules that Node.js has loaded at the end of a process. */
 const TELLS = `--import data:text/javascript,${encodeURIComponent(
   `import { writeFileSync } from "node:fs";
    process.on("exit", () => writeFileSync(process.argv[2] + ".loaded", process.moduleLoadList.join("\\n")));`,
@@ -12,7 +12,7 @@ const TELLS = `--import data:text/javascript,${encodeURIComponent(
 /** The copy that Node.js brings along: 760 kB of text that is compiled at each start. */
 const NODES_OWN = /internal\/deps\/undici\/undici/;
 
-test("a process has one undici, also while its page, its door and its sinks are used", async () => {
+test("a process loads one undici while its page, control socket and sinks are in use", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url, { NODE_OPTIONS: TELLS });
   const port = await freePort();

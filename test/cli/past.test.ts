@@ -69,7 +69,7 @@ function told(where: Workplace): readonly AnyEvent[] {
 }
 
 describe("before a worker has run", () => {
-  test("there is nothing to look at or to order from, which is one sentence", async () => {
+  test("commands without a state fail with one sentence", async () => {
     const { place: here } = await place();
     for (const line of [["gaps"], ["backfill"], ["backfill", "--from", "1d"], ["backfill", "--pause"]]) {
       const { code, stderr } = await here.plenum(...line);
@@ -97,7 +97,7 @@ describe("before a worker has run", () => {
   );
 });
 
-test("what a command itself finds wrong is said as well", async () => {
+test("prints an argument error that the command itself detects", async () => {
   const { place: here } = await place();
   const ids = Array.from({ length: 21 }, (_, n) => String(n));
   const { code, stderr } = await here.plenum("history", ...ids);
@@ -105,7 +105,7 @@ test("what a command itself finds wrong is said as well", async () => {
 });
 
 describe("an order", () => {
-  test("is taken, paused, resumed, shown and given up, with a worker and without one", async () => {
+  test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {
     const { place: here } = await place({ history: [] });
     const worker = await running(here);
     expect((await here.plenum("backfill", "--pause")).stdout).toContain("until `plenum backfill --resume`");
@@ -113,12 +113,14 @@ describe("an order", () => {
     const { id } = JSON.parse(taken.stdout) as Order;
     expect(taken).toMatchObject({ code: 0, stderr: "" });
     expect(await list(here)).toMatchObject([{ id, paused: true, done: 0, tags: 1, expectedAt: null }]);
-    expect((await here.plenum("gaps", "10169")).stdout).toMatch(/^ *1 +10169 .*(asked for|not known yet)/m);
+    expect((await here.plenum("gaps", "10169")).stdout).toMatch(
+      /^ *1 +10169 .*(requested by|not known yet)/m,
+    );
     await stopped(worker);
 
     const resumed = await here.plenum("backfill", "--resume");
     expect([resumed.stdout, onlyLine(resumed.stderr)]).toEqual([
-      "The past is fetched again; the worker heeds it within seconds.\n",
+      "The past is fetched again; the worker follows within seconds.\n",
       "No worker is running on this state folder; it is done once one runs (`plenum run`).",
     ]);
     const shown = await here.plenum("backfill");
@@ -149,11 +151,11 @@ describe("an order", () => {
     expect(await list(here)).toHaveLength(1);
 
     const cancelled = await here.plenum("backfill", "--cancel", id ?? "");
-    expect(cancelled.stdout).toBe(`Order ${id} is given up; what is told stays told.\n`);
-    expect((await here.plenum("backfill")).stdout).toBe("Nothing of the past is to be fetched.\n");
+    expect(cancelled.stdout).toBe(`Order ${id} is cancelled; events that were emitted stay.\n`);
+    expect((await here.plenum("backfill")).stdout).toBe("No history is left to fetch.\n");
   });
 
-  test("survives a restart, is done beside live work, is told once and as backfill", async () => {
+  test("survives a restart, finishes next to live reads, and is emitted once as backfill", async () => {
     const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
     const first = await running(here);
     await here.plenum("backfill", "--pause");
@@ -173,7 +175,7 @@ describe("an order", () => {
     expect((await here.plenum("backfill")).stdout).toMatch(
       /^order \S+, .*, 5m: done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\n$/,
     );
-    expect((await here.plenum("gaps")).stdout).not.toContain("asked for");
+    expect((await here.plenum("gaps")).stdout).not.toContain("requested by");
     const waited = await here.plenum("backfill", "10169", ...range);
     expect(waited.code).toBe(0);
     expect(waited.stderr).toMatch(
@@ -192,7 +194,7 @@ describe("an order", () => {
   }, 120_000);
 });
 
-test("complete: what is known of each day, and 3 while something is not", async () => {
+test("complete: prints each day, and exits 3 while a day is incomplete", async () => {
   const { place: here } = await place({
     history: [{ name: "log", resolution: "1h", every: "1h", backfill: "3d", look_back: "1h" }],
   });
@@ -240,7 +242,7 @@ test("complete: what is known of each day, and 3 while something is not", async 
   await stopped(worker);
 }, 120_000);
 
-test("gaps: what is followed, by reason; one line for each tag that is named; every one as JSON", async () => {
+test("gaps: groups by reason, one line for each named tag, all gaps as JSON", async () => {
   const { place: here } = await place({
     history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],
   });

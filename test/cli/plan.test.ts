@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum plan` as a user types it: before anything runs, from what a worker left, and beside one. */
+/** `plenum plan` as a user types it: before the first run, from the state, and with a running worker. */
 
 const CLASSES = [
   { name: "comfort", every: "1m", select: { units: ["°C"] } },
@@ -34,7 +34,7 @@ const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
 describe("before anything runs", () => {
-  test("plans from the lists, sends no tag request and leaves nothing behind", async () => {
+  test("plans from the lists without tag requests and leaves no files behind", async () => {
     const { service, place } = await planned();
     const { code, stdout, stderr } = await place.plenum("plan");
     expect(code).toBe(0);
@@ -65,7 +65,7 @@ describe("before anything runs", () => {
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
   });
 
-  test("counts with the requests that the worker will send: a reply has to fit into a small log too", async () => {
+  test("plans smaller requests for a small log, as the worker sends them", async () => {
     const ofLog = async (mebibytes: number) => {
       const { place } = await planned({}, { max_bytes: mebibytes * 1024 ** 2 });
       return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
@@ -82,7 +82,7 @@ describe("before anything runs", () => {
     expect(huge).toBe(large);
   });
 
-  test("says what does not fit and the cheapest change; that change makes it fit", async () => {
+  test("proposes the cheapest change for a plan that does not fit, and the change works", async () => {
     const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });
     const { code, stdout } = await place.plenum("plan");
     expect(code).toBe(0);
@@ -96,7 +96,7 @@ describe("before anything runs", () => {
     expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
   });
 
-  test("a source that is not there, and a service that is not, are each one sentence", async () => {
+  test("reports an unknown source and an unreachable service in one sentence each", async () => {
     const { service, place } = await planned();
     const slip = await place.plenum("plan", "--source", "mian");
     expect([slip.code, onlyLine(slip.stderr)]).toEqual([78, "There is no source mian; known are: main."]);
@@ -106,7 +106,7 @@ describe("before anything runs", () => {
   });
 });
 
-test("beside a worker and after it the state counts, with the configuration of the file, without a restart", async () => {
+test("plans from the state with the configuration file, during and after a run", async () => {
   const { service, place } = await planned();
   const worker = place.start("run");
   await worker.says("Plenum is running");

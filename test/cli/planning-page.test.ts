@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { planLines } from "#src/cli/watching/plan-lines.ts";
+import { planLines } from "#src/cli/watching/plan.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
@@ -18,7 +18,7 @@ const read = ReadConfig.parse(wishes.read);
 const history = HistoryConfig.parse(wishes.history);
 const TAGS: Readonly<Record<string, number>> = { comfort: 200, meters: 1_200, rest: 1_600 };
 
-/** The plan of the wishes on the page for a company with as many tags as the page says. */
+/** The plan of the targets on the page for a company with as many tags as the page says. */
 function planned(more: { readonly comfortMs?: number } = {}): string {
   const everyTag = Object.values(TAGS).reduce((sum, each) => sum + each, 0);
   const report = planReport({
@@ -56,16 +56,16 @@ describe("docs/planning.md", () => {
     ([, text = ""]) => text,
   );
 
-  test("shows the plan of its wishes", () => {
+  test("shows the plan of its targets", () => {
     expect(planned()).toBe(fits);
   });
 
-  test("shows what is said where they do not fit", () => {
+  test("shows the message for targets that do not fit", () => {
     expect(tooMuch.length).toBeGreaterThan(100);
     expect(planned({ comfortMs: 10_000 })).toContain(tooMuch);
   });
 
-  test("names commands and options that there are", async () => {
+  test("names only existing commands and options", async () => {
     const program = await wholeProgram();
     const typed = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
     expect(typed.length).toBeGreaterThan(6);
@@ -77,7 +77,7 @@ describe("docs/planning.md", () => {
     }
   });
 
-  test("names metrics that there are", async () => {
+  test("names only existing metrics", async () => {
     const shown = await createMetrics().registry.metrics();
     const named = page.match(/plenum_[a-z_]+/g) ?? [];
     expect(named.length).toBe(2);

@@ -17,7 +17,7 @@ export interface Running {
   readonly pid: number;
   /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
   says(text: string): Promise<string>;
-  /** What stands on standard output by now. */
+  /** Standard output so far. */
   printed(): string;
   signal(name: NodeJS.Signals): void;
   readonly ended: Promise<Ended>;
@@ -114,7 +114,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     token,
     start,
     startWithin,
-    // What is started here ends with the test at the latest.
+    // Processes started here end with the test.
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
       const ended: Ended[] = [];

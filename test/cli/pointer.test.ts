@@ -12,7 +12,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { findState } from "#src/cli/shell/accepted-config.ts";
+import { findState } from "#src/cli/shell/find-worker.ts";
 import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
@@ -54,7 +54,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("plenum.yaml"))).toEqual([two]);
   });
 
-  test("is in the runtime folder where the folder of the file cannot be written", () => {
+  test("is in the runtime folder if the folder of the file is not writable", () => {
     const { at, state } = place();
     const folder = state("one");
     // A folder in its place cannot be replaced, by root neither.
@@ -63,7 +63,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("plenum.yaml"))).toContain(folder);
   });
 
-  test("stays when a ConfigMap turns its link", () => {
+  test("survives a ConfigMap update", () => {
     const { at, state } = place();
     const folder = state("one");
     for (const version of ["..1", "..2"]) {
@@ -78,7 +78,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("mount", "plenum.yaml"))).toEqual([folder]);
   });
 
-  test("is not trusted when others may write it, when it is a link, or when it names no folder", () => {
+  test("is not trusted if other users can write it, if it is a link, or if it names no folder", () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
     leavePointer(file, lone(state("one")));
@@ -128,7 +128,7 @@ async function statesOf(file: string): Promise<unknown> {
 }
 
 describe("the worker of a broken file", () => {
-  test("is found by its pointer, and by the section state without one", async () => {
+  test("is found by its pointer, or by the section state", async () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
     const folder = state("one");
@@ -141,7 +141,7 @@ describe("the worker of a broken file", () => {
     expect(await statesOf(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
   });
 
-  test("is not the worker of another file that uses the folder by now", async () => {
+  test("is not the worker of another file on the same folder", async () => {
     const { at, state } = place();
     const folder = state("state");
     leavePointer(at("plenum.yaml"), lone(folder));
@@ -149,7 +149,7 @@ describe("the worker of a broken file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("may be dead: then the folder that it used counts, and one of a fleet does not", async () => {
+  test("if it is dead, its folder counts, but not that of a fleet", async () => {
     const { at, state } = place();
     const folder = state("one");
     leavePointer(at("plenum.yaml"), lone(folder));
@@ -158,7 +158,7 @@ describe("the worker of a broken file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("may be a member that does not run: its own folder has a kill switch next to the database's", async () => {
+  test("if it is a stopped member, its folder and the database count", async () => {
     const { at, state } = place();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";

@@ -52,21 +52,21 @@ describe("the short way of `plenum status --probe`", () => {
     expect(await probe("status", "--probe")).toBe(true);
   });
 
-  test("leaves every other command line to the command", async () => {
+  test("leaves every other command line to the full command", async () => {
     const { asked, probe } = await answering({ result: null });
     for (const args of [[], ["status"], ["--probe"], ["status", "--probe", "--json"], ["run", "--probe"]])
       expect(await probe(...args), args.join(" ")).toBe(false);
     expect(asked).toEqual([]);
   });
 
-  test("leaves a worker that is not ready, or answers an error, to the command", async () => {
+  test("leaves a worker that is not ready or fails to the full command", async () => {
     const starting = await answering({ result: "The worker is starting or stopping." });
     expect(await starting.probe("status", "--probe")).toBe(false);
     const broken = await answering({ result: null }, { status: 500 });
     expect(await broken.probe("status", "--probe")).toBe(false);
   });
 
-  test("trusts no answer from a state folder that others can write to", async () => {
+  test("ignores a state folder that other users can write", async () => {
     const { asked, probe, state } = await answering({ result: null });
     chmodSync(state, 0o777);
     expect(await probe("status", "--probe")).toBe(false);
@@ -74,7 +74,7 @@ describe("the short way of `plenum status --probe`", () => {
   });
 });
 
-test("the command says by its exit code alone whether the worker is ready", async () => {
+test("the command reports readiness by its exit code alone", async () => {
   const place = workplace("http://127.0.0.1:9");
   expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
   const worker = place.start("run");

@@ -70,7 +70,7 @@ describe("the help", () => {
     },
   );
 
-  test("all commands are listed with the arguments that their own files define", () => {
+  test("the help lists all commands with the arguments that their modules define", () => {
     const listed = helpOf(program);
     for (const command of program.commands) {
       const usage = new Help().subcommandTerm(command).replace(" [options]", "");
@@ -95,7 +95,7 @@ describe("the help", () => {
     expect(text).toMatch(shown);
   });
 
-  test("help for a command that there is not says so", async () => {
+  test("help for an unknown command reports it", async () => {
     let text = "";
     const asked = createProgram(new AbortController().signal, {}).configureOutput({
       writeErr: (part) => {
@@ -108,24 +108,24 @@ describe("the help", () => {
     expect(text).toContain("Did you mean read?");
   });
 
-  test("needs no library but those for the command line and the log, so that it is there at once", () => {
+  test("the help loads only the libraries for the command line and the log", () => {
     const { files, packages } = loadedBy("src/cli/start.ts");
     expect(packages).toEqual(["commander", "pino"]);
     expect(files.length).toBeGreaterThan(5);
   });
 
-  test("needs no library and few files for a health check", () => {
+  test("a health check loads no library and few files", () => {
     const { files, packages } = loadedBy("src/cli/main.ts");
     expect(packages).toEqual([]);
     expect(files.length).toBeLessThan(12);
   });
 
-  test("a configuration can be named by the environment", () => {
+  test("PLENUM_CONFIG names the configuration", () => {
     const named = createProgram(new AbortController().signal, { PLENUM_CONFIG: "/etc/plenum.yaml" });
     expect(named.opts().config).toBe("/etc/plenum.yaml");
   });
 
-  test("no command takes a secret on the command line, where every user of the machine can read it", () => {
+  test("no command takes a secret as an argument, which every user of the machine can read", () => {
     for (const [name, { options }] of all) {
       for (const { long } of options) expect(long, name).not.toMatch(/(token|password|secret)(?!-file)/);
     }

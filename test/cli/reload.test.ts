@@ -28,7 +28,7 @@ function written(place: Workplace): Written {
   return parse(readFileSync(place.path("plenum.yaml"), "utf8")) as Written;
 }
 
-/** What the file is to say, as text. */
+/** Text of the file. */
 function edited(place: Workplace, edit: (file: Written) => void): string {
   const file = written(place);
   edit(file);
@@ -54,7 +54,7 @@ function toldTo(folder: string): readonly AnyEvent[] {
 }
 
 describe("a file that is edited while the worker runs", () => {
-  test("counts when it is right, changes nothing while it is wrong, and says which", async () => {
+  test("applies a correct file, and rejects and reports a wrong one", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
     const entry = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", read: READ };
@@ -62,7 +62,7 @@ describe("a file that is edited while the worker runs", () => {
     const worker = place.start("run");
     await worker.says("Plenum is running");
 
-    // What it would do is said first, and nothing is done.
+    // A dry run prints the changes and applies none.
     const slower = edited(place, (file) => (file.sources.main.read[0].every = "5m"));
     writeFileSync(place.path("wanted.yaml"), slower);
     replace(place, slower);
@@ -102,7 +102,7 @@ describe("a file that is edited while the worker runs", () => {
     worker.signal("SIGHUP");
     await worker.says("5m → 2m");
 
-    // What needs a restart says so, in the list of a dry run and on the page.
+    // A change that needs a restart is marked in the dry run and on the page.
     replace(
       place,
       edited(place, (file) => {
@@ -142,7 +142,7 @@ describe("a file that is edited while the worker runs", () => {
     expect(toldTo(place.path("events")).map(({ id }) => id)).toEqual(more);
   }, 120_000);
 
-  test("may be a ConfigMap, whose link is turned two folders above it", async () => {
+  test("is noticed in a ConfigMap, whose link changes two folders above", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
     const put = (version: string, text: string) => {

@@ -6,7 +6,7 @@ import { workplace } from "./plenum.ts";
 
 const AT = "2026-11-20T12:00:00.000Z";
 
-test("`plenum writes restores` shows what is still in force after its time first, and what will be put back", async () => {
+test("`plenum writes restores` lists failed restores first, then the pending ones", async () => {
   const place = workplace("http://127.0.0.1:9");
   const lost: Unrestored = {
     commandId: "a",

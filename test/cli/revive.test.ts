@@ -11,7 +11,7 @@ async function receiver(status: number): Promise<StubServer> {
 
 const idsAt = ({ seen }: StubServer) => seen.map(({ headers }) => headers["webhook-id"]);
 
-test("a webhook that answered 410 goes on at the same url when told to, and at another by itself", async () => {
+test("a webhook that responded 410 resumes at the same url on request, and at another by itself", async () => {
   const service = await simulatedServer();
   const [one, two] = [await receiver(410), await receiver(200)];
   const place = workplace(service.url);

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** Whoever collects the log of a worker reads JSON, line by line. */
+/** The log of a worker is one JSON object a line. */
 
 function readLines(text: string): readonly Record<string, unknown>[] {
   return text
@@ -25,7 +25,7 @@ function readLines(text: string): readonly Record<string, unknown>[] {
 }
 
 describe("the log of `plenum run`", () => {
-  test("is lines of JSON from beginning to end, no key twice, whatever goes wrong", async () => {
+  test("consists of JSON lines without duplicate keys, even with failures", async () => {
     const service = await simulatedServer();
     const gone = await freePort();
     const place = workplace(service.url);
@@ -57,13 +57,12 @@ describe("the log of `plenum run`", () => {
       expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
   });
 
-  test("has what the runtime warns about and what a library prints, and a fault too, as lines of JSON", () => {
+  test("contains warnings of Node.js, prints of libraries and uncaught errors as JSON lines", () => {
     const at = (file: string) =>
       JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("core/runtime/log.ts")};
-      import { takeStandardError } from ${at("cli/shell/log-stream.ts")};
-      import { watchForFaults } from ${at("cli/shell/last-resort.ts")};
+      import { takeStandardError, watchForFaults } from ${at("cli/shell/uncaught-errors.ts")};
       watchForFaults();
       takeStandardError(createLog({ level: "info" }));
       process.emitWarning("mqtt://u:pw@broker leaks", "MaxListenersExceededWarning");
@@ -83,7 +82,7 @@ describe("the log of `plenum run`", () => {
         warning: "MaxListenersExceededWarning",
         text: "mqtt://[redacted]@broker leaks",
       },
-      { msg: "a fault that nobody caught ends the process", err: { message: "fell over" } },
+      { msg: "an uncaught error ends the process", err: { message: "fell over" } },
     ]);
   });
 });

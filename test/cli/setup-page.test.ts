@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs
 import { get } from "node:http";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { nextCommands } from "#src/cli/running/setup-steps.ts";
+import { nextCommands } from "#src/cli/running/setup.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/axe.ts";
@@ -25,7 +25,7 @@ async function setUp() {
 describe.skipIf(absent("chromium"))("the setup page", () => {
   const view = browserOfTests();
 
-  test("leads from the code to the worker's own page, by the keyboard alone", async () => {
+  test("leads from the code to the status page with the keyboard alone", async () => {
     const { service, place, worker, url, code } = await setUp();
     const { page, complaints, elsewhere, open } = await view(url);
     await open();
@@ -124,7 +124,7 @@ describe("the setup page in Norwegian", () => {
   const quoted = (pattern: RegExp, source: string) =>
     [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
 
-  test("every sentence of the page, and of the worker to the page, is there with what is put into it", async () => {
+  test("translates every sentence of the page and of the worker with its placeholders", async () => {
     const table = import("#src/ui/setup/page/norwegian.mjs" as string) as Promise<{
       readonly NORWEGIAN: Readonly<Record<string, string>>;
     }>;
@@ -141,7 +141,7 @@ describe("the setup page in Norwegian", () => {
     expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
     const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
     expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${places(en)}` !== `${places(nb)}`)).toEqual([]);
-    // What the worker says by an error, and the table has all the same.
+    // Texts that the worker sends as errors, and that the table contains too.
     const errors = quoted(/new \w+\(\s*"([^"]*)"/g, worker);
     const nowhere = Object.keys(NORWEGIAN).filter((text) => !english.has(text) && !errors.includes(text));
     expect(nowhere).toEqual([]);
@@ -150,7 +150,7 @@ describe("the setup page in Norwegian", () => {
   describe.skipIf(absent("chromium"))("in a browser", () => {
     const view = browserOfTests();
 
-    test("is chosen by a button, on any step, without losing what was seen", async () => {
+    test("is chosen by a button at any step without losing data", async () => {
       const { service, worker, url, code } = await setUp();
       const { page, complaints, open } = await view(url);
       await open();
@@ -164,7 +164,7 @@ describe("the setup page in Norwegian", () => {
       await page.getByLabel("Adressen til overvåkingstjenesten").fill(`${service.url}/api/v1`);
       await page.getByLabel("Tilgangsnøkkel").fill("wrong-token");
       await page.getByRole("button", { name: "Se på bygget" }).click();
-      // What the service says stays English, and a screen reader is told so.
+      // Messages of the service stay English, marked as such for screen readers.
       await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
       await page.getByLabel("Tilgangsnøkkel").fill(DEFAULT_TOKEN);
       await page.getByRole("button", { name: "Se på bygget" }).click();
@@ -197,7 +197,7 @@ describe("the setup page in Norwegian", () => {
   });
 });
 
-test("nobody gets in without the code, from elsewhere, or by guessing", async () => {
+test("rejects requests without the code, from other machines, and after wrong guesses", async () => {
   const { worker, url, code, place } = await setUp();
   const ask = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
     fetch(`${url}${path}`, {

@@ -3,8 +3,8 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { factsOf } from "#src/cli/manual/command-tree.ts";
-import { completionScript } from "#src/cli/manual/completion-scripts.ts";
-import { EXITS, manualPage } from "#src/cli/manual/manual.ts";
+import { completionScript } from "#src/cli/manual/completion.ts";
+import { manualPage } from "#src/cli/manual/man.ts";
 import { EXIT } from "#src/cli/shell/exit.ts";
 import { RELEASE } from "#src/core/runtime/version.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -21,7 +21,9 @@ function isThere(command: string): boolean {
 }
 
 test("the manual page lists every exit code", () => {
-  expect(EXITS.map(([code]) => code)).toEqual(Object.values(EXIT));
+  expect(manualPage(facts, RELEASE)).toEqual(
+    expect.arrayContaining(Object.values(EXIT).map((code) => `.B ${code}`)),
+  );
 });
 
 test.skipIf(!isThere("groff"))("groff renders the manual page without a warning", () => {
@@ -54,7 +56,7 @@ test.each(["bash", "zsh", "fish"] as const)(
   },
 );
 
-/** What bash offers behind these words; `plenum` itself says `lake` and `scada` when it is asked for names. */
+/** Completions of bash after these words; `plenum completion --names` prints `lake` and `scada`. */
 function offered(...words: readonly string[]): readonly string[] {
   const script = completionScript("bash", facts).join("\n");
   const line = words.map((word) => `'${word}'`).join(" ");
@@ -66,7 +68,7 @@ function offered(...words: readonly string[]): readonly string[] {
 }
 
 test.skipIf(!isThere("bash"))(
-  "bash offers commands, options, choices, and names out of the configuration",
+  "bash completes commands, options, choices, and names of the configuration",
   () => {
     expect(offered("plenum", "expl")).toEqual(["explain"]);
     expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);

@@ -15,7 +15,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
 
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
-  test("moves, says what, refuses a worker, and says so when it is asked again", async () => {
+  test("moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
     const place = workplace("http://127.0.0.1:9");
     place.configure({ sources: { main: source, annex: { ...source, token: place.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
@@ -47,7 +47,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(JSON.parse(again.stdout) as Moved).toMatchObject({ wasThere: true, tables: [] });
   });
 
-  test("takes the database of the configuration, and what stops all writing with it", async () => {
+  test("uses the database of the configuration and moves the kill switch", async () => {
     const place = workplace("http://127.0.0.1:9");
     await furnishTwo(place.path("state"));
     writeFileSync(place.path("state/WRITES-STOPPED"), "by hand\n");

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** Alarms that the file sink was told as seen at the very first look. */
+/** Alarms that the file sink got from the first listing. */
 function initialAlarms(place: Workplace): readonly string[] {
   return readdirSync(place.path("events"))
     .flatMap((name) => readFileSync(place.path(`events/${name}`), "utf8").split("\n"))
@@ -27,7 +27,7 @@ async function runUntil(place: Workplace, alarms: number): Promise<void> {
   await worker.ended;
 }
 
-test("a state is checked, damaged, set aside, begun afresh as initial, and salvaged", async () => {
+test("a state is checked, damaged, quarantined, restarted as initial, and salvaged", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);
@@ -68,7 +68,7 @@ test("a state is checked, damaged, set aside, begun afresh as initial, and salva
   expect([none.code, onlyLine(none.stderr)]).toEqual([78, "There is no file nothing.db."]);
 }, 90_000);
 
-test("a state whose file is lost beside its write-ahead log is told in the status, and salvaged", async () => {
+test("a state without its file but with a write-ahead log is reported and salvaged", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);

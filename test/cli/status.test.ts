@@ -3,7 +3,7 @@ import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 /** `plenum status` and `plenum read` as a user types them: who is there, what is known, which tag is meant. */
 
-test("no worker, a worker that answers, and one that is there and does not answer are three answers", async () => {
+test("distinguishes no worker, a running worker, and one that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const none = await place.plenum("status", "--probe");
@@ -52,12 +52,12 @@ test("no worker, a worker that answers, and one that is there and does not answe
   expect((await place.plenum("status", "--probe")).code).toBe(0);
   worker.signal("SIGKILL");
   await worker.ended;
-  // The door of a killed worker is still there, and nobody behind it.
+  // The control socket of a killed worker still exists, without a listener.
   const left = await place.plenum("status");
   expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);
 
-test("a state in which nothing was read yet shows no 0", async () => {
+test("an empty state prints unknown counts instead of 0", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   await place.plenum("sites");
@@ -71,13 +71,13 @@ test("a state in which nothing was read yet shows no 0", async () => {
   expect(stdout).toMatch(/^sink files: never started, lag unknown, dead letters unknown$/m);
 });
 
-test("`read` names the ids that are no tags and spends no request on them; --ask asks all the same", async () => {
+test("`read` rejects unknown ids without a request; --ask sends the request", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const blind = await place.plenum("read", "10169", "77", "88");
   expect([blind.code, onlyLine(blind.stderr)]).toEqual([
     1,
-    expect.stringMatching(/404.* The service refuses the 3 tags as a whole: one of them is enough/),
+    expect.stringMatching(/404.* The service refuses the 3 tags together: a single one may be the cause/),
   ]);
 
   const worker = place.start("run");

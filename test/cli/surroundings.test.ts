@@ -3,7 +3,7 @@ import { certificateFor } from "../connectors/certificate.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** What the environment of a process may ask Node.js for, and what comes of it. */
+/** Effects of Node.js environment variables on commands. */
 
 const SELF_SIGNED = certificateFor("localhost");
 
@@ -45,13 +45,13 @@ describe("an environment that switches the check of certificates off", () => {
     180_000,
   );
 
-  test("the kill switch works all the same", async () => {
+  test("the kill switch works anyway", async () => {
     const place = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
     expect((await place.plenum("writes", "stop")).code).toBe(0);
   });
 });
 
-test("a proxy that the environment names is not used", async () => {
+test("does not use a proxy of the environment", async () => {
   const proxy = await startStub();
   onTestFinished(() => proxy.stop());
   const far = await startStub();

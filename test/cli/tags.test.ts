@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum tags`, `gateways`, `hosts`, `systems` as a user types them, beside a worker and without one. */
+/** `plenum tags`, `gateways`, `hosts`, `systems` as a user types them, with and without a worker. */
 
 interface Row {
   readonly id: string;
@@ -17,7 +17,7 @@ async function placed() {
   const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
-  // What the worker asks for us need not wait for the minute of its first inventory to be over.
+  // Requests through the worker need not wait for the end of its first inventory.
   const quota = { list_requests_per_minute: 120 };
   place.configure({
     sources: {
@@ -34,7 +34,7 @@ async function placed() {
   return { service, place, rowsOf };
 }
 
-test("without a worker the service lists them, and no tag request is sent", async () => {
+test("lists from the service without a worker, and sends no tag request", async () => {
   const { service, place, rowsOf } = await placed();
   const { code, stdout, stderr } = await place.plenum("tags", "--site", "6");
   expect(code).toBe(0);
@@ -57,7 +57,7 @@ test("without a worker the service lists them, and no tag request is sent", asyn
   expect(asked.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
 });
 
-test("what there is not is named, and what there is is shown all the same", async () => {
+test("reports unknown ids and still prints the known ones", async () => {
   const { place } = await placed();
   const { code, stdout, stderr } = await place.plenum("tags", "10169", "nope,10001", "--site", "6");
   expect([code, stdout.split("\n").length]).toEqual([78, 3]);
@@ -86,7 +86,7 @@ test("what there is not is named, and what there is is shown all the same", asyn
   ]);
 });
 
-test("beside a worker its inventory counts, with value, age, class and log", async () => {
+test("prints the inventory of a running worker with value, age, class and log", async () => {
   const { service, place, rowsOf } = await placed();
   const worker = place.start("run");
   await worker.says("Plenum is running");

@@ -33,20 +33,20 @@ describe("progress", () => {
     await done;
   };
 
-  test("is silent for two seconds", async () => {
+  test("prints nothing for two seconds", async () => {
     const shell = terminal();
     await working(shell, 1_900);
     expect(shell.err.text()).toBe("");
   });
 
-  test("goes to standard error only, now and then, and follows the work", async () => {
+  test("prints the current step to standard error every 10 s", async () => {
     const shell = terminal();
     await working(shell, 25_000);
     expect(shell.err.text()).toBe("Reading … 2 s\nReading … 10 s\nReading more … 20 s\n");
     expect(shell.out.text()).toBe("");
   });
 
-  test("takes its line away from a person's terminal", async () => {
+  test("removes its line from a terminal", async () => {
     const shell = terminal({ isTTY: true });
     await working(shell, 3_500);
     expect(shell.err.text().endsWith("Reading more … 3 s\r\u001b[K")).toBe(true);
@@ -59,7 +59,7 @@ describe("data", () => {
     { title: "name", value: (row: { id: string; name: string | null }) => row.name },
   ];
 
-  test("is a table for a person; what names hide does not reach the terminal", () => {
+  test("is a table without control characters", () => {
     const shell = terminal();
     shell.rows(
       [
@@ -78,7 +78,7 @@ describe("data", () => {
     expect(shell.err.text()).toBe("");
   });
 
-  test("nothing is said to be nothing, beside the data", () => {
+  test("prints `nothing` to standard error for an empty list", () => {
     const shell = terminal();
     shell.rows([], columns);
     expect([shell.out.text(), shell.err.text()]).toEqual(["", "nothing\n"]);

@@ -19,13 +19,13 @@ function data(ended: Ended): unknown {
 
 const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
 
-/** The tag stands in the worker's snapshot, so that the gate knows it. */
+/** Waits until the worker has listed the tag, so that the gate knows it. */
 async function knowsTags(place: Workplace): Promise<void> {
   const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
   await expect.poll(known, { timeout: 20_000 }).toBe(true);
 }
 
-test("a change is shown line by line, approved with a key, and counts beside the running worker", async () => {
+test("lists each change, approves it with a key, and the running worker applies it", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const approval = { approvers: { anna: keyOf(place, "anna") } };
@@ -79,7 +79,7 @@ test("a change is shown line by line, approved with a key, and counts beside the
   worker.signal("SIGINT");
   await worker.ended;
 
-  // Whoever edits the configuration takes out the rule, opens a wider range, and names a state that knows of neither.
+  // An editor of the file removes the rule, widens the range and names a new state.
   place.configure({
     state: { folder: "elsewhere" },
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
@@ -93,7 +93,7 @@ test("a change is shown line by line, approved with a key, and counts beside the
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
 
-test("without the rule there is nothing to approve", async () => {
+test("without the two-person rule there is nothing to approve", async () => {
   const place = workplace("http://127.0.0.1:1");
   const { code, stderr } = await place.plenum("writes", "approval");
   expect([code, onlyLine(stderr)]).toEqual([
@@ -102,7 +102,7 @@ test("without the rule there is nothing to approve", async () => {
   ]);
 });
 
-test("a second person agrees, on the command line to MQTT, and over MQTT to the command line", async (context) => {
+test("a second person confirms an MQTT command on the command line, and vice versa", async (context) => {
   if (absent("mosquitto")) return context.skip();
   const [service, broker] = await Promise.all([simulatedServer(), startMosquitto()]);
   onTestFinished(() => broker.stop());

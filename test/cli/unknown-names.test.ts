@@ -3,10 +3,7 @@ import { describe, expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 import { wholeProgram } from "./whole-program.ts";
 
-/**
- * Whoever mistypes an id or a name reads that name in one sentence, and gets an exit code; an empty answer would read as
- * "there is none". Every command that takes one has its line here.
- */
+/** Every command rejects an unknown id or name in one sentence: an empty result would read as "there is none". */
 
 const PAST = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
@@ -15,9 +12,9 @@ const NO_TAG = /^The state knows no tag 99999999 of main\. `plenum tags` lists t
 const NO_SITE = /^The state knows no site 999 of main\. `plenum sites` lists the sites\.$/;
 const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `plenum sites` lists them\.$/;
 const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
-const HELP = "(plenum --help shows what there is)";
+const HELP = "(plenum --help lists the commands)";
 
-/** What is typed, the exit code and the sentence; `now` needs a worker that runs, `then` one that does not. */
+/** Command line, exit code and message; `now` runs with a worker, `then` without one. */
 const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])[] = [
   ["sites --source nowhere", 78, NO_SOURCE],
   ["alarms --source nowhere", 78, NO_SOURCE],
@@ -114,7 +111,7 @@ const WITHOUT_WORKER: typeof CASES = [
   [`export --to-folder out ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
 ];
 
-test("every command that takes the name of something stands in the table", async () => {
+test("every command that takes a name is in the table", async () => {
   /** By what their values are called in the help; what a person makes up or measures is no name of anything. */
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
   const made =
@@ -141,7 +138,7 @@ test("every command that takes the name of something stands in the table", async
 });
 
 describe("what there is not is named", () => {
-  test("by every command, and nothing is done", async () => {
+  test("are rejected by every command without effect", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
@@ -159,7 +156,7 @@ describe("what there is not is named", () => {
     });
     const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");
-    // What the commands below compare with, once it was listed; the events of a list come with the list.
+    // Waits for the first listing, which the commands below compare with.
     const listed = async (what: string) =>
       (await place.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])

@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { startStub } from "../connectors/stub-server.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-test("a worker that is killed between two answers of a webhook repeats one event, not the batch", async () => {
+test("a worker killed between two responses of a webhook repeats one event, not the batch", async () => {
   const service = await simulatedServer();
   const stub = await startStub();
   onTestFinished(() => stub.stop());

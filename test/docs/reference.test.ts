@@ -6,7 +6,7 @@ import { Config } from "#src/app/config/config.ts";
 import { configJsonSchema } from "#src/app/config/json-schema.ts";
 import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { factsOf } from "#src/cli/manual/command-tree.ts";
-import { manualPage } from "#src/cli/manual/manual.ts";
+import { manualPage } from "#src/cli/manual/man.ts";
 import { KINDS } from "#src/core/model/event.ts";
 import { RELEASE } from "#src/core/runtime/version.ts";
 import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";

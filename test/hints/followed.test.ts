@@ -40,7 +40,7 @@ function commandIn(fail: () => unknown): string {
 const run = (command: string) => execFileSync("sh", ["-c", command]).toString();
 
 describe("commands of the system", () => {
-  test("a secret's file that others can read", () => {
+  test("a secret file that other users can read", () => {
     const file = join(folder(), "token");
     writeFileSync(file, "abc\n");
     chmodSync(file, 0o644);
@@ -48,7 +48,7 @@ describe("commands of the system", () => {
     expect(readSecret({ file }).reveal()).toBe("abc");
   });
 
-  test("a state folder that others can write", () => {
+  test("a state folder that other users can write", () => {
     const path = folder();
     chmodSync(path, 0o777);
     run(commandIn(() => refuseWritableByOthers(path)));
@@ -62,7 +62,7 @@ describe("commands of the system", () => {
     expect(readCredentials(config, { PASSWORD: made.trim() })).not.toBeNull();
   });
 
-  test("a signing secret that is none", () => {
+  test("an invalid signing secret", () => {
     const made = run(commandIn(() => keyOf(new Secret("secret"))));
     expect(keyOf(new Secret(made))).toHaveLength(32);
   });
@@ -74,7 +74,7 @@ describe("commands of the system", () => {
 });
 
 describe("commands of ours", () => {
-  test("those that hints send people to answer, before a worker runs and beside one", async () => {
+  test("commands named in hints work, with and without a worker", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     place.configure({ sources: { main: source(service.url) } });
@@ -103,7 +103,7 @@ describe("commands of ours", () => {
   }
 });
 
-/** What a complaint about the configuration says is to be written there, as a value; null where it only describes it. */
+/** Value that a configuration error proposes; null if it only describes one. */
 function toWrite({ message }: ConfigProblem): { readonly value: unknown } | { readonly key: string } | null {
   const [, key] = /^This key is not known here\. Did you mean (\S+)\?$/.exec(message) ?? [];
   if (key !== undefined) return { key };

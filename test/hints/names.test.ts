@@ -9,7 +9,7 @@ import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { commandLines, hints } from "./texts.ts";
 
-/** What a hint names exists: commands with their options, keys of the configuration with their values, files. */
+/** Everything that a hint names exists: commands and options, configuration keys and values, files. */
 const root = join(import.meta.dirname, "../..");
 const program = await wholeProgram();
 const paths = optionPaths(Config).map((path) => path.replaceAll("[]", ""));
@@ -47,7 +47,7 @@ describe("commands", () => {
     }
   });
 
-  test("an option that a hint names by itself is one of a command", () => {
+  test("an option named alone in a hint exists", () => {
     const known = new Set(everyOption());
     const unknown = hints().flatMap(({ place, text }) =>
       [...text.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)]
@@ -60,7 +60,7 @@ describe("commands", () => {
   });
 });
 
-/** Of `influx bucket create`. */
+/** Options of `influx bucket create`. */
 const FOREIGN_OPTIONS: ReadonlySet<string> = new Set(["--name"]);
 
 /** Words with an underscore or a point that are somebody else's, and whose. */
@@ -93,7 +93,7 @@ describe("keys of the configuration", () => {
     expect(takers.some((takes) => takes(value))).toBe(true);
   });
 
-  /** Of each key, what its values may be, wherever it stands. */
+  /** Allowed values of each configuration key, at every path. */
   function validatorsByName(schema: unknown): ReadonlyMap<string, readonly ValidateFunction[]> {
     const found = new Map<string, ValidateFunction[]>();
     const { definitions } = schema as { readonly definitions?: object };
@@ -113,7 +113,7 @@ describe("keys of the configuration", () => {
 /** `create: true`, `security: tls`. */
 const VALUE = /\b([a-z][a-z_.]*): (true|false|[a-z]+\d?)\b(?! )/;
 
-test("files that a hint names are there", () => {
+test("files named in hints exist", () => {
   const missing = hints().flatMap(({ place, text }) =>
     [...text.matchAll(/\b[\w/-]+\.(?:yaml|md|example)\b(?!\.\w)/g)]
       .map(([file]) => file)

@@ -1,6 +1,6 @@
 import { programs, textOf } from "../structure/imports.ts";
 
-/** A text for people in the sources. What a template fills in stands there as `…`. */
+/** A text for people in the sources. A placeholder of a template becomes `…`. */
 export interface Told {
   readonly place: string;
   readonly text: string;
@@ -29,7 +29,7 @@ export function hints(): readonly Told[] {
   });
 }
 
-/** Every command line of ours in a text of the sources, as it stands between backticks. */
+/** Every Plenum command between backticks in the texts of the sources. */
 export function commandLines(): readonly Told[] {
   return productFiles().flatMap((file) =>
     textOf(file)

@@ -1,4 +1,4 @@
-import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
+import { draft, frameFor } from "#src/cli/running/setup.ts";
 import { createPageSetup, type SetupSteps } from "#src/ui/setup/page-setup.ts";
 import type { SeenBuilding } from "#src/ui/setup/seen.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
+import { draft, frameFor } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import {
   type Choices,

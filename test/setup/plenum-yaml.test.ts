@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
+import { draft, frameFor } from "#src/cli/running/setup.ts";
 import { type Choices, proposedChoices } from "#src/ui/setup/choices.ts";
 import { shareText } from "#src/ui/setup/plan.ts";
 import type { SeenBuilding } from "#src/ui/setup/seen.ts";

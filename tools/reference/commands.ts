@@ -1,5 +1,5 @@
 import { type Argument, type Command, Help, type Option } from "commander";
-import { EXIT, EXIT_MEANINGS } from "../../src/cli/shell/exit.ts";
+import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../../src/cli/shell/exit.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
 /** docs/reference/commands.md: every command with what it takes and its examples, out of commander's own tree. */
@@ -19,7 +19,7 @@ export function commandsText(program: Command): string {
     "## Exit codes",
     table(
       ["Code", "Means"],
-      (Object.keys(EXIT) as (keyof typeof EXIT)[]).map((key) => [`\`${EXIT[key]}\``, EXIT_MEANINGS[key]]),
+      EXIT_CODES.map((key) => [`\`${EXIT[key]}\``, EXIT_MEANINGS[key]]),
     ),
     ...all.map(({ name, command }) => commandSection(name, command)),
   );

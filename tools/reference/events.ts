@@ -9,7 +9,7 @@ import { emitRows } from "../../connectors/shared/lake/rows.ts";
 import { keyOf, payloadOf, requestHeaders } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";
-import { type EventTypes, type Field, type KindType, type Shape } from "./event-types.ts";
+import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
 import { anchor, code, fenced, json, page, table } from "./markdown.ts";
 
 /**

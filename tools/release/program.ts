@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { factsOf } from "../../src/cli/manual/command-tree.ts";
-import { manualPage } from "../../src/cli/manual/manual.ts";
+import { manualPage } from "../../src/cli/manual/man.ts";
 import { RELEASE } from "../../src/core/runtime/version.ts";
 import { wholeProgram } from "../../test/cli/whole-program.ts";
 import { bundle } from "../bundle.ts";

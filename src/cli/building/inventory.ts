@@ -7,11 +7,11 @@ import type { Page } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { Reader } from "../../ui/operator/remote.ts";
-import { type CliContext, choose, collect, integer } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import { type CliContext, chooseSource, collect, parseInteger } from "../shell/context.ts";
+import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-/** What a site has of things that are listed one by one. */
+/** Kinds of things that the service lists for each site. */
 interface Things {
   readonly tag: Tag;
   readonly gateway: Gateway;
@@ -26,7 +26,7 @@ export interface InventoryOptions {
   readonly search?: string;
 }
 
-export interface Placed<T> {
+export interface Located<T> {
   readonly value: T;
   readonly siteId: number;
   readonly site: string;
@@ -34,21 +34,21 @@ export interface Placed<T> {
 
 export interface Inventory<T> {
   readonly source: string;
-  readonly items: readonly Placed<T>[];
-  /** When the worker last listed them well, UTC; null where the service was asked just now. */
+  readonly items: readonly Located<T>[];
+  /** UTC time of the worker's last successful listing; null for a list that the service sent just now. */
   readonly listedAt: string | null;
 }
 
 export function inventoryOptions(command: Command): Command {
   return command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .option("--search <text>", "only what contains this");
 }
 
 /**
- * The inventory that a worker keeps; where no worker has listed these things yet, the service's lists, which cost
- * nothing of the quota. `ask` takes the lists in any case, and may narrow them as the interface does.
+ * Returns the inventory in the worker's state. Before the first listing it asks the service, whose lists cost no quota.
+ * `ask` always asks the service, and may narrow the list.
  */
 export async function inventoryOf<K extends Kind>(
   context: CliContext,
@@ -57,7 +57,7 @@ export async function inventoryOf<K extends Kind>(
   ask?: { readonly systemId?: string },
 ): Promise<Inventory<Things[K]>> {
   const config = context.config();
-  const [source] = choose(config, options.source);
+  const [source] = chooseSource(config, options.source);
   const held = ask === undefined ? await fromState<Things[K]>(config, source, kind, options) : null;
   if (held !== null) return held;
   const items = await context.withReader(source, (reader, signal) =>
@@ -70,7 +70,7 @@ export async function inventoryOf<K extends Kind>(
   return { source, items, listedAt: null };
 }
 
-/** What the service says of a system that it does not show, put into people's words. */
+/** Replaces the service's validation error for an unknown system by a sentence. */
 function unknownSystem(error: unknown, id: string): unknown {
   const failure = meaningOf(error);
   if (failure.kind !== "config" || failure.field !== "system_id") return error;
@@ -86,7 +86,7 @@ async function fromState<T>(
   kind: Kind,
   { site, search }: InventoryOptions,
 ): Promise<Inventory<T> | null> {
-  return lookAtStateIfAny({ config, source }, async (store) => {
+  return readStateIfAny({ config, source }, async (store) => {
     const [poll, heldSites, held] = await Promise.all([
       store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
       store.documents<Listed<Site>>(documentSet("site", source)),
@@ -97,7 +97,7 @@ async function fromState<T>(
     const seen = [...heldSites.values()].filter(({ missingSince }) => missingSince === null);
     const sites = namesOf(seen.map(({ value }) => value));
     refuseUnknownSite(site, sites);
-    const items: Placed<T>[] = [];
+    const items: Located<T>[] = [];
     for (const { value, siteId, missingSince } of held.values()) {
       const name = siteId === null ? undefined : sites.get(siteId);
       if (siteId === null || name === undefined || missingSince !== null) continue;
@@ -114,15 +114,15 @@ async function fromService<T>(
   { site, search, systemId }: InventoryOptions & { readonly systemId?: string },
   signal: AbortSignal,
   update: (text: string) => void,
-): Promise<readonly Placed<T>[]> {
+): Promise<readonly Located<T>[]> {
   const sites = namesOf(await collect(reader.sites({}, signal)));
   refuseUnknownSite(site, sites);
-  const items = new Map<string, Placed<T>>();
+  const items = new Map<string, Located<T>>();
   for (const [siteId, name] of sites) {
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
     const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Things[Kind]>>;
-    // Several sites may list one thing; it belongs to the first, as for a worker.
+    // Several sites may list one thing; it belongs to the first, as in the worker.
     for (const value of await collect(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);
@@ -149,7 +149,7 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
   );
 }
 
-/** As the service searches: every text of the record. */
+/** Searches every text field of the record, as the service does. */
 function contains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const wanted = search.toLowerCase();
@@ -158,15 +158,12 @@ function contains(value: unknown, search: string | undefined): boolean {
   );
 }
 
-/**
- * Of what was found the things with these ids, all where none is given. Throws ConfigError that names the others, once
- * `show` has shown what there is.
- */
+/** Shows the things with these ids, or all without ids. Afterwards throws ConfigError that names the unknown ids. */
 export function showChosen<T extends { readonly id: string }>(
   found: Inventory<T>,
   what: Kind,
   wanted: readonly string[],
-  show: (items: readonly Placed<T>[]) => void,
+  show: (items: readonly Located<T>[]) => void,
 ): void {
   const ids = [...new Set(wanted.flatMap((text) => text.split(",")))];
   if (ids.length === 0) {
@@ -184,8 +181,8 @@ export function showChosen<T extends { readonly id: string }>(
   });
 }
 
-/** How many there are and by whose word. */
-export function tellBasis(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
+/** Prints how many things were found, and whether the worker or the service listed them. */
+export function printOrigin(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
   const { listedAt, source } = found;
   const counted = `${shown} ${what}${shown === 1 ? "" : "s"} of ${source}`;
   terminal.say(

@@ -10,17 +10,17 @@ import {
   type StoredValue,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
-import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
+import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
 import {
   ageText,
   type Inventory,
   type InventoryOptions,
   inventoryOf,
   inventoryOptions,
-  type Placed,
+  type Located,
+  printOrigin,
   showChosen,
-  tellBasis,
 } from "./inventory.ts";
 
 interface TagOptions extends InventoryOptions {
@@ -29,7 +29,7 @@ interface TagOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-/** Null is what nobody knows here: what was never read, and whether there is a log before it was asked for. */
+/** Null is unknown: a tag that was never read, or a log that was never requested. */
 interface TagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
@@ -42,11 +42,11 @@ interface TagRow extends Tag {
   readonly readAt: string | null;
 }
 
-/** What the state knows of tags besides the inventory. */
+/** Values, systems and logs of tags in the state. */
 interface Known {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly places: ReadonlyMap<string, StoredTagSystems>;
-  /** By tag id; absent where it is not known. */
+  /** Whether a tag has a log, by tag id; absent while unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
@@ -54,7 +54,7 @@ const NOTHING: Known = { values: new Map(), places: new Map(), logs: new Map() }
 
 export function define(command: Command, context: CliContext): void {
   inventoryOptions(command)
-    .argument("[id...]", "only the tags with these ids")
+    .argument("[id...]", "only tags with these ids")
     .option("--unit <unit>", 'only tags of this unit, as the service writes it; "" for those without')
     .option("--system <id>", "only tags of this system; `plenum systems` lists them")
     .option("--class <name>", "only tags that this class of `read` has")
@@ -65,7 +65,7 @@ export function define(command: Command, context: CliContext): void {
     .action(async (ids: readonly string[], options: TagOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
+      const [name, entry] = chooseSource(config, options.source);
       refuseUnknownClass(options.class, entry);
       const known = await knownOf(config, name);
       const found = await inventoryOf(context, "tag", options, askFor(options, entry));
@@ -90,18 +90,18 @@ export function define(command: Command, context: CliContext): void {
             { title: "description", value: (row) => row.description },
           ],
         );
-        tellBasis(terminal, "tag", chosen.length, found);
+        printOrigin(terminal, "tag", chosen.length, found);
       });
     });
 }
 
-/** Which tags a system has, the service is asked where the worker was not told to learn it. */
+/** Asks the service for the tags of a system unless the worker learns them (inventory.tags_of_systems). */
 function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
   return system === undefined || inventory.tags_of_systems ? undefined : { systemId: system };
 }
 
 async function knownOf(config: WhichState["config"], source: string): Promise<Known> {
-  const known = await lookAtStateIfAny({ config, source }, async (store): Promise<Known> => {
+  const known = await readStateIfAny({ config, source }, async (store): Promise<Known> => {
     const [values, places, ledgers] = await Promise.all([
       store.documents<StoredValue>(documentSet("value", source)),
       store.documents<StoredTagSystems>(syncSet("tag-system", source)),
@@ -110,7 +110,7 @@ async function knownOf(config: WhichState["config"], source: string): Promise<Kn
     const logs = new Map<string, boolean>();
     for (const [key, { state }] of ledgers) {
       const [id = ""] = key.split(" ");
-      // One series that is answered proves the log, whatever another resolution said.
+      // One series with data proves the log, whatever another resolution returned.
       if (state === "following") logs.set(id, true);
       else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
     }
@@ -124,7 +124,7 @@ function rowsOf(
   known: Known,
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
-): readonly Placed<TagRow>[] {
+): readonly Located<TagRow>[] {
   const classOf = firstMatch(read);
   return found.items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = known.places.get(tag.id)?.systemIds ?? [];
@@ -145,7 +145,7 @@ function rowsOf(
   });
 }
 
-/** A value that could not be read is said to be none, one that was never read is a dash. */
+/** `no value` for a reading without a value; null, a dash in the table, for a tag that was never read. */
 function valueText({ value, quality }: TagRow): string | number | boolean | null {
   if (value === undefined) return null;
   if (value === null) return "no value";
@@ -162,11 +162,11 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
   );
 }
 
-/** Where the service was asked for the system it has listed nothing else; otherwise the state knows who belongs to it. */
+/** A list that the service narrowed holds only tags of the system; otherwise the state knows the members. */
 function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
-  listed: readonly Placed<Tag>[],
+  listed: readonly Located<Tag>[],
   { places }: Known,
 ): void {
   if (system === undefined) return;
@@ -179,8 +179,8 @@ function refuseUnknownSystem(
 
 const UNITS_NAMED = 12;
 
-/** A unit is chosen as the service spells it, and `C` is not `°C`. */
-function refuseUnknownUnit(unit: string | undefined, tags: readonly Placed<Tag>[]): void {
+/** Throws ConfigError with the known units: `C` is not `°C`. */
+function refuseUnknownUnit(unit: string | undefined, tags: readonly Located<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
   const named = [...counts]

@@ -15,7 +15,7 @@ import {
   writableMismatches,
 } from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { PRIORITIES } from "../shell/known-things.ts";
+import { PRIORITIES } from "../shell/known-ids.ts";
 import type { CheckLine } from "./check-line.ts";
 
 export interface ComparedSource {
@@ -26,7 +26,7 @@ export interface ComparedSource {
   readonly places: Places;
 }
 
-/** What the configuration of a source means in the building that its token shows, a line for each thing. */
+/** Compares the configuration of a source with the building that its token shows. */
 export function compareSource(compared: ComparedSource): readonly CheckLine[] {
   const { entry } = compared;
   return [
@@ -55,7 +55,7 @@ export function compareSource(compared: ComparedSource): readonly CheckLine[] {
   ];
 }
 
-/** Whether the wishes fit into the quota, and the cheapest change where they do not. */
+/** Compares the configured reads with the quota; adds the cheapest change if they do not fit. */
 export function planLine(name: string, plan: PlanReport): readonly CheckLine[] {
   const { alarms } = plan;
   const slow: readonly CheckLine[] =
@@ -80,7 +80,7 @@ function quotaLine(
   return [{ what, result: "warning", detail: `${needs}, so values become older than wished.${help}` }];
 }
 
-/** Priorities in the filters of sinks that the interface does not know; one of its own an alarm may have all the same. */
+/** Warns of filter priorities that the interface does not define. An alarm may have one anyway, so it is no error. */
 export function priorityLines({ sinks }: Config, places: Places): readonly CheckLine[] {
   return Object.entries(sinks).flatMap(([sink, { filter }]) =>
     filter.priorities.flatMap((priority, index): readonly CheckLine[] =>
@@ -98,7 +98,7 @@ export function priorityLines({ sinks }: Config, places: Places): readonly Check
   );
 }
 
-/** Site ids in the filters of sinks: those of every source count that the filter lets through. */
+/** Warns of site ids in sink filters that no source of the filter has. */
 export function filterLines(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<SeenBuilding, "sites">>,
@@ -107,7 +107,7 @@ export function filterLines(
   return Object.entries(sinks).flatMap(([sink, { filter }]) => {
     const sources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
     const seen = sources.map((source) => buildings.get(source));
-    // Whether it is at a source that was not to be had, nobody knows.
+    // The site may belong to a source that did not respond.
     if (filter.sites.length === 0 || (filter.sources.length > 0 && seen.includes(undefined))) return [];
     const sites = seen.flatMap((building) => building?.sites ?? []);
     const ids = new Set(sites.map(({ id }) => String(id)));
@@ -167,7 +167,7 @@ function classLines(compared: ComparedSource): readonly CheckLine[] {
   });
 }
 
-/** Each resolution, and totals, are a list of their own. */
+/** Compares history classes; each resolution, and totals, is a separate list. */
 function historyLines(compared: ComparedSource): readonly CheckLine[] {
   const { history } = compared.entry;
   const indexed = history.map((each, index) => ({ ...each, index }));
@@ -195,11 +195,11 @@ function ofClass(
   );
 }
 
-/** A tag is on such a list when any of its entries fits, so each field stands for itself. */
+/** Compares each field separately, because a tag is on the list as soon as one field matches. */
 function sensorLines(compared: ComparedSource): readonly CheckLine[] {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
-  // What is left out of the configuration stands here as well: units and names by which a tag may rest.
+  // Skip the default units and names of may_rest: they need not exist in every building.
   const { sites, systems, ids } = sensors.may_rest;
   const written = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
   return Object.entries(written).flatMap(([list, fields]) =>
@@ -216,7 +216,7 @@ function sensorLines(compared: ComparedSource): readonly CheckLine[] {
   );
 }
 
-/** An entry that can never hold is wrong: somebody counts on being able to write. */
+/** An allowed tag that the building does not have is an error, because the operator expects to write it. */
 function writableLines(compared: ComparedSource): readonly CheckLine[] {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
@@ -239,7 +239,7 @@ function writableLines(compared: ComparedSource): readonly CheckLine[] {
   return [...(good.length === 0 ? [] : [ok(compared, what, found)]), ...bad];
 }
 
-/** The entries of `commands.allow` whose tags the building has as they say. */
+/** Returns the entries of `commands.allow` that match a tag of the building. */
 export function writableTags({
   name,
   config,

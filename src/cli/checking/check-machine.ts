@@ -5,12 +5,11 @@ import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
-import { isSameFile } from "../shell/accepted-config.ts";
-import { findWorkerFor } from "../shell/find-worker.ts";
-import { openForCommand } from "../shell/state-database.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
+import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
+import { openStateDatabaseForCommand } from "../shell/state-access.ts";
+import { type CheckLine, failedCheck } from "./check-line.ts";
 
-/** What this machine has to give: a folder for the state with room for the log, and an address for the status page. */
+/** Checks the state folder or database, the free space, and the address of the status page. */
 export async function checkMachine(
   config: Config,
   file: string,
@@ -25,11 +24,11 @@ export async function checkMachine(
   const address = await checkAddress(status, running === "own", places);
   if (typeof running === "string") return [...folder, address];
   const busy = { ...busyLine(state.folder, running.startedWith), place };
-  // That worker may be the one that has the address.
+  // That worker may use the address.
   return [...folder, busy, address.result === "ok" ? address : { ...address, result: "warning" }];
 }
 
-/** Whether a worker of this configuration runs, or one that was started with another file; a fleet's members share a state. */
+/** Finds a running worker on this state. Members of a fleet share one, so any member counts as `own`. */
 async function runningFor(
   config: Config,
   file: string,
@@ -42,15 +41,14 @@ async function runningFor(
     const startedWith = (await requestReport(found.door, signal)).configuration?.file ?? null;
     return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
   } catch {
-    // Whoever may not look into the folder learns that from the line about it.
+    // The line about the folder reports a folder that cannot be read.
     signal.throwIfAborted();
     return "none";
   }
 }
 
-/** It may be that this file is to take the place of the other. */
 function busyLine(folder: string, startedWith: string): CheckLine {
-  const detail = `A worker that was started with ${startedWith} uses ${folder}, and beside it no other starts: set state.folder to another folder, unless this configuration is to take its place.`;
+  const detail = `A worker that was started with ${startedWith} uses ${folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   return { what: "state folder", result: "warning", detail };
 }
 
@@ -63,11 +61,11 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: P
     const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;
     return [{ what, result: "warning", detail, place: places(["state", "max_bytes"]) }];
   } catch (error) {
-    return [{ ...trouble(what, error), place: places(["state", "folder"]) }];
+    return [{ ...failedCheck(what, error), place: places(["state", "folder"]) }];
   }
 }
 
-/** Also what the server may lose, and what it would not notice. */
+/** Checks the connection, the schema and the durability settings of the server. */
 async function checkDatabase(
   postgres: NonNullable<Config["state"]["postgres"]>,
   places: Places,
@@ -75,7 +73,7 @@ async function checkDatabase(
   const what = "state database";
   const place = places(["state", "postgres"]);
   try {
-    const database = await openForCommand(postgres);
+    const database = await openStateDatabaseForCommand(postgres);
     try {
       const description = await database.describe();
       const found = `${database.name} (${description.server}), ${sizeText(description.bytes)}`;
@@ -92,9 +90,9 @@ async function checkDatabase(
       await database.close();
     }
   } catch (error) {
-    // A schema that is not there yet, or older, is made and brought up to date by the first member that starts.
+    // The first member that starts creates or migrates the schema.
     const isForMember = error instanceof ConfigError && error.field === "schema";
-    return [{ ...trouble(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
+    return [{ ...failedCheck(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
   }
 }
 
@@ -111,7 +109,7 @@ async function checkAddress(
     await tryAddress(host, port);
     return { what, result: "ok", detail: `${host}:${port} is free` };
   } catch (error) {
-    return { ...trouble(what, error), place: places(["status", "port"]) };
+    return { ...failedCheck(what, error), place: places(["status", "port"]) };
   }
 }
 

@@ -6,6 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
+import { some } from "../../engine/sync/compare.ts";
 import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import {
@@ -15,19 +16,19 @@ import {
   type ListedBuilding,
   listingText,
 } from "../../engine/sync/seen-building.ts";
-import { withLoneSource } from "../shell/lone-source.ts";
-import { lookAtStateIfAny } from "../shell/look-at-state.ts";
+import { withStandaloneSource } from "../shell/standalone.ts";
+import { readStateIfAny } from "../shell/state-access.ts";
 import { compareSource, planLine, writableTags } from "./check-building.ts";
-import { type CheckLine, trouble, within } from "./check-line.ts";
-import { checkToken } from "./check-token.ts";
+import { type CheckLine, failedCheck, withTimeLimit } from "./check-line.ts";
 
 export interface SourceToCheck {
   readonly name: string;
   readonly entry: SourceEntry;
   readonly config: Config;
   readonly places: Places;
-  /** Whether to compare with the building, and whether to list it anew where the state knows it. */
+  /** False skips the comparison with the building. */
   readonly lists: boolean;
+  /** Lists the building at the service even if the state knows it. */
   readonly ask: boolean;
   readonly signal: AbortSignal;
   readonly update: (text: string) => void;
@@ -35,13 +36,13 @@ export interface SourceToCheck {
 
 export interface CheckedSource {
   readonly lines: readonly CheckLine[];
-  /** Sites that the token sees; null where the service could not be asked. */
+  /** Sites that the token sees; null if the service did not respond. */
   readonly sites: ListedBuilding["sites"] | null;
-  /** Entries of `commands.allow` whose tags were found; null where the building was not compared. */
+  /** Entries of `commands.allow` whose tags exist; null without a comparison. */
   readonly writable: readonly AllowedTag[] | null;
 }
 
-/** The token of a source, and what its configuration means in the building. No tag request is sent. */
+/** Checks the token and clock of a source and compares its configuration with the building. Sends no tag request. */
 export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
@@ -49,8 +50,8 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   let sites: TokenInfo["sites"] | null = null;
   let writable: CheckedSource["writable"] = null;
   try {
-    await withLoneSource(name, entry, process.env, async (source) => {
-      const me = await within(signal, (limited) => source.me(limited));
+    await withStandaloneSource(name, entry, process.env, async (source) => {
+      const me = await withTimeLimit(signal, (limited) => source.me(limited));
       sites = me.sites;
       lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
       lines.push(...checkClocks(what, source, config));
@@ -61,12 +62,12 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
     });
   } catch (error) {
     signal.throwIfAborted();
-    lines.push(trouble(what, error));
+    lines.push(failedCheck(what, error));
   }
   return { lines, sites, writable };
 }
 
-/** The worker refuses every command while the clocks differ. */
+/** Checks the clock difference: the worker refuses every command while it is too large. */
 function checkClocks(what: string, source: Source, { commands }: Config): readonly CheckLine[] {
   const refusing = commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
   return refusing === null ? [] : [{ what, result: "wrong", detail: refusing.message }];
@@ -92,7 +93,7 @@ async function compared(
   const settings = planSettings(name, entry, config.state);
   const known = check.ask
     ? null
-    : await lookAtStateIfAny({ config, source: name }, async (store) => {
+    : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await buildingFromState(store, name, me.sites, wish);
         if (building === null) return null;
         return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };
@@ -101,7 +102,7 @@ async function compared(
   const active = known === null ? await activeFromList(source, settings, check.signal) : 0;
   const facts = { sites: building.sites.length, tags: building.tags, active };
   const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
-  const whose = known === null ? "as the service lists them" : "as the worker's state knows them";
+  const whose = known === null ? "as the service lists them" : "from the worker's state";
   const detail =
     building.tags.length === 0
       ? "no tags: the token's user sees none at these sites, so no value can be read"
@@ -116,7 +117,7 @@ async function compared(
   };
 }
 
-/** The service's lists; a large building takes minutes, and whoever waits is told of the way without them. */
+/** Lists the building at the service, which takes minutes for a large one; the progress text names --no-lists. */
 function listed(
   { entry, signal, update }: SourceToCheck,
   source: Source,
@@ -142,4 +143,106 @@ function wishOf(name: string, entry: SourceEntry, { commands }: Config): Buildin
     systems: [...new Set(selections.flatMap(({ systems = [] }) => systems))],
     gateways,
   };
+}
+
+const DAY_MS = 86_400_000;
+/** Warn this many days before the token expires, because a new one takes days. */
+const SOON_DAYS = 14;
+
+/** Checks the expiry, sites and abilities of a token against the configuration. */
+export function checkToken(
+  what: string,
+  source: string,
+  entry: SourceEntry,
+  config: Config,
+  me: TokenInfo,
+  nowMs: number,
+): readonly CheckLine[] {
+  const needs = neededAbilities(entry, config, source);
+  const lacking = needs.filter(({ ability }) => !me.abilities.includes(ability));
+  const sites = some(me.sites.map(({ id, displayName }) => `${id} (${displayName})`));
+  return [
+    expiry(what, me, nowMs),
+    {
+      what,
+      result: me.sites.length === 0 ? "wrong" : "ok",
+      detail:
+        me.sites.length === 0
+          ? "the token sees 0 sites; have it scoped to at least one"
+          : `the token sees ${me.sites.length} sites: ${sites}`,
+    },
+    { what, result: "ok", detail: `the token may ${some(me.abilities) || "nothing"}` },
+    ...lacking.map(
+      ({ ability, purpose, without }): CheckLine => ({
+        what,
+        result: "wrong",
+        detail: `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`,
+      }),
+    ),
+    ...(!config.commands.enabled && me.abilities.includes("write:tags")
+      ? [
+          {
+            what,
+            result: "warning",
+            detail: "the token may write tags, and writing is off: a smaller one is safer",
+          } as const,
+        ]
+      : []),
+  ];
+}
+
+function expiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckLine {
+  const token = `token "${name}" of ${user.name}`;
+  const days = expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
+  if (Number.isNaN(days)) return { what, result: "ok", detail: `${token}, expires ${expiresAt ?? "never"}` };
+  const detail = `${token}, expires ${expiresAt}, in ${days} days`;
+  if (days >= SOON_DAYS) return { what, result: "ok", detail };
+  return {
+    what,
+    result: "warning",
+    detail: `${detail}: have a new one made, and put it where \`token\` says`,
+  };
+}
+
+interface Need {
+  readonly ability: string;
+  /** Parts that need the ability, in the plural. */
+  readonly purpose: string;
+  /** Configuration that works without the ability. */
+  readonly without: string;
+}
+
+function neededAbilities(entry: SourceEntry, config: Config, source: string): readonly Need[] {
+  const { schedules, read, history } = entry;
+  const writes =
+    config.commands.enabled && config.commands.allow.some((tag) => (tag.source ?? source) === source);
+  const below = `sources.${source}.`;
+  const needs: readonly (readonly [needed: boolean, need: Need])[] = [
+    [
+      schedules.alarms !== false || schedules.resolved_sweep !== false,
+      {
+        ability: "read:alarms",
+        purpose: "the lists of alarms",
+        without: `${below}schedules: { alarms: false, resolved_sweep: false }`,
+      },
+    ],
+    [
+      schedules.tags !== false || read.length > 0 || history.length > 0,
+      {
+        ability: "read:tags",
+        purpose: "values, history and the list of tags",
+        without: `${below}schedules: { tags: false }, and neither read nor history`,
+      },
+    ],
+    ...(["gateways", "hosts", "systems"] as const).map((list): readonly [boolean, Need] => [
+      schedules[list] !== false,
+      {
+        ability: `read:${list}`,
+        purpose: `the lists of ${list}`,
+        without: `${below}schedules: { ${list}: false }`,
+      },
+    ]),
+    [writes, { ability: "write:tags", purpose: "writes", without: "commands.enabled: false" }],
+  ];
+  return needs.filter(([needed]) => needed).map(([, need]) => need);
 }

@@ -1,5 +1,5 @@
-import { isListening } from "../../app/config/around-writing.ts";
-import type { Config } from "../../app/config/config.ts";
+import { canListen, isListening } from "../../app/config/around-writing.ts";
+import { type Config, connectorOf } from "../../app/config/config.ts";
 import type { Places } from "../../app/config/places.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";
@@ -9,18 +9,17 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { Store } from "../../engine/store/store.ts";
+import { some } from "../../engine/sync/compare.ts";
 import { ARM, DATABASE_ID, isMachineArmed } from "../../scale/fleet/armed-machine.ts";
 import { readBody } from "../../scale/fleet/document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { lookAtParts, lookAtStateIfAny } from "../shell/look-at-state.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
-import { lock, senderLocks } from "./check-senders.ts";
+import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
+import { type CheckLine, failedCheck } from "./check-line.ts";
 
 /**
- * Every lock in front of a write that is closed, a line for each with what opens it; empty while all are open. Value,
- * step and rate are judged for each command, and approval, token and building have lines of their own.
+ * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
+ * single commands (value, step, rate) and approval, token and building are checked elsewhere.
  */
 export async function checkWriting(
   config: Config,
@@ -31,26 +30,26 @@ export async function checkWriting(
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
   if (!isMeant) return [{ what: "writing", result: "ok", detail: `${OFF}, and no command is executed` }];
   return [
-    ...configurationLocks(config, places),
-    ...senderLocks(config, places),
-    ...hoursLocks(config),
-    ...(await stateLocks(config, signal)),
+    ...configurationBlockers(config, places),
+    ...senderBlockers(config, places),
+    ...hoursBlockers(config),
+    ...(await stateBlockers(config, signal)),
   ];
 }
 
 const OFF = "Writing is off (commands.enabled: false)";
 
-function configurationLocks({ commands, sources }: Config, places: Places): readonly CheckLine[] {
+function configurationBlockers({ commands, sources }: Config, places: Places): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
   const at = (...path: readonly string[]) => places(path);
   const named = Object.keys(sources).filter((name) => allow.some((tag) => (tag.source ?? name) === name));
   return [
     ...(enabled
       ? []
-      : [lock(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
+      : [blocker(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
     ...(rehearsal
       ? [
-          lock(
+          blocker(
             "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
             at("commands", "rehearsal"),
           ),
@@ -59,7 +58,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
     ...(allow.length > 0
       ? []
       : [
-          lock(
+          blocker(
             "No tag may be written, because commands.allow is empty: add an entry for each tag.",
             at("commands"),
           ),
@@ -67,7 +66,7 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
     ...named
       .filter((name) => sources[name]?.schedules.tags === false)
       .map((name) =>
-        lock(
+        blocker(
           `The worker does not list the tags of ${name} (schedules.tags: false), so it refuses every command as unknown-tag: take schedules.tags: false out.`,
           at("sources", name, "schedules", "tags"),
         ),
@@ -75,8 +74,8 @@ function configurationLocks({ commands, sources }: Config, places: Places): read
   ];
 }
 
-/** Closed for a time, so there is nothing to change. */
-function hoursLocks({ commands, sources }: Config): readonly CheckLine[] {
+/** Tags outside their allowed hours; they open again by themselves. */
+function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry): readonly CheckLine[] => {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
@@ -92,17 +91,17 @@ function sourceOf({ source }: AllowedTag, sources: Config["sources"]): string {
   return source ?? Object.keys(sources)[0] ?? "";
 }
 
-/** Locks that are in the state and not in the file. */
-async function stateLocks(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+/** Reasons in the state: kill switch, arming, audit log, gateways. */
+async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   try {
     const { state } = config;
     const running = await findWorkerFor({ config }, signal);
     return [
-      ...(state.postgres === undefined ? await folderLocks(config) : await fleetLocks(config)),
+      ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
       ...(running.kind === "none"
         ? [
             {
-              ...lock(
+              ...blocker(
                 "No worker is running here, and only a running worker writes: start it with plenum run.",
               ),
               result: "ok" as const,
@@ -112,27 +111,27 @@ async function stateLocks(config: Config, signal: AbortSignal): Promise<readonly
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [trouble("writing", error)];
+    return [failedCheck("writing", error)];
   }
 }
 
 const STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
 
-async function folderLocks(config: Config): Promise<readonly CheckLine[]> {
+async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
-  const stopped = createKillSwitch(folder).thrown() ? [lock(STOPPED)] : [];
-  // A rehearsal writes nothing, so it needs no arming; and a request that is there is about to be taken.
+  const stopped = createKillSwitch(folder).thrown() ? [blocker(STOPPED)] : [];
+  // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
-  const found = await lookAtStateIfAny({ config }, (store) =>
-    storeLocks(config, store, needsArming ? `the state ${folder}` : null),
+  const found = await readStateIfAny({ config }, (store) =>
+    storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
   );
   if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
   const isNew =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, { ...lock(isNew), result: "ok" }];
+  return [...stopped, { ...blocker(isNew), result: "ok" }];
 }
 
-async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
+async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
     const id = await readBody(database, DATABASE_ID);
@@ -144,26 +143,30 @@ async function fleetLocks(config: Config): Promise<readonly CheckLine[]> {
     };
   });
   const place = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
-  const found = await lookAtParts(config, Object.keys(config.sources), async (parts) => {
-    const all = await Promise.all(parts.map((store) => storeLocks(config, store, place)));
+  const found = await readParts(config, Object.keys(config.sources), async (parts) => {
+    const all = await Promise.all(parts.map((store) => storeBlockers(config, store, place)));
     return all
       .flat()
       .filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
-  // A fleet that was never armed says so itself.
+  // storeLocks reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [
-          lock(
+          blocker(
             `Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`,
           ),
         ]
       : [];
-  return [...(isStopped ? [lock(STOPPED)] : []), ...unarmedHere, ...found];
+  return [...(isStopped ? [blocker(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
-/** Locks in one state: `place` names it for arming, null where it needs none. */
-async function storeLocks(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
+/** Reasons in one state. `place` names the state in the arming message; null needs no arming. */
+async function storeBlockers(
+  config: Config,
+  store: Store,
+  place: string | null,
+): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
@@ -174,14 +177,95 @@ async function storeLocks(config: Config, store: Store, place: string | null): P
       const refusing = checkGateway({ entry, gateways });
       return refusing === null
         ? []
-        : [lock(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
+        : [blocker(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
     }),
   );
   return [
-    ...(unarmed === null ? [] : [lock(unarmed.message)]),
+    ...(unarmed === null ? [] : [blocker(unarmed.message)]),
     ...(isFull
-      ? [lock("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
+      ? [blocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
       : []),
     ...offline.flat(),
   ];
+}
+
+/** Name of the command line and the status page in `commands.allow[].from`. */
+const OPERATOR = "operator";
+
+/** Reasons in the senders: allowed tags without a sender, and senders that cannot send commands. */
+function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
+  const { sinks, commands } = config;
+  const listeners = Object.keys(sinks).filter(
+    (name) => sinks[name] !== undefined && isListening(sinks[name]),
+  );
+  const named = commands.allow.flatMap(({ from = [] }, index) =>
+    from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
+  );
+  const open = commands.allow.filter(({ from }) => from === undefined);
+  return [
+    ...(open.length > 0 && listeners.length === 0 ? [noListener(config, places)] : []),
+    ...[...Map.groupBy(named, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
+      if (first === undefined || first.sink === OPERATOR) return [];
+      const detail = closedSink(first.sink, sinks[first.sink]);
+      return detail === null ? [] : [blocker(detail, places(first.path))];
+    }),
+    ...commands.allow.flatMap((entry, index) => {
+      const detail = unreachable(entry, listeners);
+      return detail === null ? [] : [blocker(detail, places(["commands", "allow", index]))];
+    }),
+  ];
+}
+
+function noListener({ sinks }: Config, places: Places): CheckLine {
+  const able = Object.entries(sinks).filter(([, sink]) => canListen(sink));
+  const [first] = able;
+  const where = first === undefined ? ["sinks"] : ["sinks", first[0]];
+  const how =
+    first === undefined
+      ? "add an mqtt sink with commands: { enabled: true }"
+      : first[1].enabled
+        ? `set ${listenOption(first[0], first[1])}`
+        : `set sinks.${first[0]}.enabled: true and ${listenOption(first[0], first[1])}`;
+  return blocker(
+    `No sink listens for commands, so a command that is published at a broker has no effect: ${how}; or write from: [operator] for tags that only the command line and the status page may write.`,
+    places(where),
+  );
+}
+
+function listenOption(name: string, sink: Config["sinks"][string]): string {
+  return `sinks.${name}.${connectorOf(sink)}.commands: { enabled: true }`;
+}
+
+/** Reason why a sink in `from` sends no commands; null if it listens. */
+function closedSink(name: string, sink: Config["sinks"][string] | undefined): string | null {
+  if (sink === undefined || isListening(sink)) return null;
+  if (!canListen(sink))
+    return `The sink ${name} cannot send commands, because ${connectorOf(sink)} only receives events: name an mqtt sink in from, or operator.`;
+  if (!sink.enabled)
+    return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;
+  return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
+}
+
+/** Reason why no sender can write this tag; null if one can, or if closedSink reports its sinks. */
+function unreachable(entry: AllowedTag, listeners: readonly string[]): string | null {
+  const { from, second_person: isSeconded, tag_id: id } = entry;
+  if (from?.length === 0)
+    return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
+  // The second person agrees over MQTT only.
+  if (isSeconded && from?.every((name) => name === OPERATOR) === true && listeners.length === 0)
+    return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
+  return null;
+}
+
+/** Lists the writable tags and marks those that need a second person. */
+export function writableText(entries: readonly AllowedTag[]): string {
+  return some(
+    entries.map(({ tag_id: id, second_person: isSeconded }) =>
+      isSeconded ? `${id} (once a second person agrees)` : id,
+    ),
+  );
+}
+
+export function blocker(detail: string, place?: string): CheckLine {
+  return { what: "writing", result: "warning", detail, ...(place === undefined ? {} : { place }) };
 }

@@ -1,23 +1,26 @@
 import type { Command } from "commander";
-import type { Config } from "../../app/config/config.ts";
+import { type Config, connectorOf } from "../../app/config/config.ts";
 import { placesIn } from "../../app/config/places.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { type Event, sourceUri } from "../../core/model/event.ts";
+import { formatDuration } from "../../core/values/duration.ts";
 import { counted } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
+import { matches } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/compare.ts";
 import { readCredentials } from "../../ui/status/credentials.ts";
 import type { CliContext } from "../shell/context.ts";
-import { questionOf } from "../writing/approval.ts";
+import { createStandaloneSink } from "../shell/standalone.ts";
+import { approvalQuestion } from "../writing/writes.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
-import { type CheckLine, trouble } from "./check-line.ts";
+import { type CheckLine, failedCheck, withTimeLimit } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
-import { writableText } from "./check-senders.ts";
-import { checkAnySink, checkSink } from "./check-sink.ts";
 import { checkSource } from "./check-source.ts";
-import { checkWriting } from "./check-writing.ts";
+import { checkWriting, writableText } from "./check-writing.ts";
 
 interface CheckOptions {
   readonly strict?: boolean;
@@ -27,12 +30,12 @@ interface CheckOptions {
 }
 
 /**
- * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
- * one thing that leaves is a message that an MQTT broker passes on to nobody who does not ask for it.
+ * Checks everything that a run needs and changes nothing: no tag request, no event, no file in the state. The only
+ * message sent is an MQTT probe, which a broker delivers only to clients that subscribe to its topic.
  */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--strict", "take warnings for errors, as a pipeline may want it")
+    .option("--strict", "treat warnings as errors, for pipelines")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .option("--no-lists", "leave out the comparison with the building, which lists its tags")
     .option(
@@ -94,7 +97,7 @@ async function check(
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));
   }
-  // Of a service that did not answer nothing is known, so nothing is said of its sites.
+  // The sites of a service that did not respond are unknown, so filters cannot be compared.
   const isKnown = buildings.size === Object.keys(config.sources).length;
   if (isKnown) lines.push(...filterLines(config, buildings, places));
   const isOpen =
@@ -110,11 +113,11 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
     if (!isWritableAllowed) refuseUntrustedFile(file);
     return { what, result: "ok", detail: file };
   } catch (error) {
-    return trouble(what, error);
+    return failedCheck(what, error);
   }
 }
 
-/** Throws where something did not pass: what a person has to change before what may pass by itself. */
+/** Throws if a check failed: ConfigError if somebody has to change something, otherwise Retryable. */
 function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
   const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
   const unavailable = lines.filter(({ result }) => result === "unavailable");
@@ -129,22 +132,75 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
     if (readCredentials(status) === null) return [];
     return [{ what: "status", result: "ok", detail: "the passwords are there" }];
   } catch (error) {
-    return [trouble("status", error)];
+    return [failedCheck("status", error)];
   }
 }
 
-/** Nothing is written before a second person has agreed, so whoever checks should learn it here. */
+/** Checks the approval of writing: nothing is written before a second person has approved. */
 async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
   try {
-    const question = await questionOf(config);
+    const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
     const { approvedBy, refusing } = approvalState(question);
     return refusing === null
       ? [{ what, result: "ok", detail: `approved by ${approvedBy.join(", ")}` }]
       : [{ what, result: "wrong", detail: refusing }];
   } catch (error) {
-    return [trouble(what, error)];
+    return [failedCheck(what, error)];
   }
+}
+
+/** Connects to the server of a sink and authenticates; writes no event. */
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
+  const what = `sink ${name}`;
+  const entry = config.sinks[name];
+  if (entry === undefined || !entry.enabled)
+    return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
+  const connector = connectorOf(entry);
+  let sink: Sink | undefined;
+  try {
+    sink = await createStandaloneSink(name, entry);
+    if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
+    const asked = sink;
+    await withTimeLimit(signal, async (limited) => asked.probe?.(limited));
+    const keepsMs = await withTimeLimit(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
+    return [
+      { what, result: "ok", detail: `${connector} answers` },
+      ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
+    ];
+  } catch (error) {
+    signal.throwIfAborted();
+    return [failedCheck(what, error)];
+  } finally {
+    await sink?.close();
+  }
+}
+
+/** Warns of a configuration in which no sink is enabled. */
+function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
+  if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
+  const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
+  const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
+  return [{ what: "sinks", result: "warning", detail }];
+}
+
+/** Warns of a backfill that reaches further back than the retention of the sink's server. */
+function pastThatIsLost(
+  what: string,
+  { filter }: Config["sinks"][string],
+  config: Config,
+  keepsMs: number,
+): readonly CheckLine[] {
+  return Object.entries(config.sources).flatMap(([source, { history }]) =>
+    history.flatMap(({ name, backfill, total }): CheckLine[] => {
+      const type = total ? "tag-total" : "tag-history";
+      const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
+      if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
+      const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
+      const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
+      return [{ what, result: "warning", detail }];
+    }),
+  );
 }

@@ -11,7 +11,7 @@ import {
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { isPrivateFolder, runtimeFolder } from "../shell/runtime-folders.ts";
+import { isPrivateFolder, runtimeFolder } from "../shell/pointer.ts";
 
 // Each running demo writes a file to the runtime folder of its user, so that other commands find it with --demo.
 

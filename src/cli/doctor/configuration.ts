@@ -6,35 +6,35 @@ import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { neverShow } from "../../core/values/masking.ts";
-import { NOT_SHOWN, secretReferences, shownConfig } from "./shown-config.ts";
+import { MASKED, maskConfig, secretReferences } from "./shown-config.ts";
 
-/** What is to be known of the configuration, as it may be sent. */
+/** Facts about the configuration without secrets. */
 export interface ConfigurationFacts {
   readonly file: string;
   readonly found: "good" | "wrong" | "missing" | "unreadable";
-  /** What is wrong, a sentence each. */
+  /** Problems, a sentence each. */
   readonly problems: readonly string[];
-  /** Secret files that cannot be used, a sentence each. */
+  /** Secrets that cannot be read, a sentence each. */
   readonly secrets: readonly string[];
-  /** What stands in the file, before variables are put in; null where it is no YAML. */
+  /** Content before variables are substituted; null if it is not YAML. */
   readonly content: unknown;
 }
 
 export interface LookedAtConfiguration {
   readonly facts: ConfigurationFacts;
-  /** Null where a worker would not start with it. */
+  /** Null if a worker would not start with it. */
   readonly config: Config | null;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** A secret file is read up to here where it cannot be used, to know what must not be shown, in bytes. */
+/** Bytes of an unusable secret file that are read so that they can be masked. */
 const SECRET_BYTES = 4_096;
 
 export function lookAtConfiguration(file: string, environment: Environment): LookedAtConfiguration {
   const content = contentOf(file);
-  const secrets = secretReferences(content).flatMap((ref) => troubleWith(ref, environment));
-  const shown = shownConfig(content, environment);
+  const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
+  const shown = maskConfig(content, environment);
   for (const text of shown.hidden) neverShow(text);
   const common = { file, secrets, content: shown.content };
   try {
@@ -64,14 +64,14 @@ function foundBy(error: unknown): ConfigurationFacts["found"] {
 function problemsOf(error: unknown): readonly string[] {
   if (!(error instanceof ConfigurationError)) return [sentence(error)];
   return error.problems.map(({ line, column, path, message }) => {
-    // What YAML does not understand it quotes, and that may be a password.
-    const text = path === "" ? message.replace(/["'`*&].*$/s, NOT_SHOWN) : message;
+    // A YAML syntax error quotes the text, which may be a password.
+    const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED) : message;
     return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
   });
 }
 
-/** Reads a secret, so that it is known from here on; answers why it cannot be used. */
-function troubleWith(
+/** Reads a secret so that it is masked from here on. Returns the reason if it cannot be used. */
+function secretProblem(
   reference: { readonly file?: string; readonly env?: string },
   environment: Environment,
 ): readonly string[] {
@@ -89,6 +89,6 @@ function learn(file: string): void {
   try {
     neverShow(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
   } catch {
-    // What cannot be read cannot be shown either.
+    // A file that cannot be read cannot leak.
   }
 }

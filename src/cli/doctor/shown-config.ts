@@ -3,15 +3,15 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import { MASK } from "../../core/values/masking.ts";
 
 /**
- * A configuration as it may be sent to strangers. What is shown is what the schema expects at that place: a text where
- * a secret reference belongs, whatever stands under an unknown key, header values, the parts of addresses that may be
- * keys: none of them is. A file that is full of mistakes is so as safe as one that is right.
+ * Masks a configuration so that it can be sent to strangers. Shows only values that the schema expects at their path.
+ * Masks a text in place of a secret reference, everything below an unknown key, header values, and parts of addresses
+ * that may be keys. So a file with mistakes is as safe as a correct one.
  */
 
-/** In place of what is not shown, as in the log. */
-export const NOT_SHOWN = MASK;
+/** Replaces a masked value, as in the log. */
+export const MASKED = MASK;
 
-/** The little of JSON Schema that `plenum schema` uses. */
+/** Subset of JSON Schema that `plenum schema` prints. */
 interface Schema {
   readonly $ref?: string;
   readonly type?: string | readonly string[];
@@ -25,26 +25,26 @@ interface Schema {
   readonly allOf?: readonly Schema[];
 }
 
-/** Keys under which a text is a secret wherever they stand. */
+/** Keys whose texts are secrets at every path. */
 const SECRET_KEY = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
-/** A name that stands for a variable of the environment, and no secret that was written in its place. */
+/** Name of an environment variable, in contrast to a secret written in its place. */
 const VARIABLE = /^[A-Z][A-Z_]{0,63}$/;
-/** What is said with `${NAME}` alone; a default after it is a text like any other. */
+/** A bare `${NAME}`; a placeholder with a default is checked like any text. */
 const PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
-/** The longest key that is shown: a secret that slipped in front of the colon is longer than any option's name. */
+/** Longest key that is shown: a secret written as a key is longer than any option name. */
 const LONGEST_KEY = 40;
 
-export interface ShownConfig {
+export interface MaskedConfig {
   readonly content: unknown;
-  /** The texts that are not shown, so that they are not shown elsewhere either. */
+  /** Masked texts, so that other parts of the report mask them too. */
   readonly hidden: readonly string[];
 }
 
-/** `environment` tells which names stand for a variable that is set. */
-export function shownConfig(
+/** Masks a configuration; `environment` says which variables are set. */
+export function maskConfig(
   content: unknown,
   environment: Readonly<Record<string, string | undefined>> = process.env,
-): ShownConfig {
+): MaskedConfig {
   const hidden: string[] = [];
   const root = configJsonSchema() as Schema & { readonly definitions?: Readonly<Record<string, Schema>> };
 
@@ -82,19 +82,19 @@ export function shownConfig(
     }
     if (typeof value === "string" && PLACEHOLDER.test(value)) return value;
     if (isSecret || !known.some((schema) => accepts(schema, value))) return hide(value);
-    return typeof value === "string" ? shownText(value) : value;
+    return typeof value === "string" ? maskText(value) : value;
   }
 
   function shownReference({ file, env }: Reference): Reference {
-    if (file !== undefined) return { file: shownText(file) };
+    if (file !== undefined) return { file: maskText(file) };
     const name = env ?? "";
     return { env: VARIABLE.test(name) || environment[name] !== undefined ? name : hide(name) };
   }
 
-  function hide(value: unknown): typeof NOT_SHOWN {
+  function hide(value: unknown): typeof MASKED {
     if (typeof value === "string") hidden.push(value);
     else if (typeof value === "object" && value !== null) Object.values(value).forEach(hide);
-    return NOT_SHOWN;
+    return MASKED;
   }
 
   return { content: shown(content, alternatives(root), false), hidden };
@@ -105,7 +105,7 @@ interface Reference {
   readonly env?: string;
 }
 
-/** Every secret reference that stands anywhere in a configuration. */
+/** Returns every secret reference in a configuration. */
 export function secretReferences(content: unknown): readonly Reference[] {
   if (typeof content !== "object" || content === null) return [];
   const reference = secretReference(content);
@@ -128,9 +128,9 @@ function accepts(schema: Schema, value: unknown): boolean {
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
-/** Steps of a path that are words and no keys: `api`, `v1`, `hooks`. */
+/** Path segments that are plain words: `api`, `v1`, `hooks`. */
 const PLAIN_STEP = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
-/** What machines make for machines: prefixes of well-known keys, long runs of letters and digits. */
+/** Generated credentials: known key prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
 const KEYS_OF_MACHINES = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,
@@ -138,22 +138,20 @@ const KEYS_OF_MACHINES = [
   /-----BEGIN [^-]+-----[\s\S]*?(-----END [^-]+-----|$)/g,
   /\b[0-9a-fA-F]{32,}\b/g,
 ] as const;
-/** Letters of both sizes and digits in a long row; a path and a file's name with its time are none. */
+/** Long runs of characters; looksRandom masks those that mix upper case, lower case and digits. */
 const LONG_ROW = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
 const TIME_IN_NAME = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
 const MIXED = [/\d/, /[a-z]/, /[A-Z]/];
-/** `password=…`, `token: …` in a line that somebody else wrote. */
+/** `password=…` or `token: …` in a text of another program. */
 const NAMED_SECRET =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
-/** A text without what may be a credential: addresses lose user, query and steps that may be keys. */
-export function shownText(text: string): string {
-  const plain = withoutCredentials(text)
-    .replace(URL_IN_TEXT, shownUrl)
-    .replace(NAMED_SECRET, `$1${NOT_SHOWN}`);
-  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, NOT_SHOWN), plain).replace(
+/** Masks possible credentials in a text; URLs lose user, query and path segments that may be keys. */
+export function maskText(text: string): string {
+  const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED}`);
+  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(
     LONG_ROW,
-    (row) => (looksRandom(row) ? NOT_SHOWN : row),
+    (row) => (looksRandom(row) ? MASKED : row),
   );
 }
 
@@ -167,10 +165,10 @@ function looksRandom(row: string): boolean {
   return MIXED.every((kind) => kind.test(rest));
 }
 
-function shownUrl(text: string): string {
-  if (!URL.canParse(text)) return NOT_SHOWN;
+function maskUrl(text: string): string {
+  if (!URL.canParse(text)) return MASKED;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const steps = pathname.split("/").map((step) => (PLAIN_STEP.test(step) ? step : NOT_SHOWN));
-  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${NOT_SHOWN}`}`;
+  const steps = pathname.split("/").map((step) => (PLAIN_STEP.test(step) ? step : MASKED));
+  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${MASKED}`}`;
 }

@@ -1,7 +1,7 @@
 import type { EventEmitter } from "node:events";
 import type { Argument, Command, Option } from "commander";
 
-/** What the commands take, as a plain list: completion and the manual are made of it. */
+/** Description of one command; completion scripts and the manual page are generated from it. */
 export interface CommandFacts {
   /** Such as `outbox dead`; empty for the program itself. */
   readonly path: string;
@@ -9,7 +9,7 @@ export interface CommandFacts {
   readonly commands: readonly Described[];
   readonly options: readonly OptionFacts[];
   readonly arguments: readonly ArgumentFacts[];
-  /** What stands below the help: examples, exit codes. */
+  /** Text below the help: examples, exit codes. */
   readonly more: string;
 }
 
@@ -19,20 +19,20 @@ export interface Described {
 }
 
 export interface OptionFacts extends Described {
-  /** As the help writes it: `-c, --config <file>`. */
+  /** Usage, such as `-c, --config <file>`. */
   readonly usage: string;
-  /** What stands behind it; null where nothing does. */
+  /** Name of its value, such as `file`; null for a flag. */
   readonly takes: string | null;
   readonly choices: readonly string[];
   readonly preset: string | null;
 }
 
 export interface ArgumentFacts extends Described {
-  /** As the help writes it: `<sink>`, `[tag...]`. */
+  /** Usage, such as `<sink>` or `[tag...]`. */
   readonly usage: string;
 }
 
-/** Every command, those of a group behind it, in the order of the help. The commands have to be defined. */
+/** Lists every command and subcommand in the order of the help. All commands have to be defined. */
 export function factsOf(program: Command): readonly CommandFacts[] {
   const walk = (command: Command, path: string): readonly CommandFacts[] => [
     factsOfOne(command, path),
@@ -77,7 +77,7 @@ function factsOfArgument(argument: Argument): ArgumentFacts {
   };
 }
 
-/** Commander keeps added texts as listeners; what they would print is collected. */
+/** Collects the added help texts, which commander stores as listeners. */
 function moreOf(command: Command): string {
   let text = "";
   const write = (piece: string) => {

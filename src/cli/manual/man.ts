@@ -1,10 +1,11 @@
 import type { Command } from "commander";
+import { configJsonSchema } from "../../app/config/json-schema.ts";
 import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
-import { factsOf } from "./command-tree.ts";
-import { manualPage } from "./manual.ts";
+import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../shell/exit.ts";
+import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts";
 
-export function define(command: Command, context: CliContext): void {
+function defineMan(command: Command, context: CliContext): void {
   command
     .addHelpText(
       "after",
@@ -14,3 +15,91 @@ export function define(command: Command, context: CliContext): void {
       context.terminal().text(manualPage(factsOf(await context.allCommands()), RELEASE));
     });
 }
+
+/** `plenum man`. */
+export const man = { define: defineMan };
+
+/** Generates the manual page plenum(1) in the macros of man(7). */
+export function manualPage(facts: readonly CommandFacts[], version: string): readonly string[] {
+  const [root, ...commands] = facts;
+  if (root === undefined) throw new Error("there is no program");
+  return [
+    '.\\" Made by `npm run man` from the commands; edit those.',
+    `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
+    ".SH NAME",
+    "plenum \\- sends building monitoring data to many systems",
+    ".SH SYNOPSIS",
+    ".B plenum",
+    "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
+    ".SH DESCRIPTION",
+    text(root.description),
+    ".SH OPTIONS",
+    ...root.options.flatMap(optionLines),
+    ".SH COMMANDS",
+    ...commands.flatMap(commandLines),
+    ".SH EXIT STATUS",
+    ...EXIT_CODES.flatMap((key) => [".TP", `.B ${EXIT[key]}`, text(sentence(EXIT_MEANINGS[key]))]),
+    ".SH ENVIRONMENT",
+    ".TP",
+    ".B PLENUM_CONFIG",
+    "The configuration file, where \\-\\-config names none.",
+    ".SH FILES",
+    ".TP",
+    ".I plenum.yaml",
+    "The configuration, in the folder in which the command is started.",
+    ".TP",
+    ".I state/",
+    "The state that survives restarts, unless state.folder names another folder.",
+  ];
+}
+
+function commandLines({ path, description, options, arguments: all, more }: CommandFacts): readonly string[] {
+  const usages = all.map(({ usage }) => ` ${usage}`).join("");
+  return [
+    `.SS ${text(`plenum ${path}${usages}`)}`,
+    text(sentence(description)),
+    ...all.flatMap(({ usage, description: what }) => [".TP", `.I ${text(usage)}`, text(sentence(what))]),
+    ...options.flatMap(optionLines),
+    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(text), ".fi"]),
+  ];
+}
+
+function optionLines({ usage, description, choices, preset }: OptionFacts): readonly string[] {
+  const more = [
+    ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
+    ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
+  ];
+  const what = more.length === 0 ? description : `${description} (${more.join("; ")})`;
+  return [".TP", `.B ${text(usage)}`, text(sentence(what))];
+}
+
+function sentence(words: string): string {
+  const first = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
+
+/** Escapes a line for roff. */
+function text(line: string): string {
+  return line
+    .replaceAll("\\", "\\e")
+    .replaceAll("-", "\\-")
+    .replaceAll("'", "\\(aq")
+    .replaceAll("`", "\\(ga")
+    .replaceAll("“", "\\(lq")
+    .replaceAll("”", "\\(rq")
+    .replaceAll("…", "...")
+    .replaceAll("–", "\\(en")
+    .replace(/^\./, "\\&.");
+}
+
+function defineSchema(command: Command, context: CliContext): void {
+  command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
+    const schema = configJsonSchema();
+    const terminal = context.terminal();
+    if (terminal.json) terminal.object(schema, []);
+    else terminal.text(JSON.stringify(schema, null, 2).split("\n"));
+  });
+}
+
+/** `plenum schema`. */
+export const schema = { define: defineSchema };

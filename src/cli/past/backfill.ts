@@ -5,7 +5,7 @@ import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { isBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
@@ -14,18 +14,17 @@ import { factsFromState, pastFromState } from "../../engine/sync/facts-for-plan.
 import { hasEnded } from "../../engine/sync/history/backfills.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { openState } from "../shell/look-at-state.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
 import {
-  moment,
-  momentOption,
+  parseTime,
   type SelectionOptions,
   selectionOf,
   selectionOptions,
-} from "../shell/past-options.ts";
-import { barLine, type Remaining, remainingLines, withoutLogText } from "./backfill-lines.ts";
+  timeOption,
+} from "../shell/options.ts";
+import { withState } from "../shell/state-access.ts";
 
 interface BackfillOptions extends SelectionOptions {
   readonly source?: string;
@@ -38,7 +37,7 @@ interface BackfillOptions extends SelectionOptions {
   readonly cancel?: string;
 }
 
-/** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
+/** Stores backfill requests in the state; the running worker fetches them in idle slots. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -46,37 +45,34 @@ export function define(command: Command, context: CliContext): void {
     .option(
       "--from <time>",
       "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
-      moment,
+      parseTime,
     )
-    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(
       new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
     );
   selectionOptions(command)
     .option("--detach", "do not wait for the end")
-    .option("--pause", "fetch nothing of the past for now; live work goes on")
-    .option("--resume", "go on with it")
-    .option("--cancel <id>", "give an order up; what is told stays told")
+    .option("--pause", "pause fetching the past; live reads continue")
+    .option("--resume", "resume it")
+    .option("--cancel <id>", "cancel a request; events that were emitted stay")
     .addHelpText(
       "after",
-      "\nCtrl-C ends the waiting, not the backfill. What is told already is not told again.\n" +
+      "\nCtrl-C ends the waiting, not the backfill. Readings that were emitted are not emitted again.\n" +
         "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
     )
     .action(async (tagIds: string[], options: BackfillOptions) => {
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
-      const store = await openState({ config, source: name }, false);
-      try {
-        // One that is only slow to answer will see the order all the same.
+      const [name, entry] = chooseSource(config, options.source);
+      await withState({ config, source: name }, false, async (store) => {
+        // A worker that responds slowly still reads the request from the state.
         const running = (await findWorkerFor({ config, source: name }, context.signal)).kind !== "none";
         const work = { context, store, name, entry, running, state: config.state };
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
         else if (options.cancel !== undefined) await cancel(work, options.cancel);
         else if (options.from === undefined) await show(work);
-        else await order(work, tagIds, { ...options, from: options.from });
-      } finally {
-        await store.close();
-      }
+        else await requestBackfill(work, tagIds, { ...options, from: options.from });
+      });
     });
 }
 
@@ -92,7 +88,11 @@ interface Work {
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
 const LOOK_EVERY_MS = 2_000;
 
-async function order(work: Work, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
+async function requestBackfill(
+  work: Work,
+  tagIds: readonly string[],
+  options: BackfillOptions & { from: string },
+) {
   const { context, store, name, running } = work;
   const terminal = context.terminal();
   if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
@@ -124,19 +124,11 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
-    await loop({
-      clock: systemClock,
-      signal: context.signal,
-      async turn() {
-        const now = await remaining(work, id);
-        if (now.doneAt !== null) return null;
-        update(barLine(now));
-        return LOOK_EVERY_MS;
-      },
-      fault(error) {
-        throw error;
-      },
-    });
+    do {
+      const now = await remaining(work, id);
+      if (now.doneAt !== null) return;
+      update(barLine(now));
+    } while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
     context.signal.throwIfAborted();
   });
   const { withoutLog } = await remaining(work, id);
@@ -157,8 +149,8 @@ async function setPause({ context, store, name, running }: Work, paused: boolean
     .terminal()
     .object(held, [
       paused
-        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within seconds."
-        : "The past is fetched again; the worker heeds it within seconds.",
+        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
+        : "The past is fetched again; the worker follows within seconds.",
     ]);
   if (!running) context.terminal().say(NO_WORKER);
 }
@@ -169,17 +161,17 @@ async function cancel({ context, store, name }: Work, id: string): Promise<void>
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
   }
   await store.commit({ documents: [{ set, remove: [id] }] });
-  context.terminal().object({ cancelled: id }, [`Order ${id} is given up; what is told stays told.`]);
+  context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function remaining(work: Work, id: string): Promise<Remaining> {
+async function remaining(work: Work, id: string): Promise<BackfillProgress> {
   const found = (await allRemaining(work)).find((each) => each.id === id);
   if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
   return found;
 }
 
-/** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
-async function allRemaining({ store, name, entry, state }: Work): Promise<readonly Remaining[]> {
+/** Lists every backfill request, then the configured backfill, in the order in which the worker fetches them. */
+async function allRemaining({ store, name, entry, state }: Work): Promise<readonly BackfillProgress[]> {
   const settings = planSettings(name, entry, state);
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, held] = await Promise.all([
@@ -187,7 +179,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
     factsFromState(store, settings, systemClock, null),
     store.documents<StoredBackfill>(syncSet("backfill", name)),
   ]);
-  const perMinute = paceOf(planReport(facts));
+  const perMinute = plannedRate(planReport(facts));
   const waiting = {
     paused: orders.paused,
     sinksBehind: isBehind(await store.outbox.pressure(), state.max_bytes, false),
@@ -197,32 +189,18 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
     before += requests;
     return orders.paused ? null : isoUtc(nowMs + (before / perMinute) * 60_000);
   };
-  const open = progress.orders.map((each): Remaining => {
+  const open = progress.orders.map((each): BackfillProgress => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
     const expectedAt = endOf(requestsLeft);
     return { ...each, ...waiting, requestsLeft, doneAt: null, withoutLog: null, expectedAt };
   });
-  const done = [...held].flatMap(([id, order]): readonly Remaining[] => {
+  const done = [...held].flatMap(([id, order]): readonly BackfillProgress[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasEnded(order)) return [];
-    return [
-      {
-        id,
-        from,
-        to,
-        resolution,
-        tags: 1,
-        requestsLeft: 0,
-        done: 1,
-        paused: false,
-        sinksBehind: false,
-        doneAt,
-        withoutLog,
-        expectedAt: null,
-      },
-    ];
+    const end = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
+    return [{ id, from, to, resolution, doneAt, withoutLog, ...end }];
   });
-  const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
+  const configured = progress.resolutions.flatMap((each): readonly BackfillProgress[] => {
     if (each.total || each.pendingRanges === 0) return [];
     const { resolution, tags, requestsLeft, done: share } = each;
     const rest = { from: null, to: null, ...waiting, doneAt: null, withoutLog: null };
@@ -233,8 +211,73 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   return [...done, ...open, ...configured];
 }
 
-/** Requests a minute that are left for the past, by the plan. */
-export function paceOf({ backfill, lanes, quota }: PlanReport): number {
+/** Planned requests per minute for the past. */
+export function plannedRate({ backfill, lanes, quota }: PlanReport): number {
   const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
+}
+
+/** Progress of one backfill. Times are UTC. */
+export interface BackfillProgress {
+  /** Null for the configured backfill. */
+  readonly id: string | null;
+  readonly from: string | null;
+  readonly to: string | null;
+  readonly resolution: Resolution;
+  readonly tags: number;
+  readonly requestsLeft: number;
+  /** Fetched share, 0 to 1. */
+  readonly done: number;
+  readonly paused: boolean;
+  /** True while it waits for the sinks to take more events. */
+  readonly sinksBehind: boolean;
+  readonly doneAt: string | null;
+  /** Intervals without a log; null before the end, and for the configured backfill. */
+  readonly withoutLog: StoredBackfill["withoutLog"] | null;
+  /** Planned end; null while it is paused and when it is done. */
+  readonly expectedAt: string | null;
+}
+
+const CELLS = 24;
+
+export function barLine(remaining: BackfillProgress): string {
+  const { done, requestsLeft } = remaining;
+  const full = Math.floor(done * CELLS);
+  const bar = `${"█".repeat(full)}${"░".repeat(CELLS - full)}`;
+  return `${bar} ${percent(done)}, ${requestsLeft} requests left, ${endOf(remaining)}`;
+}
+
+function endOf({ paused, sinksBehind, expectedAt }: BackfillProgress): string {
+  if (paused) return "paused";
+  if (sinksBehind) return "waiting for the sinks (plenum outbox)";
+  return expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
+}
+
+function remainingLines(all: readonly BackfillProgress[]): readonly string[] {
+  if (all.length === 0) return ["No history is left to fetch."];
+  return all.map((each) => {
+    const what =
+      each.id === null
+        ? "configured backfill"
+        : `order ${each.id}, ${minute(each.from ?? "")} to ${minute(each.to ?? "")}`;
+    if (each.doneAt !== null) {
+      return `${what}, ${each.resolution}: done at ${minute(each.doneAt)}${withoutLogText(each.withoutLog)}`;
+    }
+    return `${what}, ${each.resolution}, ${each.tags} tags: ${barLine(each)}`;
+  });
+}
+
+/** Names the intervals without a log in a finished request. */
+function withoutLogText(withoutLog: BackfillProgress["withoutLog"]): string {
+  if (!withoutLog || withoutLog.buckets === 0) return "";
+  return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
+}
+
+/** Never 100 % before the end. */
+function percent(share: number): string {
+  return `${Math.min(99, Math.floor(share * 100))} %`;
+}
+
+function minute(time: string): string {
+  return `${time.slice(0, 16)}Z`;
 }

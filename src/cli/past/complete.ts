@@ -14,9 +14,9 @@ import { countFor } from "../../engine/sync/history/day-book.ts";
 import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose, integer } from "../shell/context.ts";
+import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { readState } from "../shell/state-access.ts";
 
 interface CompleteOptions {
   readonly source?: string;
@@ -30,15 +30,15 @@ interface CompleteOptions {
 interface Row extends DayAccount {
   readonly site: number;
   readonly date: string;
-  /** Nothing is pending or refused. */
+  /** True if nothing is pending or refused. */
   readonly complete: boolean;
-  /** Null while the day is not sealed. */
+  /** Finalization of the day; null before it. */
   readonly sealed: { readonly revision: number; readonly at: string } | null;
   readonly series: number;
-  /** Series of which the points of this day were not counted: an earlier version fetched them, or it is too long ago. */
+  /** Series without a count for this day: an earlier version fetched them, or the day is too old. */
   readonly notCounted: number;
   readonly byResolution: readonly SeriesAccount[];
-  /** Series of which something is pending or refused, those that lack most first. */
+  /** Series with pending or refused readings, the most incomplete first. */
   readonly worst: readonly WorstSeries[];
 }
 
@@ -54,7 +54,7 @@ interface WorstSeries {
   readonly at: string | null;
 }
 
-/** Days that are shown where none is asked for, and the most that may be asked for. */
+/** Days shown by default, and the maximum. */
 const DAYS = 7;
 const DAYS_MAX = 400;
 const WORST_MAX = 20;
@@ -63,18 +63,18 @@ const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
   behind: "closed and not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   unproven: "not known yet whether it has a log",
-  refused: "asked for and refused",
+  refused: "requested and refused",
   "out-of-scope": "the token does not see its site now",
   open: "not closed yet",
 };
 
-/** What is known of each UTC day, as the ledgers say; works beside a running worker and without one. */
+/** Shows for each UTC day which readings have arrived, by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--date <date>", "one UTC day, such as 2026-11-02", date)
     .option("--from <date>", "the first of several UTC days; the last seven that are over by default", date)
     .option("--to <date>", "the last of them; yesterday by default", date)
-    .option("--site <id>", "only this site", integer)
+    .option("--site <id>", "only this site", parseInteger)
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
@@ -84,10 +84,10 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: CompleteOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
+      const [name, entry] = chooseSource(config, options.source);
       const nowMs = systemClock.now();
       const days = daysOf(options, nowMs);
-      await lookAtState({ config, source: name }, async (store) => {
+      await readState({ config, source: name }, async (store) => {
         const { ledgers } = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const bySite = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
         const { site } = options;
@@ -196,7 +196,7 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-/** A UTC day as its number; 2026-02-30 is a slip of the pen. */
+/** Parses a UTC day into its number; rejects 2026-02-30. */
 function date(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
   if (Number.isNaN(day) || dateOf(day) !== text)

@@ -1,38 +1,39 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { planSettings } from "../../app/build-sync.ts";
-import type { Config, SourceEntry } from "../../app/config/config.ts";
+import { Config, type SourceEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Event } from "../../core/model/event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
+import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
+import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
+import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/site-day.ts";
 import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type BackfillRequest, backfillOf } from "../../engine/sync/history/backfills.ts";
+import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
+import { countFor } from "../../engine/sync/history/day-book.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
+import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import {
+  type Listed,
   type StoredBackfill,
   type StoredPause,
   type StoredPoll,
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { paceOf } from "./backfill.ts";
-import { barLine } from "./backfill-lines.ts";
-import { EXPORT_SINK, type ExportStep, exportConfig } from "./export-config.ts";
-import { exportedDays } from "./export-days.ts";
-import type { ExportOutcome } from "./export-lines.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { barLine, plannedRate } from "./backfill.ts";
 
-/** What is asked for. */
 export interface ExportRequest {
   readonly order: StoredBackfill;
-  /** The same as it was typed, by which a repetition is known. */
+  /** The request as typed; identifies a repetition of the command. */
   readonly asked: string;
 }
 
@@ -42,14 +43,32 @@ export interface ExportRun {
   readonly entry: SourceEntry;
   /** The lake. */
   readonly folder: string;
-  /** Where the export remembers how far it is. */
+  /** Folder of the state that the export resumes from. */
   readonly stateFolder: string;
   readonly request: ExportRequest;
-  /** Where what is sent counts. */
+  /** Counts the requests that the export sends. */
   readonly quotaStore: QuotaStore;
   readonly signal: AbortSignal;
-  /** Hears how far it is. */
+  /** Receives the progress. */
   update(text: string): void;
+}
+
+/** Result of an export. */
+export interface ExportOutcome {
+  /** True if nothing is missing; intervals without a log do not count as missing. */
+  readonly complete: boolean;
+  readonly from: string;
+  readonly to: string;
+  readonly tags: number;
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** Finalized days of sites: compacted, with a manifest. */
+  readonly sealedDays: number;
+  /** Gaps: intervals without a log, and refused ones. */
+  readonly holes: readonly HistoryGap[];
+  /** Lists that could not be read and events that could not be written, a sentence each. */
+  readonly troubles: readonly string[];
 }
 
 const LOOK_EVERY_MS = 1_000;
@@ -59,7 +78,7 @@ const SET = "export";
 const ORDER = "export";
 const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
-/** What is answered, or cannot be asked for now. */
+/** Gap reasons that another request cannot close now. */
 const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
 const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
   "no-log",
@@ -70,11 +89,11 @@ const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
 ]);
 
 /**
- * Lists, fetches and writes; goes on where an earlier run of the same export stopped. A ConfigError is the
- * answer, before anything was fetched, where no tag fits, or a tag or a site is named that there is not.
+ * Lists, fetches and writes; resumes an earlier run of the same export. Returns a ConfigError before fetching if no tag
+ * matches or a tag or site is unknown.
  *
- * Two workers do it, one after the other, on the state of the export. The first fetches, and writes files as soon as
- * they are large. When all is known, the second asks the service for nothing, writes the rest and seals the days.
+ * Two workers run one after the other on the state of the export. The first fetches, and writes files once they are
+ * large. The second sends no requests, writes the remaining events and finalizes the days.
  */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
   const order = await within(run, "fetching", async (worker) => {
@@ -83,7 +102,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     await preflight(run, worker);
     await worker.start();
     await waitUntil(run, async () => {
-      run.update(`Listing tags${await troubleOf(run)}`);
+      run.update(`Listing tags${await problemOf(run)}`);
       return (await polls(run, store)).get("tags")?.lastSuccess != null;
     });
     const unknown = await unknownIn(run, store);
@@ -99,7 +118,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
       });
     await waitUntil(run, async () => {
       run.update(await fetching(run, store));
-      const holes = await holesOf(run, store, asked);
+      const holes = await openGaps(run, store, asked);
       const isFetched = holes.every((hole) => !isToBeAsked(hole, systemClock.now()));
       const listed = await polls(run, store);
       return isFetched && LISTS.every((name) => listed.has(name));
@@ -120,11 +139,11 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     await waitUntil(run, async () => {
       const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
       for (const seal of unsealed) if (existsSync(join(run.folder, manifestOf(seal)))) unsealed.delete(seal);
-      run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await troubleOf(run)}`);
+      run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
       return left === 0 && unsealed.size === 0;
     });
     const holes = gapsIn(ledgers, { open: [order], paused: true }, nowMs);
-    const troubles = await troublesOf(run, store);
+    const troubles = await problemsOf(run, store);
     const isMissing = holes.some(({ why }) => why !== "no-log");
     return {
       complete: !isMissing && troubles.length === 0,
@@ -140,7 +159,7 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
   });
 }
 
-/** What the selection names and the lists do not have; null where they have it all. */
+/** Returns an error for tags and sites of the selection that the lists do not have; null if they have all. */
 async function unknownIn({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = Selection.parse(request.order.select);
   try {
@@ -153,7 +172,7 @@ async function unknownIn({ request, source }: ExportRun, store: Store): Promise<
   }
 }
 
-/** A worker on the state of the export, which is stopped whatever happens. */
+/** Runs a worker on the state of the export and stops it afterwards. */
 async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
   const worker = await createWorker({
     config: exportConfig({ ...run, step }),
@@ -166,7 +185,7 @@ async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker)
   }
 }
 
-/** The order of this export: as it was begun, where it was. */
+/** Returns the stored request of this export, or stores it at the first run. */
 async function begin(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
@@ -184,7 +203,7 @@ async function pause({ source }: ExportRun, store: Store, isPaused: boolean): Pr
   await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", held]] }] });
 }
 
-/** What would be refused for ever is said before anything is fetched. */
+/** Throws before fetching if the token cannot read tags. */
 async function preflight({ signal, source }: ExportRun, worker: Worker): Promise<void> {
   const token = await worker.sources.get(source)?.me(signal);
   if (token?.abilities.includes("read:tags") !== false) return;
@@ -193,15 +212,9 @@ async function preflight({ signal, source }: ExportRun, worker: Worker): Promise
   });
 }
 
-async function waitUntil({ signal }: ExportRun, isSo: () => Promise<boolean>): Promise<void> {
-  await loop({
-    clock: systemClock,
-    signal,
-    turn: async () => ((await isSo()) ? null : LOOK_EVERY_MS),
-    fault(error) {
-      throw error;
-    },
-  });
+async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>): Promise<void> {
+  do if (await isDone()) return;
+  while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
   signal.throwIfAborted();
 }
 
@@ -211,7 +224,11 @@ const settingsOf = ({ source, entry, config }: ExportRun) =>
 const ledgersOf = (run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly LedgerOf[]> =>
   ledgersOfRequest(store, settingsOf(run), order, systemClock.now());
 
-async function holesOf(run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly HistoryGap[]> {
+async function openGaps(
+  run: ExportRun,
+  store: Store,
+  order: BackfillRequest,
+): Promise<readonly HistoryGap[]> {
   const ledgers = await ledgersOf(run, store, order);
   return gapsIn(ledgers, { open: [order], paused: false }, systemClock.now());
 }
@@ -223,7 +240,7 @@ function isToBeAsked({ why, againAt }: HistoryGap, nowMs: number): boolean {
 const polls = ({ source }: ExportRun, store: Store) =>
   store.documents<StoredPoll>(documentSet("poll", source));
 
-/** How far the fetching is, and when it will be done by the plan. */
+/** Progress of the fetching, with the planned end. */
 async function fetching(run: ExportRun, store: Store): Promise<string> {
   const settings = settingsOf(run);
   const nowMs = systemClock.now();
@@ -234,30 +251,163 @@ async function fetching(run: ExportRun, store: Store): Promise<string> {
   const [open] = progress.orders;
   if (open === undefined) return "Listing what is left";
   const requestsLeft = open.requestsLeft + Math.ceil(open.unproven / 20);
-  const expectedAt = isoUtc(nowMs + (requestsLeft / paceOf(planReport(facts))) * 60_000);
+  const expectedAt = isoUtc(nowMs + (requestsLeft / plannedRate(planReport(facts))) * 60_000);
   const waiting = { paused: orders.paused, sinksBehind: false, doneAt: null, withoutLog: null };
-  return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await troubleOf(run)}`;
+  return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await problemOf(run)}`;
 }
 
-/** Why it does not go on, where the worker says so; begins with a semicolon. */
-async function troubleOf({ stateFolder, signal }: ExportRun): Promise<string> {
+/** First problem that the worker reports, after a semicolon; empty without one. */
+async function problemOf({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
   const problem = sink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;
 }
 
-async function troublesOf(run: ExportRun, store: Store): Promise<readonly string[]> {
+async function problemsOf(run: ExportRun, store: Store): Promise<readonly string[]> {
   const listed = await polls(run, store);
   const lists = LISTS.flatMap((name) => {
     const problem = listed.get(name)?.problem;
-    return problem == null ? [] : [`The list of ${name} was not to be had: ${problem}`];
+    return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });
   const dead = await store.outbox.deadLetters(EXPORT_SINK, 1);
   return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
-/** Where the lake says that a day is sealed; connectors/parquet/README.md. */
+/** Path of the manifest of a finalized day; see connectors/parquet/README.md. */
 function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
+}
+
+/** Name of the sink of an export. */
+const EXPORT_SINK = "export";
+
+/** Cron schedule of lists: effectively only at the start of the worker. */
+const AT_THE_START = "0 0 1 1 *";
+
+/** `fetching`: list once, then fetch and write large files. `landing`: send no requests and write at once. */
+export type ExportStep = "fetching" | "landing";
+
+/**
+ * Returns the configuration of the export's worker: one source that only lists and fetches the past, and one sink, the
+ * lake in `folder`. No alarms, live reads or commands; the status page uses a random port.
+ */
+function exportConfig(options: {
+  readonly config: Config;
+  readonly source: string;
+  readonly entry: SourceEntry;
+  /** The lake. */
+  readonly folder: string;
+  readonly stateFolder: string;
+  readonly step: ExportStep;
+}): Config {
+  const { config, entry, folder, source, stateFolder, step } = options;
+  const isFetching = step === "fetching";
+  const parts = Config.parse({
+    // Placeholder for the source below, which is parsed already and cannot be parsed again.
+    sources: {
+      [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" },
+    },
+    sinks: {
+      [EXPORT_SINK]: {
+        from: "beginning",
+        batch: 5_000,
+        parquet: { folder, max_age: isFetching ? "15m" : "1s" },
+      },
+    },
+  });
+  const lists = isFetching ? AT_THE_START : false;
+  const schedules: SourceEntry["schedules"] = {
+    ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
+    ...{ sites: lists, gateways: lists, hosts: lists, systems: lists, tags: lists },
+  };
+  const inventory = { ...entry.inventory, tags_of_systems: true };
+  return {
+    ...parts,
+    state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
+    // The command itself reports failures.
+    log: { level: "silent" },
+    status: { ...parts.status, port: 0 },
+    sources: {
+      [source]: {
+        ...{ ...entry, read: [], history: [], silent_sensors: false, heartbeat: false },
+        ...{ inventory, schedules },
+      },
+    },
+  };
+}
+
+/** Milliseconds after the end of a day in which late data may arrive: the default look-back of a `history` class. */
+const LATE_MS = DAY_MS;
+
+export interface ExportedDays {
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
+  readonly seals: readonly Event<"day-sealed">[];
+}
+
+/** Counts the fetched days of an export by its ledgers, and finalizes the complete ones. */
+async function exportedDays(options: {
+  readonly store: Store;
+  readonly source: string;
+  readonly order: BackfillRequest;
+  readonly ledgers: readonly LedgerOf[];
+  readonly nowMs: number;
+}): Promise<ExportedDays> {
+  const { ledgers, nowMs, order, source, store } = options;
+  const sites = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+  const seals: Event<"day-sealed">[] = [];
+  let [had, nulls] = [0, 0];
+  for (const [siteId, series] of sites) {
+    const wanted = series.map((each) => wholeOrder(each, order, nowMs));
+    const range = {
+      fromMs: Math.min(...wanted.map(({ range: { fromMs } }) => fromMs)),
+      toMs: Math.max(...wanted.map(({ range: { toMs } }) => toMs)),
+    };
+    const held = await store.document<Listed<{ readonly id: number; readonly displayName: string }>>(
+      documentSet("site", source),
+      String(siteId),
+    );
+    const site = held?.value ?? { id: siteId, displayName: String(siteId) };
+    for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
+      const book = createSiteDay(day);
+      for (const { ledger } of wanted) {
+        const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
+        book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
+      }
+      await yieldToEventLoop();
+      const siteDay = book.done();
+      had += siteDay.account.had;
+      nulls += siteDay.account.null;
+      const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
+      const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
+      const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
+      const { expected, pending, refused } = siteDay.account;
+      if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
+      const data = dayFinalized(site, day, siteDay, 1, 0);
+      seals.push(
+        makeEvent({
+          type: "day-sealed",
+          source: sourceUri(source),
+          subject: subjectOf("site", null, String(siteId)),
+          time: isoUtc(nowMs),
+          siteId,
+          data,
+          facts: [data.date, 1],
+        }),
+      );
+    }
+  }
+  return { had, null: nulls, seals };
+}
+
+/** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
+function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
+  const range = backfillRange(order, series.rules, nowMs);
+  const from = isoUtc(range.fromMs);
+  const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const rules = { ...series.rules, everyMs: 0 };
+  return { range, ledger: { ...series, held, rules } };
 }

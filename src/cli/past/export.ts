@@ -12,13 +12,13 @@ import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
 import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/past-options.ts";
-import { exportLines } from "./export-lines.ts";
-import { type ExportRequest, runExport } from "./export-run.ts";
+import { parseTime, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
+import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
+import { grouped, reasonOf } from "./gaps.ts";
 
-/** A time, and how it was written: `30d` is another moment tomorrow, and the same wish. */
+/** A time, and its text: `30d` is another time tomorrow, but the same request. */
 interface Moment {
   readonly written: string;
   readonly at: string;
@@ -33,10 +33,10 @@ interface ExportOptions extends SelectionOptions {
   readonly format: "parquet";
 }
 
-/** What an export remembers, in its folder, until it is complete. */
+/** Folder of the export's state, deleted when the export is complete. */
 const STATE = ".export";
 
-/** The past, once, for those who want no sink; by the machinery that fetches it for a running worker. */
+/** Writes history once into a folder, with the worker that also fetches it for sinks. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -60,13 +60,13 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: ExportOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [source, entry] = choose(config, options.source);
+      const [source, entry] = chooseSource(config, options.source);
       const request = requestOf(tagIds, options, source, entry.time_zone);
       refuseInFleet(config.state);
       await refuseBesideWorker(config.state.folder, context.signal);
       const folder = resolve(options.toFolder);
       const isNew = preparePlace(folder);
-      // Held to the end: no worker begins meanwhile, and what is sent counts for the one that begins afterwards.
+      // Lock the state until the end: no worker can start, and the next one counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, STATE);
@@ -88,10 +88,10 @@ export function define(command: Command, context: CliContext): void {
 }
 
 function written(text: string): Moment {
-  return { written: text, at: moment(text) };
+  return { written: text, at: parseTime(text) };
 }
 
-/** What is asked for, as far as it has closed. */
+/** Builds the backfill request, limited to closed intervals. */
 function requestOf(
   tagIds: readonly string[],
   options: ExportOptions,
@@ -116,7 +116,7 @@ function requestOf(
   return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
 }
 
-/** A member may take the source at any moment, and would spend the same quota. */
+/** Throws in a fleet, where a member may take the source at any time and use the same quota. */
 function refuseInFleet({ postgres }: Config["state"]): void {
   if (postgres === undefined) return;
   throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
@@ -124,7 +124,7 @@ function refuseInFleet({ postgres }: Config["state"]): void {
   });
 }
 
-/** Two processes must not spend one quota. */
+/** Throws while a worker runs, because two processes must not use one quota. */
 async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Promise<void> {
   if ((await findWorker(stateFolder, signal)).kind === "none") return;
   throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
@@ -132,7 +132,7 @@ async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Pro
   });
 }
 
-/** True when nothing was there; false when an export was begun there. */
+/** Creates or checks the folder. True if it is empty; false if it holds an unfinished export. */
 function preparePlace(folder: string): boolean {
   let names: readonly string[];
   try {
@@ -151,4 +151,22 @@ function preparePlace(folder: string): boolean {
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
   });
+}
+
+function exportLines(folder: string, outcome: ExportOutcome): readonly string[] {
+  const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
+  return [
+    `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
+    ...grouped(holes, false).map(({ tags: of, example, hole }) => {
+      const when = hole.from === null ? "" : ` from ${hole.from} to ${hole.to}`;
+      const more = of === 1 ? "" : ` and ${of - 1} more`;
+      return `not had${when}: ${example}${more}: ${reasonOf(hole)}`;
+    }),
+    ...troubles,
+    ...(complete
+      ? []
+      : [
+          "It is not complete; the same command asks again for what was refused, at the earliest when it says above.",
+        ]),
+  ];
 }

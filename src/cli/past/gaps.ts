@@ -3,35 +3,35 @@ import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
-import { type CliContext, choose } from "../shell/context.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { readState } from "../shell/state-access.ts";
 
 const WHY: Readonly<Record<HistoryGapReason, string>> = {
-  ordered: "asked for by `plenum backfill`, still to be fetched",
-  backfill: "the configured backfill, still to be fetched",
+  ordered: "requested by `plenum backfill`, not fetched yet",
+  backfill: "the configured backfill, not fetched yet",
   behind: "closed and overdue",
-  between: "nobody asked for it",
-  refused: "asked for and refused",
-  unreadable: "answered and unreadable",
+  between: "never requested",
+  refused: "requested and refused",
+  unreadable: "the response is unreadable",
   "out-of-scope": "the token does not see its site now",
-  "not-listed": "the listings of tags do not show it lately",
+  "not-listed": "not in the last listings of tags",
   unproven: "not known yet whether it has a log",
   "no-log": "the service says that it has no log of it",
-  null: "answered, without a value",
+  null: "the response has no value",
 };
 
-/** What nobody has to fetch any more: the service answered, or said that there is nothing. */
+/** Reasons that need no further request: the service responded. */
 const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
 export interface Group {
   readonly tags: number;
-  /** The only tag, or the first. */
+  /** Id and name of the first tag. */
   readonly example: string;
   readonly hole: HistoryGap;
 }
 
-/** The reason, with the service's own words where it gave some. */
+/** The reason, with the message of the service. */
 export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   return [
     WHY[why],
@@ -40,7 +40,7 @@ export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   ].join("; ");
 }
 
-/** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
+/** Lists the gaps in the fetched history by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument(
@@ -55,8 +55,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
-      await lookAtState({ config, source: name }, async (store) => {
+      const [name, entry] = chooseSource(config, options.source);
+      await readState({ config, source: name }, async (store) => {
         const nowMs = systemClock.now();
         const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
@@ -90,7 +90,7 @@ function noHoles(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Tags with the same hole share one; `single`: each has its own. */
+/** Groups tags with the same gap; `single` keeps one group for each tag. */
 export function grouped(holes: readonly HistoryGap[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,

@@ -1,20 +1,20 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, choose } from "../shell/context.ts";
-import { refuseUnknown } from "../shell/known-things.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
+import { refuseUnknown } from "../shell/known-ids.ts";
+import { readState } from "../shell/state-access.ts";
 
 interface Row extends SensorFinding {
   readonly siteId: number;
 }
 
-/** The last report of each site, as it was told; works beside a running worker and without one. */
+/** Shows the last report of each site from the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
-    .option("--site <id>", "only this site", siteId)
+    .option("--site <id>", "only this site", parseInteger)
     .addHelpText(
       "after",
       "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
@@ -22,8 +22,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly source?: string; readonly site?: number }) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = choose(config, options.source);
-      await lookAtState({ config, source: name }, async (store) => {
+      const [name, entry] = chooseSource(config, options.source);
+      await readState({ config, source: name }, async (store) => {
         if (options.site !== undefined) await refuseUnknown(store, [name], "site", [`${options.site}`]);
         const reports = await reportsIn(store, name, options.site);
         if (terminal.json) {
@@ -69,9 +69,4 @@ async function whyNone(store: Store, source: string, option: object | false): Pr
   if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
   const hours = Math.floor(period.watchedMs / 3_600_000);
   return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;
-}
-
-function siteId(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, such as 3.");
-  return Number(text);
 }

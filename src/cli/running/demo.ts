@@ -1,14 +1,16 @@
 import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
-import { sentence } from "../../core/errors/errors.ts";
+import { ConfigError, sentence } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop, within } from "../../core/runtime/waiting.ts";
-import { called } from "../shell/called.ts";
+import { loop, sleepFor, within } from "../../core/runtime/waiting.ts";
+import type { FleetStatus, Reason, Takeover } from "../../scale/fleet/status.ts";
+import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
+import { programName } from "../shell/exit.ts";
 
-/** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
+/** Interval of the line that counts values, in milliseconds; other events are printed at once. */
 const TELL_EVERY_MS = 5_000;
 
 export function define(command: Command, context: CliContext): void {
@@ -19,18 +21,16 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly folder: string; readonly fleet?: string }) => {
       const { say } = context.terminal();
       if (options.fleet !== undefined) {
-        const { membersIn, runFleetDemo } = await import("./demo-fleet.ts");
         await runFleetDemo(membersIn(options.fleet), context);
         return;
       }
       say("Starting the simulated service, an MQTT broker and the worker …");
-      // Somebody only looks, beside all else that they do: 15 MB less count for more than a third of the little work.
+      // A demo runs next to other programs: 15 MB less memory matter more than a third more processor time.
       setFlagsFromString("--optimize-for-size");
-      // Loaded when asked for: no other command needs the simulator and the broker in memory.
       const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
-      const plenum = called();
+      const plenum = programName();
       say(
         "",
         demo.continued
@@ -49,7 +49,7 @@ export function define(command: Command, context: CliContext): void {
         "  Ctrl-C ends it; the next start goes on from there.",
         "",
       );
-      await tell(demo.worker.store.outbox, say, context.signal);
+      await printEvents(demo.worker.store.outbox, say, context.signal);
       say("Stopping …");
       const begin = performance.now();
       await demo.stop();
@@ -61,7 +61,7 @@ type Log = {
   latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]>;
 };
 
-async function tell(
+async function printEvents(
   outbox: Log & { changed(signal: AbortSignal): Promise<void> },
   say: (text: string) => void,
   signal: AbortSignal,
@@ -90,7 +90,7 @@ async function tell(
   await loop({ clock: systemClock, signal, turn, fault: (error) => say(sentence(error)) });
 }
 
-/** What is worth a line: alarms, gateways, commands and trouble, not the first inventory. */
+/** Returns a line for alarms, gateways, commands and failures; null for other events. */
 function lineOf(event: Event): string | null {
   if (event.type.startsWith("alarm-")) {
     const { alarm } = (event as Event<"alarm-raised">).data;
@@ -108,6 +108,116 @@ function lineOf(event: Event): string | null {
     return `${time()}  ${event.type} ${event.subject}`;
   return null;
 }
+
+const LOOK_EVERY_MS = 1_000;
+const ANSWER_WITHIN_MS = 2_000;
+const START_WITHIN_MS = 120_000;
+const MOST_MEMBERS = 9;
+
+/** Parses the number of members. Throws ConfigError. */
+export function membersIn(text: string): number {
+  const members = Number(text);
+  if (Number.isInteger(members) && members >= 1 && members <= MOST_MEMBERS) return members;
+  throw new ConfigError(`A fleet of the demo has 1 to ${MOST_MEMBERS} members, not ${text}.`);
+}
+
+/** Runs the demo of a fleet until Ctrl-C and prints every takeover. */
+async function runFleetDemo(members: number, context: CliContext): Promise<void> {
+  const { say } = context.terminal();
+  say(`Starting PostgreSQL, six simulated services, a broker and ${members} members …`);
+  const { startFleetDemo } = await import("../demo/fleet.ts");
+  const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
+  const demo = await startFleetDemo({ members, program, signal: context.signal });
+  try {
+    for (const member of demo.members) watchEnd(member, say, context.signal);
+    if (!(await started(demo, context.signal))) return;
+    printAddresses(demo, say);
+    await printTakeovers(demo, say, context.signal);
+  } finally {
+    say("Stopping …");
+    await demo.stop();
+    say("Stopped; nothing of it is left.");
+  }
+}
+
+type Say = (...lines: readonly string[]) => void;
+
+function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
+  const broker = new URL(brokerUrl);
+  const plenum = programName();
+  say(
+    "",
+    "  Six services with a building each are shared out among the members. Kill one, and look how the others go on:",
+    "",
+    ...members.map(({ name, pid, statusUrl }) => `  ${name}      ${statusUrl}   kill -9 ${pid}`),
+    "",
+    "  Each page shows the whole fleet.",
+    `  inbox         ${inboxUrl}  (stands for a chat channel)`,
+    `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
+    `  commands      ${plenum} fleet --demo · ${plenum} fleet drain member-1 --demo · ${plenum} status --demo`,
+    "",
+    "  Ctrl-C ends all of it; nothing is kept.",
+    "",
+  );
+}
+
+function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
+  void member.ended.then((how) => {
+    if (signal.aborted) return;
+    const last = how.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
+    say(`${time()}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`);
+  });
+}
+
+/** Waits until the members hold all sources. False after Ctrl-C. */
+async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
+  const until = systemClock.monotonic() + START_WITHIN_MS;
+  while (systemClock.monotonic() < until) {
+    const status = await ask(demo, signal);
+    const isWhole =
+      status !== null &&
+      status.members.length === demo.members.length &&
+      status.sources.every(({ holder }) => holder !== null);
+    if (isWhole) return true;
+    if (!(await sleepFor(systemClock, LOOK_EVERY_MS, signal))) return false;
+  }
+  return true;
+}
+
+/** Fleet status from the first member that responds. */
+async function ask({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
+  for (const { isRunning, statusUrl } of members) {
+    if (!isRunning()) continue;
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_WITHIN_MS)]);
+    const answer = await fetch(new URL("/api/fleet", statusUrl), { signal: limit }).catch(() => null);
+    if (answer?.ok === true) return (await answer.json().catch(() => null)) as FleetStatus | null;
+  }
+  return null;
+}
+
+async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Promise<void> {
+  let known: ReadonlySet<string> | null = null;
+  do {
+    const status = await ask(demo, signal);
+    if (status === null) continue;
+    const fresh = status.takeovers.filter((each) => known !== null && !known.has(keyOf(each)));
+    known = new Set(status.takeovers.map(keyOf));
+    for (const { at, from, reason, source, to } of fresh.toReversed())
+      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${WHY[reason]})`);
+  } while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
+}
+
+const keyOf = ({ epoch, source }: Takeover) => `${source} ${epoch}`;
+
+const WHY: Readonly<Record<Reason, string>> = {
+  first: "it had no member before",
+  joined: "to balance the members",
+  left: "its member stopped",
+  drained: "its member was drained",
+  "lease-ran-out": "its member no longer reports",
+  "could-not-start": "its member could not start it",
+  unreachable: "its member did not reach its service",
+};
 
 function time(): string {
   return new Date().toISOString().slice(11, 19);

@@ -1,31 +1,28 @@
 import type { AnyEvent, Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
-import { clockTime } from "../shell/local-time.ts";
+import { clockTime } from "../shell/terminal.ts";
 
-/**
- * What happens, as a person at the terminal wants to read it: one calm line for each thing that matters. Made of the
- * lines of the log and of the events that are facts; a value that was read is neither.
- */
-export interface Happenings {
-  /** Takes the log's lines (JSON). */
+/** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */
+export interface TerminalFeed {
+  /** Receives the lines of the log (JSON). */
   readonly destination: { write(line: string): void };
   event(logged: LoggedEvent): void;
-  /** Why the worker is not ready, a sentence each; empty when it is. */
+  /** Receives the reasons why the worker is not ready; empty when it is. */
   readiness(reasons: readonly string[]): void;
   say(text: string): void;
 }
 
-/** The same sentence is not said again within this time, in milliseconds. */
+/** Milliseconds in which the same sentence is not repeated. */
 const SAID_FOR_MS = 5 * 60_000;
-/** Level of pino from which on a line is a warning. */
+/** pino level of warnings. */
 const WARN = 40;
-/** What is said at the start in better words. */
+/** Log messages that the start text replaces. */
 const SAID_ANYWAY = ["started", "Plenum is running"];
 
-export function createHappenings(print: (line: string) => void, now: () => number): Happenings {
+export function createTerminalFeed(print: (line: string) => void, now: () => number): TerminalFeed {
   const said = new Map<string, number>();
-  /** Sinks that do not take events, as the log says; `/readyz` speaks of one only after a while. */
+  /** Sinks with a problem in the log; `/readyz` reports one only after a while. */
   const troubled = new Set<string>();
   let wasReady: boolean | null = null;
   let initial = 0;
@@ -38,7 +35,7 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
     print(`${clockTime(atMs)} ${mark} ${text}`);
   }
 
-  /** At the first look there can be hundreds; they are no news. */
+  /** Prints only the count of alarms that were active at the first listing: there can be hundreds. */
   function sayInitial(): void {
     if (initial > 0) say(" ", `${initial} ${initial === 1 ? "alarm is" : "alarms are"} active already.`);
     initial = 0;
@@ -60,14 +57,14 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
         return;
       }
       sayInitial();
-      const words = wordsOf(event);
+      const words = labelOf(event);
       if (words !== null)
         print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
     },
     readiness(reasons) {
       sayInitial();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true) say(" ", wellText(wasReady === null, [...troubled]));
+      if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...troubled]));
       for (const reason of reasons) say("!", reason);
       if (isReady !== wasReady)
         for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
@@ -77,8 +74,8 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
   };
 }
 
-/** What is ready, and what is not yet, though it has time. */
-function wellText(isFirst: boolean, troubled: readonly string[]): string {
+/** Text for a ready worker; names the sinks that still have a problem. */
+function readyText(isFirst: boolean, troubled: readonly string[]): string {
   if (troubled.length > 0) return `All is well but for what was said of ${troubled.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
 }
@@ -95,13 +92,13 @@ interface LogFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** What is wrong with a configuration, what changed in it, and what of that waits for a restart. */
+  /** Problems of a configuration, its changes, and the changes that wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];
 }
 
-/** Who, what, and why as far as the line says so. */
+/** Joins the component, the message and the reason of a log line. */
 function logText(msg: string, fields: LogFields): string {
   const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
@@ -115,13 +112,13 @@ function ended(text: string): string {
   return /[.!?:]$/.test(text) ? text : `${text}.`;
 }
 
-/** As people begin one, unless a name of somebody's own comes first. */
+/** Capitalizes the first letter, unless a name comes first. */
 function sentence(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-/** What a kind of event is called here; null for what is no news to a person. Alarms' ends are as calm as can be. */
-function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
+/** Label of an event; null for events that are not printed. */
+function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const priority = event.priority === undefined ? "" : ` ${event.priority}`;
   switch (event.type) {
     case "alarm-raised":
@@ -132,13 +129,13 @@ function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
     case "alarm-acknowledged":
       return { mark: " ", text: `Alarm${priority} acknowledged` };
     case "alarm-vanished":
-      return { mark: "!", text: `Alarm${priority} is listed no longer, and nobody said that it is over` };
+      return { mark: "!", text: `Alarm${priority} is no longer listed, and its end was not reported` };
     case "gateway-offline":
       return { mark: "!", text: "Gateway offline" };
     case "gateway-online":
       return { mark: " ", text: "Gateway online" };
     case "command-result":
-      return { mark: isWell(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+      return { mark: isSuccess(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
     case "command-not-restored":
       return { mark: "!", text: "An old value could not be put back" };
     case "token-expiring":
@@ -148,6 +145,6 @@ function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
   }
 }
 
-function isWell({ data }: Event<"command-result">): boolean {
+function isSuccess({ data }: Event<"command-result">): boolean {
   return data.outcome === "confirmed" || data.outcome === "accepted-unverified";
 }

@@ -1,9 +1,12 @@
 import { lstatSync } from "node:fs";
+import { createInterface } from "node:readline/promises";
+import { Writable } from "node:stream";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { ConfigError, Retryable, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, Rejected, Retryable, sentence } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
+import { printable } from "../../core/values/printable.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type Choices, proposedChoices } from "../../ui/setup/choices.ts";
@@ -15,7 +18,6 @@ import { seenLines } from "../../ui/setup/seen-lines.ts";
 import { sourceName } from "../../ui/setup/source-name.ts";
 import { guessZone } from "../../ui/setup/time-zone.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
-import { type Asker, createAsker } from "../shell/ask.ts";
 import type { CliContext } from "../shell/context.ts";
 import type { Terminal } from "../shell/terminal.ts";
 import {
@@ -26,7 +28,7 @@ import {
   lookAtBuilding,
   nextCommands,
   type Reach,
-} from "./setup-steps.ts";
+} from "./setup.ts";
 
 interface InitOptions {
   readonly tokenFile?: string;
@@ -39,10 +41,10 @@ interface InitOptions {
 }
 
 const DAY_MS = 86_400_000;
-/** How often somebody may answer one question. */
+/** Attempts for each question. */
 const TRIES = 3;
 
-/** From an address and a token to a configuration; asks what it cannot find out, and overwrites nothing. */
+/** Creates a configuration from an address and a token; asks for missing values and overwrites nothing. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
@@ -85,7 +87,7 @@ export function define(command: Command, context: CliContext): void {
 interface Setting {
   readonly context: CliContext;
   readonly terminal: Terminal;
-  /** Null without a terminal: then everything was said by options. */
+  /** Null without a terminal; then options give all values. */
   readonly asker: Asker | null;
   readonly file: string;
   readonly options: InitOptions;
@@ -113,7 +115,7 @@ async function init(setting: Setting, written: string | undefined): Promise<void
     { file, text: drafted.text, option: "--config" },
     "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null,
   );
-  tell(setting, seen, drafted, "text" in token ? tokenFile : null);
+  printResult(setting, seen, drafted, "text" in token ? tokenFile : null);
 }
 
 function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
@@ -125,10 +127,10 @@ function refuseMissing(address: string | undefined, { tokenFile, timeZone }: Ini
   if (missing.length === 0) return;
   const last = missing.at(-1);
   const all = missing.length === 1 ? last : `${missing.slice(0, -1).join(", ")} and ${last}`;
-  throw new InvalidArgumentError(`Without a terminal nobody can be asked: add ${all}.`);
+  throw new InvalidArgumentError(`Without a terminal no question can be asked: add ${all}.`);
 }
 
-/** Asks again while the answer is refused; without a terminal the first refusal is the last word. */
+/** Repeats a question until the answer is accepted; without a terminal the first error is final. */
 async function answered<T>(
   { asker, terminal }: Setting,
   take: (attempt: number) => Promise<T>,
@@ -150,7 +152,7 @@ interface Reached {
   readonly seen: SeenBuilding;
 }
 
-/** Asks for the address again where nothing answers there, and for the token again where it is refused. */
+/** Asks again for an address that does not respond, and for a token that the service rejects. */
 function reached(setting: Setting, written: string | undefined): Promise<Reached> {
   const { asker, options, terminal } = setting;
   let last: Reach["token"] | null = null;
@@ -168,7 +170,7 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
         setting,
         async (again) => {
           last = again === 1 && last !== null ? last : await tokenFrom(setting, again);
-          return { address, token: last, seen: await looked(setting, address, last) };
+          return { address, token: last, seen: await lookAtService(setting, address, last) };
         },
         isRefused,
       );
@@ -177,11 +179,11 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
   );
 }
 
-/** The token from its file; where there is none, a person pastes it. */
+/** Takes the token from its file, or asks the user to paste it. */
 async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<Reach["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
-    // What is in a file changes by hand only.
+    // Only the user can change the file.
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
     return { file: tokenFile };
   }
@@ -191,7 +193,11 @@ async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<
   });
 }
 
-function looked({ context, options, terminal }: Setting, { baseUrl }: ServiceAddress, token: Reach["token"]) {
+function lookAtService(
+  { context, options, terminal }: Setting,
+  { baseUrl }: ServiceAddress,
+  token: Reach["token"],
+) {
   const { allowPlainHttp = false, caFile = null } = options;
   return terminal.progress("Looking at the building", (update) =>
     lookAtBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
@@ -217,7 +223,7 @@ async function brokerFrom({ asker }: Setting): Promise<string | null> {
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
-/** Where a pasted token goes. */
+/** Returns the path of the file for a pasted token. */
 function newTokenFile(setting: Setting, source: string): Promise<string> {
   const { asker, file, options } = setting;
   return answered(setting, async (attempt) => {
@@ -229,7 +235,7 @@ function newTokenFile(setting: Setting, source: string): Promise<string> {
   });
 }
 
-function tell(
+function printResult(
   { terminal, file }: Setting,
   seen: SeenBuilding,
   { plan, text }: Drafted,
@@ -250,7 +256,7 @@ function tell(
   ]);
 }
 
-/** Whole days. */
+/** Parses a duration of whole days. */
 function days(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
@@ -260,4 +266,59 @@ function days(text: string): number {
 function name(text: string): string {
   if (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text)) return text;
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
+}
+
+/** Asks the user at a terminal. */
+export interface Asker {
+  /** Returns the trimmed answer, or `proposed` for Enter alone. Rejects when the terminal closes. */
+  ask(question: string, proposed?: string): Promise<string>;
+  /** The same without echo. */
+  askHidden(question: string): Promise<string>;
+  close(): void;
+}
+
+/** Null if standard input or standard error is not a terminal. */
+function createAsker(signal: AbortSignal): Asker | null {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
+  let hidden = false;
+  const output = new Writable({
+    write(chunk, _encoding, done) {
+      if (!hidden) process.stderr.write(chunk);
+      done();
+    },
+  });
+  const lines = createInterface({ input: process.stdin, output, terminal: true });
+  // In this mode Ctrl-C raises no signal by itself.
+  lines.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
+  const closed = new AbortController();
+  lines.once("close", () => closed.abort(new Rejected("The terminal was closed before all was answered.")));
+  const either = AbortSignal.any([signal, closed.signal]);
+
+  async function question(text: string): Promise<string> {
+    try {
+      return (await lines.question(text, { signal: either })).trim();
+    } catch (error) {
+      signal.throwIfAborted();
+      closed.signal.throwIfAborted();
+      throw error;
+    }
+  }
+
+  return {
+    async ask(text, proposed) {
+      const answer = await question(printable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      return answer === "" ? (proposed ?? "") : answer;
+    },
+    async askHidden(text) {
+      process.stderr.write(printable(`${text}: `));
+      hidden = true;
+      try {
+        return await question("");
+      } finally {
+        hidden = false;
+        process.stderr.write("\n");
+      }
+    },
+    close: () => lines.close(),
+  };
 }

@@ -1,9 +1,9 @@
 /**
- * Flags of Node.js that fit the number of sources. How much room young objects have is decided when a process starts, so a
- * worker of many sources starts once more, in the same process, before it has opened anything.
+ * Flags of Node.js by the number of sources. The size of the young generation is fixed when a process starts, so a worker
+ * with many sources executes itself again before it opens anything.
  */
 
-/** Flags that the start scripts and the image give a worker; docs/sizing.md has the measurements. */
+/** Flags of the start scripts and the image; docs/sizing.md has the measurements. */
 const OF_FEW_SOURCES = [
   "--min-semi-space-size=4",
   "--max-semi-space-size=4",
@@ -12,7 +12,7 @@ const OF_FEW_SOURCES = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** A sixth to a quarter less processor time for each value with 20 and 200 sources, for 20 to 55 MB more memory. */
+/** With 20 to 200 sources: 17 to 25 % less processor time for each value, 20 to 55 MB more memory. */
 const OF_MANY_SOURCES = [
   "--min-semi-space-size=8",
   "--max-semi-space-size=8",
@@ -21,10 +21,10 @@ const OF_MANY_SOURCES = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** One source leaves so little behind in a second that more room saves nothing. */
+/** Number of sources from which the larger young generation pays. */
 const MANY_SOURCES = 10;
 
-/** The flags that a worker of so many sources should have in place of those that it has; null where it keeps its own. */
+/** Returns better flags for this number of sources; null to keep the current ones. */
 export function betterFlags(
   sources: number,
   flags: readonly string[],
@@ -35,10 +35,10 @@ export function betterFlags(
   return isByHand || sources < MANY_SOURCES ? null : OF_MANY_SOURCES;
 }
 
-/** Starts this process again with better flags, where it has others; does not return then. */
+/** Executes this process again with better flags, and then does not return. */
 export function takeBetterFlags(sources: number): void {
   const flags = betterFlags(sources, process.execArgv, process.env);
-  // Windows cannot replace a process: there the worker keeps the flags that it has.
+  // Windows cannot replace a process.
   if (flags === null || process.platform === "win32") return;
   process.execve?.(process.execPath, [process.execPath, ...flags, ...process.argv.slice(1)], process.env);
 }

@@ -5,10 +5,10 @@ import { requestReload } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 
-/** The worker reads its own file; what is wrong with it is said here as `plenum check` says it. */
+/** Asks the running worker to read its file again; prints the problems as `plenum check` does. */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--dry-run", "say what would change, and change nothing")
+    .option("--dry-run", "show what would change, and change nothing")
     .addHelpText(
       "after",
       "\nA running worker notices a change of its file by itself within a few seconds, and on SIGHUP at once.\n\nExample:\n  plenum reload --dry-run",

@@ -11,18 +11,18 @@ import { createRecentLines } from "../../core/runtime/recent-lines.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import type { CliContext } from "../shell/context.ts";
-import { takeStandardError } from "../shell/log-stream.ts";
 import { leavePointer } from "../shell/pointer.ts";
-import { createHappenings, type Happenings } from "./happenings.ts";
+import { redirectStandardError } from "../shell/uncaught-errors.ts";
+import { createTerminalFeed, type TerminalFeed } from "./happenings.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 
-/** Containers and service managers give about ten seconds before they kill. */
+/** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
 const STOP_WITHIN_MS = 8_000;
-/** How often it is looked whether the worker is ready, for a person who looks on, in milliseconds. */
+/** Interval of the readiness check for the terminal, in milliseconds. */
 const READY_EVERY_MS = 2_000;
 const PAGE = 250;
 
-/** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
+/** Runs the worker. Errors before the start are sentences; afterwards there is only the log. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
@@ -38,7 +38,7 @@ export function define(command: Command, context: CliContext): void {
         "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
     )
     .action(async (options: RunOptions) => {
-      if (options.setup === true && !(await setUp(context))) return;
+      if (options.setup === true && !(await (await import("./setup.ts")).runSetup(context))) return;
       const load = () => {
         if (options.allowWritableConfig !== true) refuseUntrustedFile(context.configFile());
         return context.config();
@@ -48,13 +48,13 @@ export function define(command: Command, context: CliContext): void {
       const recent = createRecentLines();
       const terminal = context.terminal();
       const people =
-        process.stderr.isTTY && !terminal.json ? createHappenings(terminal.say, systemClock.now) : null;
+        process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const log = createLog({
         level: config.log.level,
         recent,
         ...(people === null ? {} : { destination: people.destination }),
       });
-      takeStandardError(log);
+      redirectStandardError(log);
       const running = {
         config,
         log,
@@ -68,28 +68,29 @@ export function define(command: Command, context: CliContext): void {
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
-      // A state that is damaged while it is open is replaced at a start.
+      // A restart replaces a state that was damaged while it was open.
       let isArming = running.armWriting;
       while (await runWorker({ ...running, armWriting: isArming }, people, context.signal)) isArming = false;
     });
 }
 
-/** Runs a worker until the signal aborts, or its state is damaged: true, and it is to be built again. */
+/** Runs a worker until the signal aborts. Returns true if its state was damaged and the worker has to restart. */
 async function runWorker(
   options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
-  people: Happenings | null,
+  people: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<boolean> {
   const { log } = options;
   const worker = await createWorker(options);
   if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
   const [latest] = await worker.store.outbox.latest(1);
-  pointFrom(options, false);
+  leavePointerFor(options, false);
   await worker.start();
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
   const over = new AbortController();
-  const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
+  const told =
+    people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
   const { damaged } = worker.store;
   await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
@@ -106,10 +107,10 @@ interface RunOptions {
   readonly setup?: boolean;
 }
 
-/** In topics, paths and tables of people it has to be legible. */
+/** Member names appear in topics, paths and tables. */
 const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
-/** Several members of one machine name themselves, and have a folder each for what belongs to this machine. */
+/** Returns the name and folder of a member; a named member has its own folder, so one machine can run several. */
 function memberOf({ state }: Config, given: string | undefined) {
   const name = given ?? hostname();
   if (!MEMBER_NAME.test(name))
@@ -121,21 +122,21 @@ function memberOf({ state }: Config, given: string | undefined) {
 
 async function runMember(
   options: MemberOptions,
-  people: Happenings | null,
+  people: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<void> {
-  // Loaded when asked for: a lone worker does not carry it.
+  // A worker without a fleet does not load this.
   const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
   if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));
-  pointFrom(options, true);
+  leavePointerFor(options, true);
   await member.start();
   const status = member.statusUrl();
   options.log?.info({ member: member.name, status }, "Plenum is running");
   people?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
   const over = new AbortController();
-  const told = people === null ? null : tellReadiness(status, people, over.signal).catch(() => undefined);
+  const told = people === null ? null : printReadiness(status, people, over.signal).catch(() => undefined);
   await aborted(signal);
   people?.say("Stopping.");
   over.abort();
@@ -143,8 +144,8 @@ async function runMember(
   await member.stop(STOP_WITHIN_MS);
 }
 
-/** From the configuration file to the state, for commands that come while the file is wrong. */
-function pointFrom(
+/** Leaves a pointer from the configuration file to the state, for commands that run while the file is wrong. */
+function leavePointerFor(
   { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
 ): void {
@@ -163,22 +164,16 @@ async function aborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Loaded when asked for: a worker does not carry it. */
-async function setUp(context: CliContext): Promise<boolean> {
-  const { runSetup } = await import("./run-setup.ts");
-  return runSetup(context);
-}
-
-/** SIGHUP asks a service to read its configuration again; where a terminal was hung up, it ends the worker as before. */
+/** Reloads the configuration on SIGHUP. At a terminal SIGHUP still ends the worker. */
 function onHangup(reload: () => void): void {
   process.removeAllListeners("SIGHUP");
   process.on("SIGHUP", reload);
 }
 
-/** Tells a person what happens until the signal aborts. What goes wrong with it does the worker no harm. */
-async function tell(
+/** Prints what happens until the signal aborts. A failure here does not affect the worker. */
+async function printActivity(
   worker: Worker,
-  people: Happenings,
+  people: TerminalFeed,
   position: number,
   log: Log,
   signal: AbortSignal,
@@ -186,15 +181,18 @@ async function tell(
   const status = worker.statusUrl();
   people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
   try {
-    await Promise.all([tellEvents(worker, people, position, signal), tellReadiness(status, people, signal)]);
+    await Promise.all([
+      printNewEvents(worker, people, position, signal),
+      printReadiness(status, people, signal),
+    ]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
   }
 }
 
-async function tellEvents(
+async function printNewEvents(
   { store }: Worker,
-  people: Happenings,
+  people: TerminalFeed,
   position: number,
   signal: AbortSignal,
 ): Promise<void> {
@@ -207,7 +205,7 @@ async function tellEvents(
   }
 }
 
-async function tellReadiness(status: string, people: Happenings, signal: AbortSignal): Promise<void> {
+async function printReadiness(status: string, people: TerminalFeed, signal: AbortSignal): Promise<void> {
   while (await sleepFor(systemClock, READY_EVERY_MS, signal)) {
     const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (answer === null) continue;

@@ -4,7 +4,7 @@ import { loadYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
 import type { CliContext } from "../shell/context.ts";
-import { integer } from "../shell/context.ts";
+import { parseInteger } from "../shell/context.ts";
 
 interface SimulateOptions {
   readonly options?: string;
@@ -14,12 +14,12 @@ interface SimulateOptions {
   readonly state?: string;
 }
 
-/** The monitoring service without the service, to build and test against. */
+/** Runs the simulator of the monitoring service. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
     .option("--host <address>", "address to listen on", "127.0.0.1")
-    .option("--port <number>", "port; 0 takes a free one", integer, 8080)
+    .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
     .option("--speed <factor>", "recorded seconds per second", factor)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
     .addHelpText(

@@ -9,32 +9,28 @@ import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, usedInstead } from "./accepted-config.ts";
-import { openDoorFor } from "./find-worker.ts";
+import { type AcceptedConfig, acceptedConfig, controlSocketFor, usedInstead } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
-/** What every command is handed; made once in main.ts from the global options. */
+/** Context of a command, created from the global options. */
 export interface CliContext {
   terminal(): Terminal;
-  /** Whether times stay in UTC also for people. */
+  /** True if times stay in UTC. */
   utc(): boolean;
   configFile(): string;
   config(): Config;
-  /**
-   * The file's configuration, or, where the file is wrong, the one that its running worker accepted last. For commands
-   * that have to work in both cases; says on standard error that the file is rejected.
-   */
+  /** The configuration file, or, if it is wrong, the last one that its running worker accepted, with a warning. */
   acceptedConfig(): Promise<Config>;
-  /** The same, for a command that says by itself that the file is rejected. */
+  /** The same without the warning. */
   accepted(): Promise<AcceptedConfig>;
-  /** The program with every command defined, which otherwise happens when one is called. */
+  /** Defines every command, not only the called one. */
   allCommands(): Promise<Command>;
   /** Aborts on Ctrl-C. */
   readonly signal: AbortSignal;
   /**
-   * Lends the service to `use`: the running worker's own connection when there is a worker, otherwise one of our
-   * own with the state folder locked, so that the quota is counted in one place only.
+   * Gives `use` a connection to the service. It is that of the running worker, or a new one that locks the state folder,
+   * so that only one process counts the quota.
    */
   withReader<T>(
     source: string | undefined,
@@ -42,7 +38,7 @@ export interface CliContext {
   ): Promise<T>;
 }
 
-/** Commands that have nothing to do with a worker that runs. */
+/** Commands that do not use a running worker. */
 const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
 export function createCliContext(
@@ -76,10 +72,10 @@ export function createCliContext(
     async withReader(wanted, use) {
       refuseUnverifiedTls();
       const settings = config();
-      const [name, entry] = choose(settings, wanted);
-      const door = await openDoorFor({ config: settings, source: name }, signal);
+      const [name, entry] = chooseSource(settings, wanted);
+      const door = await controlSocketFor({ config: settings, source: name }, signal);
       if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
-      // Most commands ask the worker, and need none of this.
+      // Load these only without a worker.
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
@@ -109,8 +105,8 @@ export function createCliContext(
 }
 
 /**
- * The configuration that was named; without a name plenum.yaml, and where there is none, that of the demo that runs. What
- * the demo's configuration is filled in with stands in this process's environment from then on.
+ * Returns the configuration file: the named one, else plenum.yaml, else that of a running demo, whose variables are added
+ * to the environment of this process.
  */
 function chosenConfig(program: Command, name: string, terminal: Terminal): string {
   const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
@@ -121,7 +117,7 @@ function chosenConfig(program: Command, name: string, terminal: Terminal): strin
     if (running !== null) return useDemo(running);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
-  // A worker whose file was removed counts before a demo.
+  // A worker whose file was removed takes precedence over a demo.
   if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config) || pointersOf(config).length > 0) return config;
   const running = findDemo();
   if (running === null) return config;
@@ -134,8 +130,8 @@ function useDemo({ config, environment }: RunningDemo): string {
   return config;
 }
 
-/** The source that is meant: the one of this name, or the only one. */
-export function choose(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
+/** Returns the source with this name, or the only one. */
+export function chooseSource(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
   const all = Object.entries(config.sources);
   const names = all.map(([name]) => name).join(", ");
   const found = wanted === undefined && all.length === 1 ? all[0] : all.find(([name]) => name === wanted);
@@ -153,7 +149,7 @@ export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   return all;
 }
 
-export function integer(text: string): number {
+export function parseInteger(text: string): number {
   if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write a whole number.");
   return Number(text);
 }

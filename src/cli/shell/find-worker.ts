@@ -1,31 +1,41 @@
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
-import type { Config } from "../../app/config/config.ts";
-import { Retryable } from "../../core/errors/errors.ts";
+import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { Config } from "../../app/config/config.ts";
+import { type LenientState, lenientState } from "../../app/config/lenient-state.ts";
+import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { StateConfig } from "../../engine/store/config.ts";
+import { lockFile } from "../../engine/store/folder.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { whereabouts } from "../../scale/fleet/whereabouts.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
-import { type FoundWorker, findWorker, requestReport } from "../../ui/operator/remote.ts";
-import type { WhichState } from "./look-at-state.ts";
-import { withStateDatabase } from "./state-database.ts";
+import {
+  type FoundWorker,
+  findWorker,
+  requestConfiguration,
+  requestReport,
+} from "../../ui/operator/remote.ts";
+import { errorLines } from "./exit.ts";
+import { pointersOf } from "./pointer.ts";
+import type { WhichState } from "./state-access.ts";
+import { withStateDatabase } from "./state-access.ts";
 
 /**
- * Who works for a configuration on this machine. Members of a fleet have a door each, in the folder of the state or in
- * one of their name below it; where a source is meant, the one that holds it counts.
+ * Finds the worker of a configuration on this machine. Members of a fleet have a control socket each, in the state folder
+ * or in a folder below it; with a source, returns the member that holds it.
  */
 export async function findWorkerFor(which: WhichState, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = which.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
   let silent: FoundWorker | null = null;
-  for (const found of await membersHere(state, signal)) {
+  for (const found of await membersOnThisMachine(state, signal)) {
     if (found.kind === "silent") silent = found;
-    if (found.kind === "open" && (await holds(found.door, which.source, signal))) return found;
+    if (found.kind === "open" && (await holdsSource(found.door, which.source, signal))) return found;
   }
   return silent ?? { kind: "none" };
 }
 
-/** All members of a fleet whose doors are on this machine. */
-export async function membersHere(
+/** Finds all members of a fleet on this machine. */
+export async function membersOnThisMachine(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
@@ -33,16 +43,19 @@ export async function membersHere(
   return found.filter(({ kind }) => kind !== "none");
 }
 
-/** The door of whoever works for it and answers; null when nobody runs. Rejects when one is there and does not answer. */
-export async function openDoorFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
+/** Returns the control socket of the worker; null if none runs. Throws if the worker does not respond. */
+export async function controlSocketFor(
+  which: WhichState,
+  signal: AbortSignal,
+): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
   if (found.kind === "open") return found.door;
   if (which.config.state.postgres === undefined || which.source === undefined) return null;
-  throw await heldElsewhere(which.config.state, which.source);
+  throw await heldByOtherMachine(which.config.state, which.source);
 }
 
-async function heldElsewhere(state: Config["state"], source: string): Promise<Retryable> {
+async function heldByOtherMachine(state: Config["state"], source: string): Promise<Retryable> {
   const { holder, message } = whereabouts(
     source,
     await withStateDatabase({ state }, (database) => readFleet(database, null, [source])),
@@ -54,7 +67,11 @@ async function heldElsewhere(state: Config["state"], source: string): Promise<Re
   return new Retryable(message, { hint });
 }
 
-async function holds(door: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
+async function holdsSource(
+  door: ControlSocket,
+  source: string | undefined,
+  signal: AbortSignal,
+): Promise<boolean> {
   if (source === undefined) return true;
   const { sources } = await requestReport(door, signal);
   return sources.some(({ name }) => name === source);
@@ -67,5 +84,161 @@ function foldersIn(folder: string): readonly string[] {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
+  }
+}
+
+/** Configuration that a command uses. */
+export interface AcceptedConfig {
+  readonly config: Config;
+  /** Problems of a rejected file; null if the file is used. */
+  readonly rejected: readonly string[] | null;
+}
+
+/** Running worker of a configuration file, and the last configuration that it accepted. */
+export interface RunningWorker {
+  readonly door: ControlSocket;
+  readonly config: Config;
+}
+
+/** Workers and state folders that were found without a valid configuration file. */
+export interface FoundState {
+  readonly running: readonly RunningWorker[];
+  /** State folders without a fleet, also of a worker that does not run or does not respond. */
+  readonly folders: readonly string[];
+  /** State of a fleet if the file names its database; null otherwise. */
+  readonly fleetState: StateConfig | null;
+  /** Reason why a possible worker cannot be asked; null otherwise. */
+  readonly trouble: ConfigError | Retryable | null;
+}
+
+type Answer = Awaited<ReturnType<typeof requestConfiguration>>;
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Loads the file, or, if it is wrong, returns the last configuration that its running worker accepted. Throws the error
+ * of the file if no worker responds.
+ */
+export async function acceptedConfig(
+  file: string,
+  load: () => Config,
+  signal: AbortSignal,
+): Promise<AcceptedConfig> {
+  try {
+    return { config: load(), rejected: null };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const [worker] = (await findState(file, process.env, signal)).running;
+    if (worker === undefined) throw error;
+    return { config: worker.config, rejected: errorLines(error) };
+  }
+}
+
+/** Describes the first problem of a rejected file in one line. */
+export function rejectedLine(file: string, [first = "", ...others]: readonly string[]): string {
+  const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
+  return `The configuration file ${file} is rejected: ${first}${more}`;
+}
+
+/** The same, and that the running worker keeps its configuration. */
+export function usedInstead(file: string, rejected: readonly string[]): string {
+  return `${rejectedLine(file, rejected)} The running worker continues with the configuration that it accepted last.`;
+}
+
+/**
+ * Finds the worker of a file whose content may be wrong: by the pointers that workers left, by the section `state`, then
+ * in the default folder.
+ */
+export async function findState(
+  file: string,
+  environment: Environment,
+  signal: AbortSignal,
+): Promise<FoundState> {
+  const said = lenientStateOf(file, environment);
+  const pointers = pointersOf(file).map((each) => ({ ...each, isSaid: false }));
+  const isFleets = (folder: string) =>
+    said.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
+  const places = [
+    ...pointers,
+    ...foldersOf(said.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+      return { stateFolder, isFleet: isFleets(stateFolder), isSaid: said.folder !== null };
+    }),
+  ];
+  const running: RunningWorker[] = [];
+  const folders = new Set<string>();
+  let trouble: FoundState["trouble"] = null;
+  for (const { stateFolder, isFleet, isSaid } of places) {
+    const found = await workersIn(stateFolder);
+    let isOther = false;
+    for (const each of found) {
+      if (each.kind === "silent") trouble = each.trouble;
+      if (each.kind !== "open") continue;
+      const answer = await configurationOf(each.door);
+      if (answer === null) continue;
+      // A pointer outlives its worker, so the worker of another file may use the folder.
+      isOther = !isSaid && answer.file !== null && !isSameFile(answer.file, file);
+      const { stateFolder: own } = each.door;
+      if (isOther || running.some(({ door }) => resolve(door.stateFolder) === resolve(own))) continue;
+      running.push({ door: each.door, config: answer.config as Config });
+    }
+    if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
+  }
+  for (const { config } of running)
+    if (config.state.postgres !== undefined) folders.delete(config.state.folder);
+  return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
+
+  async function configurationOf(door: ControlSocket): Promise<Answer | null> {
+    try {
+      return await requestConfiguration(door, signal);
+    } catch (error) {
+      if (!(error instanceof Retryable)) throw error;
+      trouble = error;
+      return null;
+    }
+  }
+
+  async function workersIn(folder: string): Promise<readonly FoundWorker[]> {
+    try {
+      const lone = await findWorker(folder, signal);
+      return lone.kind === "none" ? await membersOnThisMachine({ folder }, signal) : [lone];
+    } catch (error) {
+      // Other users may write the folder, or this user may not read it: trust no worker there.
+      if (!(error instanceof ConfigError)) throw error;
+      trouble = error;
+      return [];
+    }
+  }
+}
+
+function fleetStateOf({ folder, postgres }: LenientState): StateConfig | null {
+  if (postgres === null) return null;
+  return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
+}
+
+export function lenientStateOf(file: string, environment: Environment): LenientState {
+  return lenientState(textOf(file), environment);
+}
+
+export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
+
+/** True if two paths lead to the same file. */
+export function isSameFile(one: string, other: string): boolean {
+  try {
+    return resolve(one) === resolve(other) || realpathSync(one) === realpathSync(other);
+  } catch {
+    return false;
+  }
+}
+
+/** Resolves a relative folder from the two places where the worker was probably started. */
+function foldersOf(folder: string, file: string): readonly string[] {
+  return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
+}
+
+function textOf(file: string): string {
+  try {
+    // Do not read a pipe a second time: it could block forever.
+    return statSync(file).isFile() ? readFileSync(file, "utf8") : "";
+  } catch {
+    return "";
   }
 }

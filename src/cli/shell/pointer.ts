@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
-import { isPrivateFolder, runtimeFolders, SERVICE_FOLDER } from "./runtime-folders.ts";
 
 /**
  * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the
@@ -16,7 +16,7 @@ export interface Pointer {
   readonly isFleet: boolean;
 }
 
-/** By hand: a health check reads it without loading a library. */
+/** Validates without a library, so that a health check loads none. */
 function isPointer(read: unknown): read is Pointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
@@ -25,11 +25,11 @@ function isPointer(read: unknown): read is Pointer {
 }
 
 /**
- * Leaves the pointer next to the file. Where that cannot be, leaves it in every runtime folder of this user: the shell
- * that looks for it may know another one than the worker. False where no place can be written.
+ * Writes the pointer next to the file. If that fails, writes it into every runtime folder of this user, because the shell
+ * of a later command may know another one. False if no folder can be written.
  */
 export function leavePointer(configFile: string, pointer: Pointer): boolean {
-  const [nextToFile, ...others] = placesOf(configFile);
+  const [nextToFile, ...others] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
   if (nextToFile !== undefined && write(nextToFile, text)) return true;
   return others.map((place) => write(place, text)).includes(true);
@@ -50,18 +50,18 @@ function write({ file, isRuntime }: Place, text: string): boolean {
   }
 }
 
-/** The pointers of this file that may be trusted. */
+/** Returns the trusted pointers of a configuration file. */
 export function pointersOf(configFile: string): readonly Pointer[] {
-  return [...lookForPointers(configFile)];
+  return [...trustedPointers(configFile)];
 }
 
-/** The same, one after the other, for a caller that is content with the first. */
-export function* lookForPointers(configFile: string): Generator<Pointer> {
-  for (const { file, isRuntime } of placesOf(configFile)) {
+/** Yields the trusted pointers one by one, for a caller that needs only the first. */
+export function* trustedPointers(configFile: string): Generator<Pointer> {
+  for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
       if (!isRuntime || isPrivateFolder(dirname(file))) yield* trusted(file, configFile);
     } catch {
-      // No pointer is there, or none that can be read.
+      // The pointer is missing or unreadable.
     }
   }
 }
@@ -71,20 +71,20 @@ interface Place {
   readonly isRuntime: boolean;
 }
 
-function* placesOf(configFile: string): Generator<Place> {
-  // The folder's links are followed and the file's is not: a ConfigMap turns its link with each version.
+function* pointerLocations(configFile: string): Generator<Place> {
+  // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);
   yield { file: join(folder, `.${name}.worker`), isRuntime: false };
-  // Loaded when it is needed: it is a tenth of a health check.
+  // Load crypto lazily: it takes a tenth of a health check.
   const { hash } = process.getBuiltinModule("node:crypto");
   const digest = hash("sha256", join(folder, name)).slice(0, 32);
   for (const each of runtimeFolders()) yield { file: join(each, `worker-${digest}.json`), isRuntime: true };
 }
 
 /**
- * Trusts only those who could write a configuration here anyway: this user, root, and the owner of the file or of its
- * folder. The state folder has to be the owner's too, because a worker uses no folder of another user.
+ * Returns a pointer only if its owner could write the configuration anyway: this user, root, or the owner of the file or
+ * its folder. The same user has to own the state folder, because a worker uses no folder of another user.
  */
 function trusted(file: string, configFile: string): readonly Pointer[] {
   const found = lstatSync(file);
@@ -106,4 +106,29 @@ function removeIfThere(file: string): void {
   } catch {
     // The folder is read-only, so nothing is there.
   }
+}
+
+/** Returns the runtime folder of this user. The health check loads this file, so it imports no library. */
+export function runtimeFolder(): string {
+  const given = process.env.XDG_RUNTIME_DIR;
+  return given ? join(given, "plenum") : temporaryFolder();
+}
+
+function temporaryFolder(): string {
+  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
+}
+
+/** systemd creates this folder for the packaged service (`RuntimeDirectory`), which has its own temporary folder. */
+const SERVICE_FOLDER = "/run/plenum";
+
+/** Returns all runtime folders of this user: a service and a login session have different ones. */
+function runtimeFolders(): readonly string[] {
+  return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
+}
+
+/** Checks that the folder belongs to this user and that no other user may open it. */
+export function isPrivateFolder(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) return false;
+  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
 }

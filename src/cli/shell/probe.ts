@@ -1,14 +1,14 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
-import { lookForPointers } from "./pointer.ts";
+import { trustedPointers } from "./pointer.ts";
 
-/** How long a worker may take to answer, milliseconds; then the whole command asks again and says what is wrong. */
+/** Time limit for the worker in milliseconds; afterwards the full command asks again and reports the problem. */
 const ANSWER_WITHIN_MS = 4_000;
 
 /**
- * True where these are the arguments of `plenum status --probe` and a worker of the configuration file is ready: at a tenth
- * of the cost of the command, which loads 3 MB of program and reads the configuration. Every other case is the command's.
+ * True if the arguments are `status --probe` and the worker of the configuration file is ready. Takes a tenth of the time
+ * of the full command, which handles all other cases.
  */
 export async function isReady(
   args: readonly string[],
@@ -16,19 +16,19 @@ export async function isReady(
 ): Promise<boolean> {
   const configFile = probedConfig(args, environment);
   if (configFile === null) return false;
-  for (const { isFleet, stateFolder } of lookForPointers(configFile)) {
+  for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
       for (const folder of isFleet ? [stateFolder, ...foldersIn(stateFolder)] : [stateFolder])
         if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await answersReady(folder)))
           return true;
     } catch {
-      // The command finds out what is wrong.
+      // The full command reports the problem.
     }
   }
   return false;
 }
 
-/** The configuration file of a probe; null for any other command line. */
+/** Returns the configuration file of a probe; null for any other command line. */
 function probedConfig(
   args: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
@@ -50,14 +50,14 @@ function foldersIn(folder: string): readonly string[] {
   return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
 }
 
-/** Anybody could answer there. */
+/** True if other users can write the folder, so that any of them could respond. */
 function isOpenToOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }
 
 async function answersReady(stateFolder: string): Promise<boolean> {
   const socket = await connectTo(stateFolder);
-  // By hand, because to load `node:http` takes longer than all the rest.
+  // Speak HTTP by hand, because loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
   const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), ANSWER_WITHIN_MS);
   const answer = await new Promise<string>((resolve, reject) => {

@@ -1,24 +1,22 @@
 import { styleText } from "node:util";
 import { printable, printableJson } from "../../core/values/printable.ts";
-import { withLocalTimes } from "./local-time.ts";
 
 /**
- * Data goes to standard output, everything said about it to standard error, so that a pipe gets data only.
+ * Output of every command: data to standard output, messages to standard error, so that a pipe gets only data.
  *
- * Every command prints through this and nothing else. A line is cleaned when it is written, so that no command can
- * forget it: names from the service, a broker or a file can neither steer the terminal nor begin a line of their own.
- * Times in UTC become those of this machine, with their age, but for `--utc` and in JSON.
+ * Each line is cleaned when it is written, so names from the service, a broker or a file cannot control the terminal or
+ * start a new line. Times in UTC become local times with their age, except with `--utc` and in JSON.
  */
 export interface Terminal {
   readonly json: boolean;
-  /** Rows as a table for a person, or as one JSON array with `--json`. */
+  /** Prints a table, or one JSON array with `--json`. */
   rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
-  /** One object: lines for a person, or JSON with `--json`. */
+  /** Prints lines, or the object with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
-  /** Lines for another program, as they are: a schema, a script. */
+  /** Prints lines for another program unchanged: a schema, a script. */
   text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
-  /** Shows that something is under way once it takes longer than two seconds. */
+  /** Shows the progress of work that takes longer than 2 s. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 
@@ -106,7 +104,7 @@ export function createTerminal(options: {
   };
 }
 
-/** Where the help and the complaints of the argument parser go; they repeat what was typed. */
+/** Cleans the output of the argument parser, which repeats what the user typed. */
 export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printable).join("\n"));
@@ -115,4 +113,64 @@ export function parserOutput({ out, err }: TerminalStreams = { out: process.stdo
 
 function width(text: string): number {
   return [...text].length;
+}
+
+/** ISO 8601 time in UTC within a text. */
+const UTC = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
+
+/** Replaces every UTC time in a text by the local time and its age. */
+export function withLocalTimes(text: string, nowMs: number): string {
+  return text.replace(UTC, (time) => {
+    const atMs = Date.parse(time);
+    if (Number.isNaN(atMs)) return time;
+    const age = ageText(nowMs - atMs);
+    return age === null ? localTime(atMs) : `${localTime(atMs)} (${age})`;
+  });
+}
+
+/** A time in the zone of this machine, such as `2026-11-23 08:52:10 +01:00`. */
+export function localTime(atMs: number): string {
+  const at = new Date(atMs);
+  const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  return `${date} ${clockTime(atMs)} ${zoneAt(at)}`;
+}
+
+/** Local time of day, such as `08:52:10`. */
+export function clockTime(atMs: number): string {
+  const at = new Date(atMs);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+}
+
+function zoneAt(at: Date): string {
+  const minutes = -at.getTimezoneOffset();
+  const far = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(far / 60))}:${two(far % 60)}`;
+}
+
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60 * SECOND_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+/** Ages above this are left out. */
+const LONGEST_MS = 60 * DAY_MS;
+
+/** How long ago, or in how long: `3 min ago`, `in 5 days`; null beyond 60 days. */
+export function ageText(agoMs: number): string | null {
+  const far = Math.abs(agoMs);
+  if (far > LONGEST_MS) return null;
+  if (far < SECOND_MS) return "now";
+  const text = spanWords(far);
+  return agoMs > 0 ? `${text} ago` : `in ${text}`;
+}
+
+/** Formats a duration in one unit, up to twice the next unit: 119 s, then 2 min. */
+function spanWords(ms: number): string {
+  if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
+  if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
+  if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)} h`;
+  return `${Math.floor(ms / DAY_MS)} days`;
+}
+
+function two(number: number): string {
+  return String(number).padStart(2, "0");
 }

@@ -8,10 +8,10 @@ import { Filter, matches } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
 import type { CliContext } from "../shell/context.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
-import { localTime } from "../shell/local-time.ts";
-import { lookAtParts } from "../shell/look-at-state.ts";
-import { logOptions, several } from "../shell/past-options.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
+import { collectWords, logOptions } from "../shell/options.ts";
+import { readParts } from "../shell/state-access.ts";
+import { localTime } from "../shell/terminal.ts";
 
 interface EventsOptions {
   readonly follow?: boolean;
@@ -26,23 +26,23 @@ interface EventsOptions {
 
 type Wanted = (event: Event) => boolean;
 
-/** How long a new event may go unseen, in milliseconds. */
+/** Interval of the search for new events, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 const PAGE = 500;
 
-/** The log of events, read beside a running worker, which does not notice, or without one. */
+/** Prints the log of events from the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("-f, --follow", "go on with new events until Ctrl-C")
+    .option("-f, --follow", "continue with new events until Ctrl-C")
     .option(
       "--kind <pattern>",
       "only events of this kind, such as alarm-*; may be given several times",
-      several,
+      collectWords,
     )
-    .option("--site <id>", "only events of this site", several)
-    .option("--source <name>", "only events of this source", several)
-    .option("--tag <id>", "only events about this tag", several)
-    .option("--priority <letter>", "only events of alarms of this priority", several);
+    .option("--site <id>", "only events of this site", collectWords)
+    .option("--source <name>", "only events of this source", collectWords)
+    .option("--tag <id>", "only events about this tag", collectWords)
+    .option("--priority <letter>", "only events of alarms of this priority", collectWords);
   logOptions(command)
     .addHelpText(
       "after",
@@ -57,7 +57,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
   const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
-  await lookAtParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
+  await readParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
     const wanted = await wantedBy(options, config, all);
     let isEmpty = true;
     const say = (logged: LoggedEvent) => {
@@ -68,7 +68,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
     const parts = await Promise.all(stores.map((store) => followed(store, options, wanted)));
     for (const each of inOrder(parts, options)) say(each);
     if (options.follow !== true) {
-      if (isEmpty && !terminal.json) terminal.say("No event fits.");
+      if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
     do for (const part of parts) await part.goOn(say, context.signal);
@@ -76,11 +76,11 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
   });
 }
 
-/** One log, from where the options begin. */
+/** Reader of one log. */
 interface Followed {
-  /** What was there already. */
+  /** Events that were there at the start. */
   readonly before: readonly LoggedEvent[];
-  /** Tells what came since. */
+  /** Prints the events since the last call. */
   goOn(say: (logged: LoggedEvent) => void, signal: AbortSignal): Promise<void>;
 }
 
@@ -117,7 +117,7 @@ async function followed(store: Store, options: EventsOptions, wanted: Wanted): P
   };
 }
 
-/** Positions are counted in each log, so of several the times of the commits say what came first. */
+/** Merges several logs by commit time, because positions are counted in each log. */
 function inOrder(parts: readonly Followed[], { last, since }: EventsOptions): readonly LoggedEvent[] {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.before;
@@ -139,7 +139,7 @@ function lineOf(logged: LoggedEvent, utc: boolean): string {
   return [at, type.padEnd(18), ...marks, gist].join("  ");
 }
 
-/** What the options let through. Throws ConfigError for what there is not, by its name. */
+/** Builds the filter of the options. Throws ConfigError for unknown names. */
 async function wantedBy(options: EventsOptions, config: Config, store: Store): Promise<Wanted> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
   const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
@@ -153,7 +153,7 @@ async function wantedBy(options: EventsOptions, config: Config, store: Store): P
     (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
-/** The last so many that are wanted, oldest first: looks at the newest thousand, then ever further back. */
+/** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
 async function lastOf(
   store: Store,
   end: number,
@@ -173,7 +173,7 @@ async function lastOf(
   }
 }
 
-/** The position before the first event that was committed at or after a time. */
+/** Returns the position before the first event committed at or after a time. */
 async function positionAt(store: Store, end: number, sinceMs: number): Promise<number> {
   let low = 0;
   let high = end;

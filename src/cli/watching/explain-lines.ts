@@ -1,7 +1,19 @@
+import type { Tag } from "../../core/model/building.ts";
+import type { CommandResult } from "../../core/model/command-facts.ts";
+import type { Kind } from "../../core/model/event.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
+import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
+import type {
+  StoredAlarm,
+  StoredHistory,
+  StoredLeftOut,
+  StoredPoll,
+  StoredQuarantine,
+  StoredValue,
+} from "../../engine/sync/snapshot.ts";
 import type { Ticket } from "../../engine/views/tickets.ts";
+import type { TagWork } from "../../ui/operator/work.ts";
 import { reasonOf } from "../past/gaps.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 
 const SHOWN = 8;
 
@@ -21,7 +33,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     ...(value?.lastGood && value.value === null
       ? [`  last good: ${value.lastGood.value} at ${value.lastGood.time}`]
       : []),
-    ...doubtLines(explained),
+    ...unverifiedLines(explained),
     ...(explained.quarantine === null
       ? []
       : [`  Set aside until ${explained.quarantine.until}: ${explained.quarantine.reason}`]),
@@ -47,7 +59,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
   ];
 }
 
-function doubtLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
+function unverifiedLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
   return [
     ...(value?.typeDoubt === "unit"
       ? [`  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`]
@@ -150,12 +162,12 @@ function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
   return `  ${sink}: ${where}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
-function nextWords(worker: WorkerThere, nextAt: string | null): string {
+function nextWords(worker: WorkerPresence, nextAt: string | null): string {
   if (worker === "none") return "next when a worker runs";
   return `next at ${nextAt ?? "no time: switched off"}`;
 }
 
-function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
+function sinkLines(sinks: readonly SinkProgress[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
   return sinks.map(({ sink, last, behind, exact }) => {
     const has =
@@ -169,3 +181,53 @@ function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
     return `  ${sink}: ${has}; ${exact ? "" : "at most "}${behind} events behind`;
   });
 }
+
+/** Facts about one tag from the state and the running worker. */
+export interface TagExplanation {
+  readonly source: string;
+  readonly tag: Tag;
+  readonly siteId: number | null;
+  readonly missingSince: string | null;
+  readonly value: StoredValue | null;
+  readonly quarantine: StoredQuarantine | null;
+  /** Reason why the responses have no usable value; null while they have one. */
+  readonly leftOut: StoredLeftOut | null;
+  /** Next and last requests, known only to the worker; null if no worker responds. */
+  readonly work: TagWork | null;
+  readonly worker: WorkerPresence;
+  /** `hadSince`: everything from then up to the watermark is fetched. */
+  readonly history: readonly {
+    readonly key: string;
+    readonly held: StoredHistory;
+    readonly hadSince: string;
+  }[];
+  /** Gaps and intervals without a value, with the reason. */
+  readonly holes: readonly HistoryGap[];
+  readonly sinks: readonly SinkProgress[];
+  readonly commands: readonly CommandResult[];
+}
+
+export interface AlarmExplanation {
+  readonly source: string;
+  readonly held: StoredAlarm;
+  /** Events in the log, newest first, at most 50. */
+  readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
+  readonly polls: readonly (StoredPoll & { readonly job: string; readonly nextAt: string | null })[];
+  readonly worker: WorkerPresence;
+  readonly sinks: readonly SinkProgress[];
+  /** Tickets and messages of the alarm. */
+  readonly tickets: readonly Ticket[];
+}
+
+/** Delivery state of the last event of a tag or alarm at one sink. */
+export interface SinkProgress {
+  readonly sink: string;
+  /** `settled`: delivered, or excluded by the filter of the sink. Null if the log has no event. */
+  readonly last: "settled" | "waiting" | "refused" | null;
+  /** Pending events; an upper bound if `exact` is false. */
+  readonly behind: number;
+  readonly exact: boolean;
+}
+
+/** `silent`: a worker runs but does not respond, so facts that only it knows are missing. */
+export type WorkerPresence = "open" | "none" | "silent";

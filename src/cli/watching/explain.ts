@@ -25,11 +25,11 @@ import {
 } from "../../engine/sync/snapshot.ts";
 import { ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
 import { requestPolls, requestTag, type TagWork } from "../../ui/operator/work.ts";
-import { type CliContext, choose } from "../shell/context.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
+import { readState } from "../shell/state-access.ts";
+import type { AlarmExplanation, SinkProgress, TagExplanation, WorkerPresence } from "./explain-lines.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 
 const COMMANDS_SHOWN = 5;
 const ALARM_EVENTS = 50;
@@ -42,8 +42,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (id: string, options: { readonly source?: string }) => {
       const terminal = context.terminal();
       const config = await context.acceptedConfig();
-      const [name, entry] = choose(config, options.source);
-      await lookAtState({ config, source: name }, async (store) => {
+      const [name, entry] = chooseSource(config, options.source);
+      await readState({ config, source: name }, async (store) => {
         const known = { store, name, entry, state: config.state, ...configView(config) };
         const tag = await store.document<Listed<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
@@ -80,13 +80,13 @@ async function explainTag(
   { store, name, entry, state, wanted }: Known,
   held: Listed<Tag>,
   work: TagWork | null,
-  worker: WorkerThere,
+  worker: WorkerPresence,
 ): Promise<TagExplanation> {
   const { id } = held.value;
   const nowMs = systemClock.now();
   const about = {
     source: sourceUri(name),
-    // A command that was refused may not have known the site.
+    // A rejected command may have no site.
     subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
   };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
@@ -114,7 +114,7 @@ async function explainTag(
       hadSince: isoUtc(fetchedSince(ledger)),
     })),
     holes: gapsIn(own, past.orders, nowMs, { silences: true }),
-    sinks: await sinkPlaces(store, wanted, events[0]),
+    sinks: await sinkProgress(store, wanted, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
@@ -123,7 +123,7 @@ async function explainAlarm(
   { store, name, entry, sinks, wanted }: Known,
   held: StoredAlarm,
   lastPolls: Readonly<Record<string, string>>,
-  worker: WorkerThere,
+  worker: WorkerPresence,
 ): Promise<AlarmExplanation> {
   const { id, site } = held.alarm;
   const [events, polls] = await Promise.all([
@@ -137,7 +137,7 @@ async function explainAlarm(
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const written = polls.get(job);
     const schedule = entry.schedules[job];
-    // A worker writes down that all is well once a minute; asked, it knows to the second.
+    // The worker stores successful polls once a minute; its own answer is newer.
     const poll = withLastGood(written, lastPolls[job]);
     if (poll === undefined) return [];
     return [
@@ -154,7 +154,7 @@ async function explainAlarm(
     })),
     polls: jobs,
     worker,
-    sinks: await sinkPlaces(store, wanted, events[0]),
+    sinks: await sinkProgress(store, wanted, events[0]),
     tickets: (await ticketsOf((set) => store.documents(set), sinks)).get(ticketKey(name, held.episode)) ?? [],
   };
 }
@@ -170,13 +170,13 @@ function withLastGood(poll: StoredPoll | undefined, lastGood: string | undefined
   };
 }
 
-async function sinkPlaces(
+async function sinkProgress(
   store: Store,
   wanted: ReadonlyMap<string, Wanted>,
   last: LoggedEvent | undefined,
-): Promise<readonly SinkPlace[]> {
+): Promise<readonly SinkProgress[]> {
   const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
-  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkPlace => {
+  return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
     const reached = last !== undefined && isUrgent(last.event.type) ? Math.max(position, urgent) : position;
     const isRefused = letters.some(
       (letter) => letter.sink === sink && last !== undefined && letter.event?.id === last.event.id,

@@ -14,9 +14,9 @@ import {
 } from "../../engine/silence/silence.ts";
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
-import type { CliContext } from "../shell/context.ts";
-import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
-import { changeParts, openState } from "../shell/look-at-state.ts";
+import { type CliContext, parseInteger } from "../shell/context.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
+import { changeParts, withState } from "../shell/state-access.ts";
 
 interface AddOptions {
   readonly source?: string;
@@ -31,7 +31,7 @@ interface AddOptions {
   readonly reason: string;
 }
 
-/** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
+/** Manages silences: times in which no person is notified of alarms. Needs no running worker. */
 export function define(silence: Command, context: CliContext): void {
   silence
     .addHelpText(
@@ -42,9 +42,9 @@ export function define(silence: Command, context: CliContext): void {
 
   silence
     .command("add")
-    .description("begin one, or agree on one to come; an alarm has to fit in every part that is given")
+    .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
-    .option("--site <id>", "only alarms of this site", siteId)
+    .option("--site <id>", "only alarms of this site", parseInteger)
     .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
     .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")
@@ -52,14 +52,14 @@ export function define(silence: Command, context: CliContext): void {
     .option("--from <time>", "beginning, ISO 8601; now when left out", time)
     .option("--for <duration>", "how long, such as 90m or 2d", duration)
     .option("--to <time>", "end, ISO 8601, in place of --for", time)
-    .requiredOption("--reason <text>", "why, for whoever wonders")
+    .requiredOption("--reason <text>", "why, shown to people who look for the alarm")
     .action((options: AddOptions) =>
       withStore(context, false, (store, config) => add(context, config, store, options)),
     );
 
   silence
     .command("end")
-    .description("end one before its time; what is active is told then")
+    .description("end one early; people are then notified of alarms that are still active")
     .argument("<id>", "id that `plenum silence` shows")
     .action(async (id: string) => {
       if (!(await end(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
@@ -68,7 +68,7 @@ export function define(silence: Command, context: CliContext): void {
     });
 }
 
-/** In a fleet each source has begun it for itself, and its holder tells that it is over. */
+/** Ends a silence. In a fleet each source has its own copy, and its holder emits the end. */
 function end(config: Config, id: string, at: string): Promise<boolean> {
   const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
   return changeParts(config, async (parts) => {
@@ -91,7 +91,7 @@ async function add(context: CliContext, config: Config, store: Store, options: A
   const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
   refuseUnknownSources(config, source === undefined ? [] : [source]);
   const sources = source === undefined ? Object.keys(config.sources) : [source];
-  // One that is agreed on for later may be about a name that nobody has seen yet, but not about an id.
+  // A future silence may name an alarm that does not exist yet, but not an unknown id.
   await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);
@@ -129,17 +129,7 @@ async function withStore(
   use: (store: Store, config: Config) => Promise<void>,
 ): Promise<void> {
   const config = await context.acceptedConfig();
-  const store = await openState({ config }, readOnly);
-  try {
-    await use(store, config);
-  } finally {
-    await store.close();
-  }
-}
-
-function siteId(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, a whole number.");
-  return Number(text);
+  await withState({ config }, readOnly, (store) => use(store, config));
 }
 
 function priorities(text: string): readonly string[] {

@@ -1,12 +1,25 @@
+import { hostname } from "node:os";
+import { resolve } from "node:path";
 import type { Command } from "commander";
-import { Rejected } from "../../core/errors/errors.ts";
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { counted } from "../../core/values/plural.ts";
+import { readPin } from "../../engine/commands/approval/files.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "../../engine/commands/audit/audit.ts";
+import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
+import { PostgresState } from "../../engine/store/config.ts";
 import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
+import { KILL_SWITCH } from "../../scale/fleet/kill-switch.ts";
+import { PIN } from "../../scale/member-guards.ts";
+import type { LastRecord } from "../../scale/move/folder-reader.ts";
+import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
+import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
-import { defineMove } from "./state-move.ts";
 
-/** A look at the state itself, which works beside a running worker and without one; and its move into a database. */
+/** Checks the state, salvages a damaged file, and moves the state into a database. Needs no running worker. */
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
     "after",
@@ -16,7 +29,7 @@ export function define(state: Command, context: CliContext): void {
 
   state
     .command("check")
-    .description("read everything in the state and say what is damaged; changes nothing")
+    .description("read the complete state and report damage; changes nothing")
     .addHelpText("after", "\nExit code 0 when all is what was written, 1 when something is damaged.")
     .action(async () => {
       const terminal = context.terminal();
@@ -32,7 +45,7 @@ export function define(state: Command, context: CliContext): void {
 
   state
     .command("salvage")
-    .description("send what was not delivered from a damaged state file that was set aside")
+    .description("send undelivered events from a damaged state file that was quarantined")
     .argument("<file>", "the file; `plenum state check` lists those in the state folder")
     .addHelpText(
       "after",
@@ -80,4 +93,140 @@ function salvageLines({ pages, found, taken, known, delivered, damaged, deadLett
     `Not taken either: ${deadLetters} dead letters; what was known of the building (it is asked again), commands and the audit log.`,
     ...lost.map(([sink]) => `How far ${sink} was could not be read, so nothing was left out on its account.`),
   ];
+}
+
+interface Options {
+  readonly to?: string;
+  readonly passwordFile?: string;
+  readonly caFile?: string;
+  readonly schema?: string;
+  readonly allowPlain?: true;
+}
+
+/** Above this number of sources only --json lists the rows of each source. */
+const SHOWN_SOURCES = 5;
+
+function defineMove(state: Command, context: CliContext): void {
+  state
+    .command("move")
+    .description("take a stopped worker's state from its folder into a database, for a fleet to go on with")
+    .option("--to <url>", "database, as postgresql://user@host/database; else that of state.postgres")
+    .option("--password-file <file>", "file with the user's password")
+    .option("--ca-file <file>", "PEM file of a private certificate authority")
+    .option("--schema <name>", "schema of the state's tables (default: plenum)")
+    .option("--allow-plain", "allow sslmode=disable to another machine")
+    .addHelpText(
+      "after",
+      "\nStop the worker first. All is moved at once or nothing; after a failure run it again. The folder stays as it is, and\n" +
+        "no worker begins with it any more. docs/scaling.md says what comes before and after.\n\nExamples:\n" +
+        "  plenum state move --config plenum.yaml\n" +
+        "  plenum state move --to postgresql://plenum@db.example.com/plenum --password-file db-password",
+    )
+    .action(async (options: Options) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const { folder } = config.state;
+      const postgres = targetDatabase(options, config.state.postgres);
+      const log = createLog({ level: "error" });
+      const database = await openStateDatabase({
+        ...{ config: postgres, clock: systemClock, log, migrate: true, connections: 2, isPatient: true },
+      });
+      try {
+        const moved = await terminal.progress("Moving the state", () =>
+          moveState({
+            folder,
+            database,
+            sources: Object.keys(config.sources),
+            fleetDocuments: fleetDocuments(folder),
+            closing: closingOf(folder, database.name),
+            clock: systemClock,
+            log,
+          }),
+        );
+        terminal.object(moved, movedLines(moved, config.state.postgres === undefined));
+      } finally {
+        await database.close();
+      }
+    });
+}
+
+/** Returns the database, either completely from the options or completely from the configuration. */
+function targetDatabase(
+  { to, schema, passwordFile, caFile, allowPlain }: Options,
+  configured: PostgresState | undefined,
+) {
+  if (to === undefined) {
+    const more = schema ?? passwordFile ?? caFile ?? allowPlain;
+    if (configured !== undefined && more === undefined) return configured;
+    throw new ConfigError(
+      configured === undefined
+        ? "It is not said which database the state is to be moved to."
+        : "Without --to the database is that of state.postgres, and the other options say nothing.",
+      { hint: "Give state.postgres in the configuration, or --to postgresql://user@host/database." },
+    );
+  }
+  const said = PostgresState.safeParse({
+    url: to,
+    ...(schema === undefined ? {} : { schema }),
+    ...(passwordFile === undefined ? {} : { password: { file: passwordFile } }),
+    ...(caFile === undefined ? {} : { ca_file: caFile }),
+    ...(allowPlain === undefined ? {} : { allow_plain: true }),
+  });
+  if (said.success) return said.data;
+  const [issue] = said.error.issues;
+  const option = issue?.path[0] === "schema" ? "--schema" : "--to";
+  throw new ConfigError(
+    `${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`,
+  );
+}
+
+/** Returns the kill switch and the approval, which are files of the folder, as documents of the fleet. */
+function fleetDocuments(folder: string): ReadonlyMap<string, string> {
+  const documents = new Map<string, string>();
+  const at = isoUtc(systemClock.now());
+  if (createKillSwitch(folder).thrown()) {
+    documents.set(
+      KILL_SWITCH,
+      JSON.stringify({ by: `the state ${resolve(folder)}, where it was thrown`, at }),
+    );
+  }
+  const pinned = readPin(folder);
+  if (pinned !== null) documents.set(PIN, JSON.stringify(pinned));
+  return documents;
+}
+
+/** Creates the audit record of the move: every source gets the complete chain and continues from its head. */
+export function closingOf(folder: string, to: string) {
+  const at = isoUtc(systemClock.now());
+  const from = { folder: resolve(folder), host: hostname() };
+  return (log: string, source: string, { sequence, body }: LastRecord): unknown => {
+    if (log !== AUDIT_LOG) return null;
+    const head = (body as Partial<AuditRecord>).hash ?? CHAIN_START;
+    const detail = { from, to, source, records: sequence, head };
+    return chain(head, { at, commandId: "-", step: "state-moved", detail });
+  };
+}
+
+function movedLines(
+  { folder, to, movedAt, wasThere, sources, tables, leftBehind }: Moved,
+  isUnsaid: boolean,
+) {
+  if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
+  const names = sources.length <= SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
+  return [
+    `The state in the folder ${folder} is in ${to} now, for ${counted(sources.length, "source")}${names}.`,
+    "What was read, what was written and what the database gave back are the same:",
+    ...tables.flatMap((table) => tableLines(table, sources.length)),
+    ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
+    "The folder stays as it is, and no worker begins with it any more.",
+    isUnsaid
+      ? "Next: say so in the configuration (state.postgres), and start the members: plenum run."
+      : "Next: start the members: plenum run.",
+  ];
+}
+
+function tableLines({ table, rows, bySource }: MovedTable, sources: number): readonly string[] {
+  const head = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
+  if (sources > SHOWN_SOURCES) return [head];
+  return [head, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
 }

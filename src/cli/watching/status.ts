@@ -1,23 +1,27 @@
 import type { Command } from "commander";
+import { configView } from "../../app/build-status.ts";
 import type { Config } from "../../app/config/config.ts";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import { refusedNotice } from "../../core/model/reload-facts.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
 import { counted } from "../../core/values/plural.ts";
+import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/fleet.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { type FoundWorker, requestReady, requestReport } from "../../ui/operator/remote.ts";
-import type { StatusReport } from "../../ui/status/report.ts";
-import { usedInstead } from "../shell/accepted-config.ts";
+import type { JobReport } from "../../ui/status/job-report.ts";
+import type { Reading } from "../../ui/status/reading.ts";
+import { createStatus, type StatusReport } from "../../ui/status/report.ts";
+import { behind, type SinkReport } from "../../ui/status/sink-report.ts";
+import type { SourceReport } from "../../ui/status/source-report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { findWorkerFor, membersHere } from "../shell/find-worker.ts";
-import { lookAtState } from "../shell/look-at-state.ts";
-import { rememberedStatus } from "../shell/remembered-status.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
-import { statusLines } from "./status-lines.ts";
+import { findWorkerFor, membersOnThisMachine, usedInstead } from "../shell/find-worker.ts";
+import { readState, withStateDatabase } from "../shell/state-access.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
+    .option("--probe", "print nothing; exit 0 if a worker is alive and ready (for health checks)")
     .addHelpText(
       "after",
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
@@ -29,9 +33,9 @@ export function define(command: Command, context: CliContext): void {
       const first = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, first);
       const { report: own, silent } = await reportOf(found, config, context.signal);
-      const report = withFirst(first, own);
+      const report = withFileWarning(first, own);
       context.terminal().object(report, statusLines(report, silent !== null));
-      // What the state remembers is shown all the same; the exit code says that nobody vouches for it.
+      // The report from the state is printed first; the exit code says that it may be outdated.
       if (silent !== null) throw silent;
     });
 }
@@ -43,7 +47,7 @@ async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
-/** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */
+/** Returns the report of the worker, or the one in the state if no worker responds. */
 async function reportOf(
   found: FoundWorker,
   config: Config,
@@ -59,8 +63,8 @@ async function reportOf(
   }
 }
 
-/** Puts the warning about the file first, in place of what the worker says of the same file. */
-function withFirst(first: readonly string[], report: StatusReport): StatusReport {
+/** Puts the warning about the file first and removes the one of the worker about the same file. */
+function withFileWarning(first: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (first.length === 0) return report;
   const refused = configuration?.refused ?? null;
@@ -69,20 +73,20 @@ function withFirst(first: readonly string[], report: StatusReport): StatusReport
 }
 
 function fromStore(config: Config): Promise<StatusReport> {
-  return lookAtState({ config }, (store) => rememberedStatus(store, config));
+  return readState({ config }, (store) => statusFromState(store, config));
 }
 
-/** The whole fleet by its database, then each member of this machine; those of other machines show theirs on their pages. */
+/** Prints the fleet by its database, then each member on this machine. */
 async function showFleet(context: CliContext, config: Config, first: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) =>
     readFleet(database, null, Object.keys(config.sources)),
   );
-  const found = await membersHere(config.state, context.signal);
+  const found = await membersOnThisMachine(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),
   );
-  const reports = here.filter((report) => report !== null).map((report) => withFirst(first, report));
+  const reports = here.filter((report) => report !== null).map((report) => withFileWarning(first, report));
   terminal.object({ fleet, members: reports }, [
     ...first.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
@@ -107,4 +111,99 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
     ),
     ...(loose.length === 0 ? [] : [`! Nobody holds ${loose.join(", ")}.`]),
   ];
+}
+
+/** Prints a status report. */
+export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
+  return [
+    report.startedAt !== null
+      ? `Running since ${report.startedAt}.`
+      : workerIsSilent
+        ? "A worker is there and does not answer; this is what the state remembers."
+        : "No worker is running; this is what the state remembers.",
+    ...report.notices.map((notice) => `! ${notice}`),
+    ...report.sources.flatMap(sourceLines),
+    ...report.sinks.map(sinkLine),
+    `state ${report.store.file}, ${(report.store.bytes / 1_048_576).toFixed(1)} MiB`,
+  ];
+}
+
+function sourceLines(source: SourceReport): readonly string[] {
+  const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
+  return [
+    `source ${name}: ${[
+      numberOf(readings.sites, counts.sites, "sites"),
+      numberOf(readings.tags, counts.tags, "tags"),
+      counts.values === 0 ? "no value read yet" : `${counts.values} values`,
+      gatewaysOf(source),
+      numberOf(readings.alarms, counts.alarms, "active alarms"),
+    ].join(", ")}`,
+    ...(firstInventory?.message == null ? [] : [`  ${firstInventory.message}`]),
+    token === null
+      ? "  token: not known yet"
+      : `  token "${token.name}"${token.expiresAt === null ? "" : ` expires ${token.expiresAt}`}`,
+    ...(health === null
+      ? []
+      : [
+          `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
+        ]),
+    ...(history === null
+      ? []
+      : [
+          `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
+        ]),
+    ...(quota === null
+      ? ["  quota: unknown, only a running worker counts it"]
+      : quota.buckets.map(
+          (allowance) => `  quota ${allowance.name}: ${allowance.used} of ${allowance.perMinute} used`,
+        )),
+    ...jobs.map(jobLine),
+  ];
+}
+
+/** Prints a number, or "unknown" with the last known number. */
+function numberOf({ state, at, held }: Reading, count: number | null, noun: string): string {
+  if (count !== null) return `${count} ${noun}`;
+  switch (state) {
+    case "off":
+      return `${noun} not followed`;
+    case "part":
+      return `at least ${held} ${noun} (a part of the list cannot be read)`;
+    case "old":
+      return `unknown ${noun} (${held} at ${at})`;
+    default:
+      return held === 0 ? `unknown ${noun} (never read)` : `${held} ${noun} so far`;
+  }
+}
+
+function gatewaysOf({ sites, readings }: SourceReport): string {
+  const { state, held } = readings.gateways;
+  if (state !== "whole") return numberOf(readings.gateways, null, "gateways");
+  const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
+  const unclear = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
+  return `${online} of ${held} gateways online${unclear === 0 ? "" : ` (${unclear} do not say)`}`;
+}
+
+function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
+  const mark = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
+  return `  job ${name}: last good poll ${lastSuccess ?? "never"}${mark}${problem === null ? "" : `; ${problem}`}`;
+}
+
+function sinkLine(sink: SinkReport): string {
+  const { deadLetters, problem, remembered } = sink;
+  const refused = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
+  const memory = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
+  const trouble = problem === null ? "" : `; ${problem}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${memory}${trouble}`;
+}
+
+/** Builds the status report from the state, without a worker. */
+export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
+  return createStatus({
+    version: VERSION,
+    clock: systemClock,
+    store,
+    ...configView(config),
+    live: null,
+  }).report();
 }

@@ -1,11 +1,18 @@
 import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import type { AuditHead } from "../../core/model/command-facts.ts";
-import { type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit.ts";
-import { type CliContext, choose } from "../shell/context.ts";
-import { refuseUnknownSources } from "../shell/known-things.ts";
-import { lookAtState, type WhichState } from "../shell/look-at-state.ts";
-import { showCommand } from "./audit-show.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import {
+  AUDIT_LOG,
+  type AuditRecord,
+  type AuditVerdict,
+  verifyAudit,
+} from "../../engine/commands/audit/audit.ts";
+import type { LogRecord, Store } from "../../engine/store/store.ts";
+import { type CliContext, chooseSource } from "../shell/context.ts";
+import { refuseUnknownSources } from "../shell/known-ids.ts";
+import { collectWords, logOptions } from "../shell/options.ts";
+import { readState, type WhichState } from "../shell/state-access.ts";
 
 export function define(audit: Command, context: CliContext): void {
   audit.addHelpText("after", "\nExample:\n  plenum audit verify");
@@ -14,11 +21,11 @@ export function define(audit: Command, context: CliContext): void {
     .description("check that no record was changed, removed or moved; prints how far the log reaches")
     .option(
       "--expect <records:head>",
-      "a head that was kept elsewhere: finds a log that was cut or written anew",
+      "a head that you stored elsewhere: detects a log that was cut or rewritten",
     )
     .addHelpText(
       "after",
-      "\nThe head is told as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
+      "\nThe head is emitted as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {
@@ -27,7 +34,7 @@ export function define(audit: Command, context: CliContext): void {
       refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
       if (config.state.postgres === undefined) return verify(context, { config }, expected);
       if (expected !== null)
-        return verify(context, { config, source: choose(config, options.source)[0] }, expected);
+        return verify(context, { config, source: chooseSource(config, options.source)[0] }, expected);
       const broken: unknown[] = [];
       for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
         await verify(context, { config, source }, null).catch((error: unknown) => broken.push(error));
@@ -39,7 +46,7 @@ export function define(audit: Command, context: CliContext): void {
 async function verify(context: CliContext, which: WhichState, expected: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
   const whose = which.source === undefined ? "" : `${which.source}: `;
-  await lookAtState(which, async (store) => {
+  await readState(which, async (store) => {
     const verdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store, expected));
     terminal.object(which.source === undefined ? verdict : { source: which.source, ...verdict }, [
       verdict.brokenAt === null
@@ -65,6 +72,132 @@ function complain({ brokenAt, records, hasExpected }: AuditVerdict, expected: Au
   throw new Rejected(
     records < expected.records
       ? `The audit log was cut: ${expected.records} records were there, ${records} are left.`
-      : `The audit log was written anew: record ${expected.records} is not the one that was there.`,
+      : `The audit log was rewritten: record ${expected.records} is not the one that was there.`,
   );
+}
+
+interface ShowOptions {
+  readonly last: number;
+  readonly since?: string;
+  readonly command?: readonly string[];
+  readonly tag?: readonly string[];
+  readonly source?: readonly string[];
+  readonly kind?: readonly string[];
+}
+
+type Found = LogRecord<AuditRecord>;
+
+/** Prints records of the audit log, with filters as in `plenum events`. */
+function showCommand(show: Command, context: CliContext): void {
+  show
+    .description("the records, the latest last, with filters")
+    .option(
+      "--kind <pattern>",
+      "only such steps, such as accepted or restore-*; may be given several times",
+      collectWords,
+    )
+    .option("--command <id>", "only those of this command", collectWords)
+    .option("--source <name>", "only those about a tag of this source", collectWords)
+    .option("--tag <id>", "only those about this tag", collectWords);
+  logOptions(show)
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
+    )
+    .action(async (options: ShowOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      refuseUnknownSources(config, options.source ?? []);
+      // Each source of a fleet has a log of its own.
+      const only =
+        config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
+      await readState({ config, source: only }, async (store) => {
+        const found = await wanted(store, options);
+        const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
+        if (rows.length === 0 && !terminal.json) {
+          terminal.say("No record matches.");
+          return;
+        }
+        terminal.object(
+          rows,
+          rows.map(({ sequence, at, step, commandId, detail }) =>
+            [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  "),
+          ),
+        );
+      });
+    });
+}
+
+const PAGE = 1_000;
+
+/** Returns the matching records, the latest last. Throws ConfigError for a command, tag or step without any record. */
+async function wanted(store: Store, options: ShowOptions): Promise<readonly Found[]> {
+  const { since, command, tag, source, kind } = options;
+  const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
+  const about = reader(options);
+  const found: Found[] = [];
+  // Sequences are consecutive, so the last records are found without reading the others.
+  const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
+  for (let after = isFiltered ? 0 : Math.max(0, end - options.last); ; ) {
+    const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE);
+    const last = page.at(-1);
+    if (last === undefined) break;
+    after = last.sequence;
+    for (const record of page) if (about.fits(record.body)) found.push(record);
+    if (since === undefined) found.splice(0, found.length - options.last);
+  }
+  about.refuseUnknown();
+  return found;
+}
+
+/** Filters the log from its beginning, because only the first record of a command names its tag. */
+function reader({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
+  const accepted = new Map<string, About>();
+  const commands = new Set<string>();
+  const tags = new Set<string>();
+  const steps = new Set<string>();
+  const sinceMs = since === undefined ? null : Date.parse(since);
+  const none = (what: string, hint?: string) =>
+    new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
+
+  return {
+    fits({ at, commandId, step, detail }: AuditRecord): boolean {
+      const own = aboutOf(detail);
+      if (step === "accepted") accepted.set(commandId, own);
+      const tagId = own.tagId ?? accepted.get(commandId)?.tagId ?? null;
+      const of = own.source ?? accepted.get(commandId)?.source ?? null;
+      commands.add(commandId);
+      steps.add(step);
+      if (tagId !== null) tags.add(tagId);
+      return (
+        (sinceMs === null || Date.parse(at) >= sinceMs) &&
+        (command.length === 0 || command.includes(commandId)) &&
+        (tag.length === 0 || (tagId !== null && tag.includes(tagId))) &&
+        (source.length === 0 || (of !== null && source.includes(of))) &&
+        (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
+      );
+    },
+    refuseUnknown(): void {
+      const unknown = command.find((id) => !commands.has(id));
+      if (unknown !== undefined) throw none(`of a command ${unknown}`);
+      const tagId = tag.find((id) => !tags.has(id));
+      if (tagId !== undefined) throw none(`about a tag ${tagId}`);
+      const pattern = kind.find((each) => ![...steps].some((step) => globMatches(each, step)));
+      if (pattern === undefined) return;
+      const all = [...steps].toSorted().join(", ");
+      throw none(`of a step ${pattern}`, steps.size === 0 ? "It is empty." : `Its steps are ${all}.`);
+    },
+  };
+}
+
+interface About {
+  readonly tagId: string | null;
+  readonly source: string | null;
+}
+
+function aboutOf({ tagId, source }: AuditRecord["detail"]): About {
+  return {
+    tagId: typeof tagId === "string" ? tagId : null,
+    source: typeof source === "string" ? source : null,
+  };
 }

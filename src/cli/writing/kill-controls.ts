@@ -8,17 +8,17 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { requestFleetWrites } from "../../ui/operator/remote.ts";
-import { findState, type RunningWorker, rejectedLine } from "../shell/accepted-config.ts";
 import type { CliContext } from "../shell/context.ts";
-import { complaint } from "../shell/exit.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
+import { errorLines } from "../shell/exit.ts";
+import { findState, type RunningWorker, rejectedLine } from "../shell/find-worker.ts";
+import { withStateDatabase } from "../shell/state-access.ts";
 
 /**
- * Where the kill switch of a configuration file is. It has to be found in every case, so a wrong file is no reason to
- * fail: then the running worker says where, its pointer, or as much of the file as can be read.
+ * Kill switch of a configuration file. A wrong file is no reason to fail: then the running worker, its pointer or the
+ * readable part of the file says where the switch is.
  */
 export interface KillControls {
-  /** Throws it everywhere; answers a line for each place. */
+  /** Stops writing at every location; returns a line for each. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
@@ -37,20 +37,23 @@ export async function killControls(context: CliContext): Promise<KillControls> {
   return state.postgres === undefined ? ofFile(context, file, state.folder) : ofDatabase({ state });
 }
 
-/** A changed `state.folder` waits for a restart: until then the running worker looks into the old folder, which counts too. */
+/** A running worker still uses the old folder after a change of `state.folder`, so that folder counts too. */
 function ofFile(context: CliContext, file: string, folder: string): KillControls {
-  async function each<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
-    // The file's own first: to look for a worker that hangs takes seconds.
-    const own = await work(ofFolder(folder));
+  const own = ofFolder(folder);
+  const others = async () => {
     const { running } = await findState(file, process.env, context.signal);
-    const others = running.flatMap(({ config: { state } }) =>
+    const folders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
     );
-    return [own, ...(await Promise.all(others.map((other) => work(ofFolder(other)))))];
-  }
+    return together(folders.map(ofFolder));
+  };
+  // The folder of the file comes first, because a search for a worker that hangs takes seconds.
   return {
-    stop: async (by) => (await each((one) => one.stop(by))).flat(),
-    resume: async () => void (await each((one) => one.resume())),
+    stop: async (by) => [...(await own.stop(by)), ...(await (await others()).stop(by))],
+    async resume() {
+      await own.resume();
+      await (await others()).resume();
+    },
   };
 }
 
@@ -67,14 +70,14 @@ async function withoutFile(context: CliContext, file: string, error: ConfigError
     context.terminal().say(NOT_FOUND, ...(trouble === null ? [] : [sentence(trouble)]));
     throw error;
   }
-  context.terminal().say(rejectedLine(file, complaint(error)));
+  context.terminal().say(rejectedLine(file, errorLines(error)));
   return together(all);
 }
 
 const NOT_FOUND =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
-/** One place that cannot be reached does not keep the others from being stopped; it fails the command afterwards. */
+/** Applies a change at every location, even if one fails; the failure is thrown afterwards. */
 function together(all: readonly KillControls[]): KillControls {
   async function each<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
     const done = await Promise.allSettled(all.map(work));
@@ -87,7 +90,7 @@ function together(all: readonly KillControls[]): KillControls {
   };
 }
 
-/** A folder need not be there yet: before the first start too, writing can be stopped. */
+/** Creates a missing folder, so that writing can be stopped before the first start. */
 function ofFolder(folder: string): KillControls {
   return {
     async stop(by) {
@@ -100,7 +103,7 @@ function ofFolder(folder: string): KillControls {
   };
 }
 
-/** Every member looks once a second; one that cannot ask the database writes nothing either. */
+/** Every member reads the database once a second and writes nothing while it cannot. */
 function ofDatabase(state: Pick<Config, "state">): KillControls {
   return {
     async stop(by) {
@@ -110,13 +113,13 @@ function ofDatabase(state: Pick<Config, "state">): KillControls {
     },
     async resume() {
       if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgain();
-      // In a fleet the file counts as well, for the members of this machine.
+      // In a fleet the file stops the members of this machine.
       createKillSwitch(state.state.folder).release();
     },
   };
 }
 
-/** A member knows its database, whatever the file says by now. */
+/** Uses the database connection of a member, because the file may be wrong by now. */
 function ofMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
   return {
     async stop(by) {

@@ -5,24 +5,25 @@ import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Event } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
 import { sendCommand, sendSecond } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
-import { openDoorFor } from "../shell/find-worker.ts";
-import { refuseUnknownSources } from "../shell/known-things.ts";
-import type { WhichState } from "../shell/look-at-state.ts";
+import { controlSocketFor } from "../shell/find-worker.ts";
+import { refuseUnknownSources } from "../shell/known-ids.ts";
+import { openState, type WhichState } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
-import { watchResults } from "./watch-results.ts";
 
-/** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
+/** Sends a command to the running worker, which handles it like one from MQTT: gate, journal, quota, write, read-back. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
-    .argument("<value>", "a number, true or false", scalar)
+    .argument("<value>", "a number, true or false", parseScalar)
     .option("--source <name>", "which source, when there are several")
-    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", time)
-    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", time)
+    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", parseSeconds)
+    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseSeconds)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText(
       "after",
@@ -44,7 +45,7 @@ export function define(command: Command, context: CliContext): void {
         const { commands } = config;
         refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
         const which = { config: context.config(), source: options.source };
-        const door = await doorOf(context, which);
+        const door = await controlSocketOf(context, which);
         const id = options.id ?? `cli-${randomUUID()}`;
         const result = await terminal.progress("Writing", async (update) => {
           const results = await watchResults(which);
@@ -81,20 +82,20 @@ function outcomeLine({ data }: Event<"command-result">): string {
   return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
 }
 
-/** Agrees to a command of somebody else, as the second person. */
+/** Confirms the command of another person, as the second person. */
 export function addSecond(writes: Command, context: CliContext): void {
   writes
     .command("second")
     .description("agree as the second person to a command that came over MQTT, and wait for its result")
     .argument("<id>", "id of the command, as `command-accepted` tells it")
-    .argument("<value>", "the value that it asks for: a number, true or false", scalar)
+    .argument("<value>", "the value that it asks for: a number, true or false", parseScalar)
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
       const terminal = context.terminal();
       refuseUnknownSources(context.config(), options.source === undefined ? [] : [options.source]);
       const which = { config: context.config(), source: options.source };
-      const door = await doorOf(context, which);
+      const door = await controlSocketOf(context, which);
       const result = await terminal.progress("Agreeing", async () => {
         const results = await watchResults(which);
         const found = new AbortController();
@@ -116,15 +117,15 @@ export function addSecond(writes: Command, context: CliContext): void {
     });
 }
 
-async function doorOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
-  const door = await openDoorFor(which, context.signal);
+async function controlSocketOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
+  const door = await controlSocketFor(which, context.signal);
   if (door !== null) return door;
   throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
     hint: "Start it with `plenum run`.",
   });
 }
 
-/** Anything but a success is an error for whoever called. */
+/** Prints the result. Throws Rejected unless the write succeeded. */
 function show(terminal: Terminal, result: Event<"command-result">): void {
   terminal.object(result.data, [outcomeLine(result)]);
   if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
@@ -132,17 +133,52 @@ function show(terminal: Terminal, result: Event<"command-result">): void {
   }
 }
 
-function time(text: string): number {
+function parseSeconds(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
   return ms / 1_000;
 }
 
-function scalar(text: string): TagScalar {
+function parseScalar(text: string): TagScalar {
   if (text === "true" || text === "false") return text === "true";
   const number = Number(text);
   if (text.trim() === "" || !Number.isFinite(number)) {
     throw new InvalidArgumentError("Write a number, true or false.");
   }
   return number;
+}
+
+const LOOK_EVERY_MS = 250;
+/** Results of other commands that may arrive between two looks. */
+const LOOK_BACK = 200;
+/** Longest lifetime of a command (300 s) plus the time to read it back. */
+const GIVE_UP_AFTER_MS = 6 * 60_000;
+
+export interface Results {
+  /** Waits for the result of a command. Ignores results from before the watch. */
+  of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
+  close(): Promise<void>;
+}
+
+/** Watches the results of commands in the state of the running worker. */
+async function watchResults(which: WhichState): Promise<Results> {
+  const store = await openState(which, true);
+  const before = (await store.outbox.latest(1))[0]?.position ?? 0;
+  return {
+    async of(commandId, signal) {
+      const until = systemClock.monotonic() + GIVE_UP_AFTER_MS;
+      do {
+        const found = (await store.outbox.latest(LOOK_BACK, ["command-result"]))
+          .filter(({ position }) => position > before)
+          .map(({ event }) => event as Event<"command-result">)
+          .find(({ data }) => data.commandId === commandId);
+        if (found !== undefined) return found;
+      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, LOOK_EVERY_MS, signal)));
+      signal.throwIfAborted();
+      throw new Retryable(`Command ${commandId} has no result yet.`, {
+        hint: "Look for it on the status page.",
+      });
+    },
+    close: () => store.close(),
+  };
 }

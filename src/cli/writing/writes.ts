@@ -1,19 +1,38 @@
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
+import { aroundWriting } from "../../app/config/around-writing.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { type Pinned, rulesOf } from "../../engine/commands/approval/approval.ts";
+import {
+  type ApprovalQuestion,
+  type ApprovalState,
+  approvalState,
+  approve,
+} from "../../engine/commands/approval/approving.ts";
+import { readPin } from "../../engine/commands/approval/files.ts";
 import { requestArming } from "../../engine/commands/arming.ts";
+import {
+  RESTORES,
+  type Restore,
+  restoreId,
+  UNRESTORED,
+  type Unrestored,
+  unrestoredLine,
+} from "../../engine/commands/timed.ts";
 import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
+import { readBody } from "../../scale/fleet/document.ts";
+import { PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
-import { addApproval } from "./approval.ts";
+import { openStateDatabaseForCommand, readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
-import { addRestores } from "./restores.ts";
 import { addSecond } from "./write.ts";
 
 const BY = "the command line";
 
-/** The kill switch is a file, in a fleet a document of its database, so it needs no running worker and survives restarts. */
+/** Controls writing. The kill switch is a file, or a document of the fleet's database: it needs no running worker. */
 export function define(writes: Command, context: CliContext): void {
   writes.addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
@@ -25,16 +44,16 @@ export function define(writes: Command, context: CliContext): void {
     });
   writes
     .command("resume")
-    .description("allow writing again, as far as the configuration does")
+    .description("allow writing again, as the configuration permits")
     .action(async () => {
       await (await killControls(context)).resume();
       context
         .terminal()
-        .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
+        .object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
   writes
     .command("arm")
-    .description("let this state write for the first time, as far as the configuration allows")
+    .description("let this state write for the first time, as the configuration permits")
     .action(async () => {
       const { folder, postgres } = context.config().state;
       if (postgres !== undefined) return armFleet(context);
@@ -61,4 +80,91 @@ async function armFleet(context: CliContext): Promise<void> {
       "The members of the fleet arm writing within a second, or when they start.",
       "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
     ]);
+}
+
+/** Adds the two-person rule: a second person reviews and signs the tags that may be written. */
+function addApproval(writes: Command, context: CliContext): void {
+  writes
+    .command("approval")
+    .description("show whether writing is approved, and what has changed since")
+    .action(async () => show(context, approvalState(await approvalQuestion(context.config()))));
+  writes
+    .command("approve")
+    .description("approve what may be written, as the configuration says it now")
+    .argument("<name>", "your name under commands.approval.approvers")
+    .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
+    .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
+    .action(async (name: string, options: { readonly key: string }) => {
+      const question = await approvalQuestion(context.config());
+      const { changes } = approvalState(question);
+      approve(question, name, readKey(options.key), options.key);
+      show(context, { ...approvalState(question), changes });
+    });
+}
+
+export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
+  return {
+    config: config.commands.approval ?? null,
+    rules: rulesOf(config.commands, aroundWriting(config)),
+    pinned: await storedApproval(config.state),
+    nowMs: systemClock.now(),
+  };
+}
+
+/** Reads the last approval from the state. */
+async function storedApproval({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
+  if (postgres === undefined) return readPin(folder);
+  const database = await openStateDatabaseForCommand(postgres);
+  try {
+    const body = await readBody(database, PIN);
+    return body === null ? null : (JSON.parse(body) as Pinned);
+  } finally {
+    await database.close();
+  }
+}
+
+function show(context: CliContext, state: ApprovalState): void {
+  const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  context
+    .terminal()
+    .object(state, [
+      ...state.changes,
+      `Approved by ${by} in ${state.file}.`,
+      state.refusing ?? "What may be written is approved as it stands.",
+    ]);
+}
+
+function readKey(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new ConfigError(`The key ${file} cannot be read.`, { cause: error });
+  }
+}
+
+/** Lists timed writes from the state. Needs no running worker. */
+function addRestores(writes: Command, context: CliContext): void {
+  writes
+    .command("restores")
+    .description("list timed writes: values to restore, and values that could not be restored")
+    .action(async () => {
+      await readState({ config: context.config() }, async (store) => {
+        const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
+          ({ command, before, dueAt }) => {
+            const { id, siteId, source, tagId, value } = command;
+            return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+          },
+        );
+        const lost = [...(await store.documents<Unrestored>(UNRESTORED)).values()];
+        const lines = [
+          ...lost.map((each) => `! ${unrestoredLine(each)}`),
+          ...waiting.map(
+            ({ dueAt, id, inForce, tagId, wanted }) =>
+              `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
+          ),
+        ];
+        const none = "There is nothing to restore.";
+        context.terminal().object({ waiting, lost }, lines.length === 0 ? [none] : lines);
+      });
+    });
 }

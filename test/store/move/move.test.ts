@@ -2,7 +2,7 @@ import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { closingOf } from "#src/cli/watching/state-move.ts";
+import { closingOf } from "#src/cli/watching/state.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { CHAIN_START, chain, verifyAudit } from "#src/engine/commands/audit/audit.ts";

@@ -1,13 +1,33 @@
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
-import type { Reach } from "./reach.ts";
-import type { Facts } from "./report.ts";
-import { isClockBehind } from "./state.ts";
+import type { ConfigurationFacts } from "./configuration.ts";
+import { type DiskFacts, isClockBehind, type StateFacts } from "./local-facts.ts";
+import type { Reach, WorkerFacts } from "./remote-facts.ts";
+
+/** Content of the file that `plenum doctor` writes. */
+export interface DoctorReport {
+  readonly format: "plenum-doctor/1";
+  readonly madeAt: string;
+  /** Problems, the most likely cause first, each with its remedy. */
+  readonly troubles: readonly string[];
+  readonly program: Readonly<Record<string, unknown>>;
+  readonly machine: Readonly<Record<string, unknown>>;
+  readonly disks: readonly DiskFacts[];
+  readonly configuration: ConfigurationFacts;
+  readonly state: StateFacts;
+  readonly worker: WorkerFacts;
+  /** Null without a usable configuration. */
+  readonly reach: readonly Reach[] | null;
+  /** The end of a file that was named with --log; null when none was. */
+  readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
+}
+
+export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
 /**
- * What is wrong, the most likely cause first: what keeps a worker from starting comes before what it misses, and what
- * is wrong with this machine before what others seem to do. Each is one sentence for a person, with what to do.
+ * Lists the problems, the most likely cause first: reasons that keep a worker from starting, then this machine, then
+ * servers. Each is one sentence with the remedy.
  */
-export function troublesOf(facts: Facts): readonly string[] {
+export function diagnose(facts: Facts): readonly string[] {
   const found = [
     ...configuration(facts),
     ...state(facts),
@@ -21,7 +41,7 @@ export function troublesOf(facts: Facts): readonly string[] {
   return [...new Set(found)];
 }
 
-/** Below this a disk is full for us: the write-ahead log alone can take a quarter of it. */
+/** Free bytes below which a disk counts as full: the write-ahead log alone can take a quarter of it. */
 const LITTLE_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE = 1024 ** 2;
 
@@ -62,7 +82,7 @@ function disks(facts: Facts): readonly string[] {
       return [
         `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE)} MiB left, so nothing new is remembered or told: free some space.`,
       ];
-    // Some file systems have no such bound, and say 0.
+    // Some file systems have no limit and report 0.
     if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
       return [
         `The disk of the ${where} has no room for more files, though it may have space: remove some files.`,
@@ -97,17 +117,17 @@ function worker({ worker: facts, state: { folder }, log }: Facts): readonly stri
           : [
               `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
             ]),
-        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastComplaint(log)}`,
+        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
       ];
     default:
       return trouble === null ? [] : [trouble];
   }
 }
 
-/** Levels of pino from which on a line is a complaint, and the worst. */
+/** pino level of errors. */
 const ERROR = 50;
 
-function lastComplaint(log: Facts["log"]): string {
+function lastError(log: Facts["log"]): string {
   const complaint = log?.lines.findLast((line) => {
     const { level } = parsed(line);
     return typeof level === "number" && level >= ERROR;
@@ -131,7 +151,7 @@ function parsed(line: string): Readonly<Record<string, unknown>> {
 function reach({ reach: asked }: Facts): readonly string[] {
   const far = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
   const away = far.filter(({ answers }) => !answers);
-  // What several far ends share that all cannot even be found is this machine.
+  // If no server at all can be reached, the cause is this machine's network.
   if (away.length > 1 && away.length === far.length && away.every(isOutOfReach)) {
     return [
       `None of ${away.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${away[0]?.reason ?? ""}`,
@@ -141,14 +161,14 @@ function reach({ reach: asked }: Facts): readonly string[] {
   return silent.toSorted((a, b) => rank(a) - rank(b)).map(sentenceOf);
 }
 
-/** No answer, and no refusal either: nothing says that the way there is any good. */
+/** True if the server could not be found or did not respond, in contrast to a refusal. */
 function isOutOfReach({ kind, reason }: Reach): boolean {
   return (
     kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "")
   );
 }
 
-/** Without a source nothing is known; a person's turn is not over by waiting. */
+/** Sorts database before sources before sinks, and configuration errors before temporary failures. */
 function rank({ what, kind }: Reach): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
@@ -158,7 +178,7 @@ const KINDS = { database: "State database", source: "Source", sink: "Sink" } as 
 function sentenceOf({ what, name, kind, reason }: Reach): string {
   return kind === "config"
     ? `${KINDS[what]} ${name} refuses us: ${reason}`
-    : `${KINDS[what]} ${name} is not to be had: ${reason}`;
+    : `${KINDS[what]} ${name} does not respond: ${reason}`;
 }
 
 function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
@@ -174,7 +194,7 @@ function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
     );
 }
 
-/** What the running worker says, but for sinks that were just found to be away: of them it says the same. */
+/** Warnings of the running worker, without those about sinks that `reach` reports already. */
 function notices({ worker: { report }, reach: asked }: Facts): readonly string[] {
   const away = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(

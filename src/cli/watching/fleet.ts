@@ -2,12 +2,12 @@ import type { Command } from "commander";
 import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../scale/fleet/fleet.ts";
 import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
-import { withStateDatabase } from "../shell/state-database.ts";
+import { withStateDatabase } from "../shell/state-access.ts";
 
-/** How many changes of holder are printed when nobody says otherwise. */
+/** Takeovers printed by default. */
 const TAKEOVERS = 10;
 
-/** Asks the database itself, so that it works beside any member, and when none runs. */
+/** Reads the database directly, so it needs no running member. */
 export function define(fleet: Command, context: CliContext): void {
   fleet
     .option("--takeovers <count>", "how many of the latest changes of holder", String(TAKEOVERS))
@@ -23,7 +23,7 @@ export function define(fleet: Command, context: CliContext): void {
     );
   fleet
     .command("drain")
-    .description("have a member hand over all its sources, and take none until it is undrained")
+    .description("make a member hand over all its sources, and take none until it is undrained")
     .argument("<member>", "name of a member, as `plenum fleet` shows it")
     .addHelpText("after", "\nExample:\n  plenum fleet drain plant-room-2")
     .action((name: string) => drain(context, name, true));

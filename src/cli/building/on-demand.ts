@@ -1,10 +1,67 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { IANAZone } from "luxon";
-import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
+import { ConfigError, meaningOf, Rejected, sentence } from "../../core/errors/errors.ts";
+import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/building.ts";
 import { TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { CliContext } from "../shell/context.ts";
-import { refuseUnlisted } from "../shell/known-tags.ts";
-import { momentOption } from "../shell/past-options.ts";
+import { refuseUnlisted } from "../shell/known-ids.ts";
+import { timeOption } from "../shell/options.ts";
+
+interface ReadOptions {
+  readonly source?: string;
+  readonly ask?: boolean;
+}
+
+function defineRead(command: Command, context: CliContext): void {
+  command
+    .argument("<tag...>", "tag ids")
+    .option("--source <name>", "which source, when there are several")
+    .option("--ask", "ask the service also for tags that the state does not know")
+    .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
+    .action(async (tagIds: string[], options: ReadOptions) => {
+      const terminal = context.terminal();
+      const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+      if (options.ask !== true) await refuseUnlisted(context, options.source, wanted);
+      const readings = await context.withReader(options.source, (reader, signal) =>
+        terminal.progress(`Reading ${wanted.length} tags`, async () => {
+          const all: TagReading[] = [];
+          for (let from = 0; from < wanted.length; from += TAGS_PER_REQUEST) {
+            const group = wanted.slice(from, from + TAGS_PER_REQUEST);
+            const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
+              signal.throwIfAborted();
+              throw withGroupHint(error, group);
+            });
+            all.push(...reply.readings);
+          }
+          return all;
+        }),
+      );
+      terminal.rows<TagReading>(readings, [
+        { title: "id", value: (tag) => tag.id },
+        { title: "value", value: (tag) => tag.value },
+        { title: "unit", value: (tag) => tag.unit },
+        { title: "name", value: (tag) => tag.displayName },
+      ]);
+    });
+}
+
+/** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
+function withGroupHint(error: unknown, group: readonly string[]): unknown {
+  const failure = meaningOf(error);
+  const [only] = group;
+  if (group.length === 1)
+    return failure.kind === "rejected"
+      ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error })
+      : error;
+  const text = `${sentence(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
+  const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
+  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
+  if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;
+  return new ConfigError(text, { reason: failure.reason, ...options });
+}
+
+/** `plenum read`. */
+export const read = { define: defineRead };
 
 interface HistoryOptions {
   readonly source?: string;
@@ -22,12 +79,12 @@ interface Row {
   readonly value: number | boolean | null;
 }
 
-export function define(command: Command, context: CliContext): void {
+function defineHistory(command: Command, context: CliContext): void {
   command
     .argument("<tag...>", "tag ids, at most 20")
     .option("--source <name>", "which source, when there are several")
-    .addOption(momentOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
-    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
     .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
     .option("--total", "last minus first, one number for each tag")
@@ -82,3 +139,6 @@ function zone(text: string): string {
     throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
   return text;
 }
+
+/** `plenum history`. */
+export const history = { define: defineHistory };

@@ -5,27 +5,28 @@ import { createLog } from "../../core/runtime/log.ts";
 import { joinStores, type SourceStore } from "../../engine/store/joined-stores.ts";
 import { openStore } from "../../engine/store/open.ts";
 import type { Store } from "../../engine/store/store.ts";
+import { openStateDatabase } from "../../scale/postgres/open.ts";
+import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 import { openShard } from "../../scale/postgres/store.ts";
-import { openForCommand } from "./state-database.ts";
 
-/** Which state is meant: that of a folder, or in a fleet that of one source; without one, of all of them as one. */
+/** Selects a state: that of a folder, or in a fleet that of one source, or of all sources combined. */
 export interface WhichState {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;
 }
 
-/** Looks at the state, beside a worker that may be running. Throws ConfigError where there is none. */
-export async function lookAtState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
-  return use(await openState(which, true), look);
+/** Reads the state; a worker may be running. Throws ConfigError if there is no state. */
+export async function readState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
+  return withState(which, true, look);
 }
 
-/** The same for a folder, whatever a configuration says of it. */
-export async function lookAtFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+/** Reads the state in a folder. */
+export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   return use(await openFolder(folder, true), look);
 }
 
-/** As `lookAtState`, where it is no trouble that there is no state yet: then null. */
-export async function lookAtStateIfAny<T>(
+/** Reads the state; null if there is none yet. */
+export async function readStateIfAny<T>(
   which: WhichState,
   look: (store: Store) => Promise<T>,
 ): Promise<T | null> {
@@ -39,13 +40,13 @@ export async function lookAtStateIfAny<T>(
   return use(store, look);
 }
 
-/** The same for what is counted in each part for itself: the states of a fleet's sources, and all of them as one. */
-export async function lookAtParts<T>(
+/** Reads the state of each source of a fleet, and all of them combined. */
+export async function readParts<T>(
   config: WhichState["config"],
   sources: readonly string[],
   look: (parts: readonly Store[], all: Store) => Promise<T>,
 ): Promise<T> {
-  if (config.state.postgres === undefined) return lookAtState({ config }, (store) => look([store], store));
+  if (config.state.postgres === undefined) return readState({ config }, (store) => look([store], store));
   const { parts, close } = await openParts(config.state.postgres, sources, "reader");
   try {
     return await look(
@@ -57,7 +58,7 @@ export async function lookAtParts<T>(
   }
 }
 
-/** Changes each of the states that `lookAtParts` looks at, beside a worker that may be running. */
+/** Changes the state of each source of a fleet; a worker may be running. */
 export async function changeParts<T>(
   config: WhichState["config"],
   change: (parts: readonly Store[]) => Promise<T>,
@@ -72,7 +73,16 @@ export async function changeParts<T>(
   }
 }
 
-/** For a look, or for an operator's change, beside a worker that may be running; whoever opens it closes it. */
+/** Reads or changes the state next to a worker that may be running. */
+export async function withState<T>(
+  which: WhichState,
+  readOnly: boolean,
+  work: (store: Store) => Promise<T>,
+): Promise<T> {
+  return use(await openState(which, readOnly), work);
+}
+
+/** Opens the state next to a worker that may be running. The caller closes it. */
 export async function openState(which: WhichState, readOnly: boolean): Promise<Store> {
   const { state } = which.config;
   if (state.postgres === undefined) return openFolder(state.folder, readOnly);
@@ -103,7 +113,7 @@ async function openParts(
   sources: readonly string[],
   as: "reader" | "operator",
 ): Promise<OpenParts> {
-  const database = await openForCommand(postgres);
+  const database = await openStateDatabaseForCommand(postgres);
   const log = createLog({ level: "error" });
   try {
     const parts = await Promise.all(
@@ -131,4 +141,38 @@ async function use<T>(store: Store, work: (store: Store) => Promise<T>): Promise
   } finally {
     await store.close();
   }
+}
+
+/** Connections of a command, which sends one query at a time. */
+const CONNECTIONS = 2;
+
+/** Gives `use` the database of the fleet. Throws ConfigError if the configuration has none. */
+export async function withStateDatabase<T>(
+  { state }: Pick<Config, "state">,
+  use: (database: StateDatabase) => Promise<T>,
+): Promise<T> {
+  if (state.postgres === undefined) {
+    throw new ConfigError("There is no fleet: the configuration keeps its state in a folder.", {
+      hint: "A fleet shares state.postgres; docs/scaling.md says when that is worth it.",
+    });
+  }
+  const database = await openStateDatabaseForCommand(state.postgres);
+  try {
+    return await use(database);
+  } finally {
+    await database.close();
+  }
+}
+
+/** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
+export function openStateDatabaseForCommand(
+  config: NonNullable<Config["state"]["postgres"]>,
+): Promise<StateDatabase> {
+  return openStateDatabase({
+    config,
+    clock: systemClock,
+    log: createLog({ level: "error" }),
+    migrate: false,
+    connections: CONNECTIONS,
+  });
 }

@@ -2,9 +2,9 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
 import { parseDuration } from "../../core/values/duration.ts";
 import { Selection } from "../../engine/sync/select.ts";
-import { integer } from "./context.ts";
+import { parseInteger } from "./context.ts";
 
-/** What the commands for a stretch of the past share: when, which tags, and how many. */
+/** Options that several commands share: times, tags and counts. */
 
 export interface SelectionOptions {
   readonly site?: readonly number[];
@@ -17,13 +17,13 @@ export function selectionOptions(command: Command): Command {
   const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
   return command
     .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
-      another(integer(text), before),
+      another(parseInteger(text), before),
     )
     .option("--name <pattern>", "only tags with such a name, * is any text", another<string>)
     .option("--unit <unit>", "only tags with this unit", another<string>);
 }
 
-/** With nothing given at all, every tag. */
+/** Builds a selection from arguments and options; without any, it selects every tag. */
 export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
   const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
   return Selection.parse({
@@ -34,14 +34,14 @@ export function selectionOf(tagIds: readonly string[], { site, name, unit }: Sel
   });
 }
 
-/** An option that is such a time; left out it is so long ago, which the help says as that and not as a date. */
-export function momentOption(flags: string, description: string, ageByDefault: string): Option {
+/** Creates an option that takes a time; its default is an age, which the help prints as an age. */
+export function timeOption(flags: string, description: string, ageByDefault: string): Option {
   const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
-  return new Option(flags, description).argParser(moment).default(moment(ageByDefault), shown);
+  return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), shown);
 }
 
-/** A time as ISO 8601 UTC; an age counts back from now. */
-export function moment(text: string): string {
+/** Parses a time or an age, such as 24h, into ISO 8601 UTC. */
+export function parseTime(text: string): string {
   const age = parseDuration(text);
   const time =
     age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
@@ -51,25 +51,25 @@ export function moment(text: string): string {
   return iso;
 }
 
-/** Words of an option that may be given several times, each also several with commas between. */
-export function several(text: string, before: readonly string[] = []): readonly string[] {
+/** Collects the words of an option that may be repeated or contain commas. */
+export function collectWords(text: string, before: readonly string[] = []): readonly string[] {
   return [...before, ...text.split(",")];
 }
 
-/** Adds `--since` and `--last` of a log that goes on. */
+/** Adds `--since` and `--last`. */
 export function logOptions(command: Command): Command {
   return command
     .option(
       "--since <time>",
       "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z",
-      moment,
+      parseTime,
     )
-    .option("--last <count>", "without --since, so many of the latest", count, 20);
+    .option("--last <count>", "without --since, so many of the latest", parseCount, 20);
 }
 
-/** How many of something to show. */
-export function count(text: string): number {
-  const number = integer(text);
+/** Parses a count of at least 1. */
+function parseCount(text: string): number {
+  const number = parseInteger(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");
   return number;
 }

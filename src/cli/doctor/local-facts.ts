@@ -1,22 +1,83 @@
+import { existsSync, readdirSync, statfsSync, statSync } from "node:fs";
+import { arch, cpus, freemem, loadavg, platform, release, tmpdir, totalmem, uptime, version } from "node:os";
+import { join } from "node:path";
 import { sentence } from "../../core/errors/errors.ts";
 import { isTelemetry, KINDS } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import { Damaged } from "../../engine/store/sqlite.ts";
-import type { Store } from "../../engine/store/store.ts";
-import { documentSet } from "../../engine/store/store.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
-import { lookAtFolder } from "../shell/look-at-state.ts";
-import { filesIn } from "./machine.ts";
+import { readStateFolder } from "../shell/state-access.ts";
+
+/** Variables that change what a worker does; only their names are reported. */
+const TELLING_VARIABLES =
+  /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
+
+/** Facts about this machine, which has to be the worker's. */
+export function machineFacts() {
+  return {
+    node: process.version,
+    platform: `${platform()} ${arch()}`,
+    system: `${release()} ${version()}`,
+    container: ["/.dockerenv", "/run/.containerenv"].some((file) => existsSync(file)),
+    processors: cpus().length,
+    load: loadavg().map((each) => Math.round(each * 100) / 100),
+    memoryBytes: totalmem(),
+    memoryFreeBytes: freemem(),
+    upSeconds: Math.round(uptime()),
+    timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+    user: process.geteuid?.() ?? null,
+    variables: Object.keys(process.env)
+      .filter((name) => TELLING_VARIABLES.test(name))
+      .sort(),
+  };
+}
+
+export interface DiskFacts {
+  readonly where: "state" | "temporary files";
+  readonly bytes: number | null;
+  readonly freeBytes: number | null;
+  readonly freeFiles: number | null;
+}
+
+/** Free space on the disks of the state folder and of temporary files. */
+export function diskFacts(stateFolder: string): readonly DiskFacts[] {
+  return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
+}
+
+function diskOf(where: DiskFacts["where"], folder: string): DiskFacts {
+  try {
+    const { bavail, bsize, blocks, ffree } = statfsSync(existsSync(folder) ? folder : join(folder, ".."));
+    return { where, bytes: blocks * bsize, freeBytes: bavail * bsize, freeFiles: ffree };
+  } catch {
+    return { where, bytes: null, freeBytes: null, freeFiles: null };
+  }
+}
+
+/** Files of the state folder that are listed. */
+const FILES_TOLD = 50;
+
+/** Lists the files of the state folder: name, size, permissions and time. */
+export function filesIn(folder: string) {
+  return readdirSync(folder)
+    .sort()
+    .slice(0, FILES_TOLD)
+    .map((name) => {
+      const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
+      return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
+    });
+}
 
 export interface StateFacts {
   readonly folder: string;
   readonly found: "good" | "none" | "damaged" | "unusable";
-  /** Why it is not good, a sentence each. */
+  /** Problems, a sentence each. */
   readonly problems: readonly string[];
   readonly files: readonly object[];
-  /** Everything in it compared with its checksums; null where there is none, or it is too large to wait for. */
+  /** Result of the checksum comparison; null without a state, or for one that is too large. */
   readonly check: StateReport | null;
   readonly content: StateContent | null;
 }
@@ -25,7 +86,7 @@ export interface StateContent {
   readonly schemaVersion: number;
   readonly bytes: number;
   readonly log: { readonly bytes: number; readonly pendingBytes: number };
-  /** The latest events besides telemetry, newest first: what happened, and to what. */
+  /** Latest events without telemetry, newest first. */
   readonly events: readonly {
     readonly at: string;
     readonly kind: string;
@@ -39,13 +100,13 @@ export interface StateContent {
     readonly reason: string;
   }[];
   readonly gaps: readonly object[];
-  /** Sites and abilities that the token of a source had and has not now. */
+  /** Sites and abilities that a token has lost. */
   readonly lost: readonly { readonly source: string; readonly what: string; readonly since: string }[];
-  /** When the latest event of all was committed; null when there is none. */
+  /** Commit time of the latest event; null if there is none. */
   readonly lastCommittedAt: string | null;
 }
 
-/** A state larger than this is not read through: it takes a second for every 100 MiB, and somebody waits. */
+/** Skip the checksum comparison above this size: it takes 1 s for every 100 MiB. */
 const CHECKED_BYTES = 512 * 1024 ** 2;
 const EVENTS = 50;
 const DEAD_LETTERS = 20;
@@ -62,7 +123,7 @@ export async function lookAtStateFolder(folder: string, sources: readonly string
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
-    const content = await lookAtFolder(folder, (store) => contentOf(store, sources));
+    const content = await readStateFolder(folder, (store) => contentOf(store, sources));
     const found = check === null || isIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {
@@ -134,10 +195,10 @@ function safely<T>(look: () => T, otherwise: T): T {
   }
 }
 
-/** How far the last commit may be ahead of the clock before the clock counts as wrong, in milliseconds. */
+/** Milliseconds that the last commit may be ahead of the clock before the clock counts as wrong. */
 const AHEAD_MS = 60_000;
 
-/** Whether the clock stands before something that has been remembered already. */
+/** True if the clock is earlier than the last committed event. */
 export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
   const last = content?.lastCommittedAt ?? null;
   return last !== null && Date.parse(last) > nowMs + AHEAD_MS;

@@ -1,0 +1,150 @@
+import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Command } from "commander";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { printableJson } from "../../core/values/printable.ts";
+import type { CliContext } from "../shell/context.ts";
+import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
+import { lookAtConfiguration } from "./configuration.ts";
+import { type DoctorReport, diagnose, type Facts } from "./diagnosis.ts";
+import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
+import { lookAtWorker, reachAll } from "./remote-facts.ts";
+import { maskText } from "./shown-config.ts";
+
+/** Writes a report for support; works with a broken configuration, state or worker. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--to <folder>", "where the file is written", ".")
+    .option("--log <file>", "take the end of this log file along; a running worker's is taken anyway")
+    .addHelpText(
+      "after",
+      "\nThe file is for its owner only and holds no secret: neither tokens and passwords nor what looks like one. It\n" +
+        "does name sites, tags, sinks and addresses of servers. Nothing is sent anywhere.\n\n" +
+        "Examples:\n  plenum doctor\n  plenum doctor --log /var/log/plenum/plenum.log",
+    )
+    .action(async (options: { readonly to: string; readonly log?: string }) => {
+      const terminal = context.terminal();
+      const report = await terminal.progress("Looking around", (update) =>
+        gather({
+          configFile: context.configFile(),
+          environment: process.env,
+          logFile: options.log ?? null,
+          signal: context.signal,
+          update,
+        }),
+      );
+      const file = write(options.to, report);
+      terminal.object({ file, troubles: report.troubles }, lines(file, report));
+    });
+}
+
+function write(folder: string, report: DoctorReport): string {
+  const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
+  try {
+    // `wx` follows no link and overwrites nothing.
+    const handle = openSync(file, "wx", 0o600);
+    try {
+      writeFileSync(handle, `${printableJson(JSON.stringify(report, null, 2))}\n`);
+    } finally {
+      closeSync(handle);
+    }
+    return file;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new ConfigError(`${file} cannot be written (${code}).`, {
+      hint: "Name a folder that you may write with --to.",
+      cause: error,
+    });
+  }
+}
+
+/** Problems printed after the first; the file contains all. */
+const SHOWN = 10;
+
+function lines(file: string, { troubles }: DoctorReport): readonly string[] {
+  const [first, ...others] = troubles;
+  const more = others.length - SHOWN;
+  return [
+    first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
+    ...(others.length === 0 ? [] : ["Also:"]),
+    ...others.slice(0, SHOWN).map((trouble) => `- ${trouble}`),
+    ...(more > 0 ? [`- and ${more} more, in the file`] : []),
+    `All that support would ask for is in ${file}; it holds no secret.`,
+  ];
+}
+
+export interface GatherOptions {
+  readonly configFile: string;
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Log file whose end is added to the report. */
+  readonly logFile: string | null;
+  readonly signal: AbortSignal;
+  /** Receives the current step. */
+  readonly update: (what: string) => void;
+}
+
+/** Limits for the end of a log file: lines, characters of a line, bytes. */
+const LOG_LINES = 300;
+const LINE_LENGTH = 2_000;
+const LOG_BYTES = 1024 ** 2;
+
+/** Collects all facts without changing anything. Every text is masked before it is returned. */
+export async function gather(options: GatherOptions): Promise<DoctorReport> {
+  const { configFile, environment, signal, update } = options;
+  const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
+  const { config, stateFolder } = own === null ? await withoutFile(options) : ofConfig(own);
+  update("Looking at the state");
+  const disks = diskFacts(stateFolder);
+  const state = await lookAtStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
+  update("Asking the worker");
+  const worker = await lookAtWorker(stateFolder, config, signal);
+  update("Asking sources and sinks");
+  const reach = config === null ? null : await reachAll(config, signal);
+  const log = options.logFile === null ? null : endOf(options.logFile);
+  const facts: Facts = { configuration, disks, state, worker, reach, log };
+  return {
+    format: "plenum-doctor/1",
+    madeAt: isoUtc(systemClock.now()),
+    troubles: diagnose(facts).map(maskText),
+    program: { version: VERSION },
+    machine: machineFacts(),
+    ...withoutSecrets(facts),
+  };
+}
+
+function ofConfig(config: Config) {
+  return { config, stateFolder: config.state.folder };
+}
+
+/** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
+async function withoutFile({ configFile, environment, signal }: GatherOptions) {
+  const { running, folders } = await findState(configFile, environment, signal);
+  const [worker] = running;
+  if (worker !== undefined) return ofConfig(worker.config);
+  const said = lenientStateOf(configFile, environment).folder;
+  return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
+}
+
+function endOf(file: string): NonNullable<DoctorReport["log"]> {
+  try {
+    const lines = readFileSync(file).subarray(-LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: lines.slice(-LOG_LINES).map((line) => line.slice(0, LINE_LENGTH)) };
+  } catch (error) {
+    throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
+  }
+}
+
+/** Masks every text in a value. */
+function withoutSecrets<T>(value: T): T {
+  const shown = (each: unknown): unknown => {
+    if (typeof each === "string") return maskText(each);
+    if (Array.isArray(each)) return each.map(shown);
+    if (typeof each !== "object" || each === null) return each;
+    return Object.fromEntries(Object.entries(each).map(([key, below]) => [maskText(key), shown(below)]));
+  };
+  return shown(value) as T;
+}

@@ -1,0 +1,162 @@
+import { createServer } from "node:net";
+import { type Config, connectorOf, type SourceEntry } from "../../app/config/config.ts";
+import type { Sink } from "../../core/connector.ts";
+import { type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
+import type { StatusReport } from "../../ui/status/report.ts";
+import { withTimeLimit } from "../checking/check-line.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { createStandaloneSink, withStandaloneSource } from "../shell/standalone.ts";
+import { openStateDatabaseForCommand, readStateIfAny } from "../shell/state-access.ts";
+import { statusFromState } from "../watching/status.ts";
+
+export interface WorkerFacts {
+  readonly found: "running" | "silent" | "none" | "unknown";
+  /** Reason why the worker does not respond, or cannot be asked; null otherwise. */
+  readonly trouble: string | null;
+  /** Reason why the worker is not ready; null if it is ready or unknown. */
+  readonly notReady: string | null;
+  /** The worker's own status, or the last one in the state; null without either. */
+  readonly report: StatusReport | null;
+  /** Address of the status page if another program uses it; null if it is free. */
+  readonly portTaken: string | null;
+  /** The last lines of its log. */
+  readonly log: readonly string[];
+}
+
+/** Asks the worker on a state folder; reads the state if none runs. */
+export async function lookAtWorker(
+  folder: string,
+  config: Config | null,
+  signal: AbortSignal,
+): Promise<WorkerFacts> {
+  const nothing = { notReady: null, portTaken: null, log: [] };
+  try {
+    const found =
+      config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
+    if (found.kind === "open") {
+      const { door } = found;
+      const [report, notReady, log] = await Promise.all([
+        requestReport(door, signal),
+        requestReady(door, signal),
+        requestLog(door, signal),
+      ]);
+      return { ...nothing, found: "running", trouble: null, notReady, report, log };
+    }
+    const trouble = found.kind === "silent" ? sentence(found.trouble) : null;
+    const report = await storedStatus(config);
+    return { ...nothing, found: found.kind, trouble, portTaken: await takenPort(config), report };
+  } catch (error) {
+    signal.throwIfAborted();
+    return { ...nothing, found: "unknown", trouble: sentence(error), report: null };
+  }
+}
+
+async function takenPort(config: Config | null): Promise<string | null> {
+  if (config === null || config.status.port === 0) return null;
+  const { host, port } = config.status;
+  const taken = await new Promise<boolean>((resolve) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EADDRINUSE"));
+    server.listen(port, host, () => server.close(() => resolve(false)));
+  });
+  return taken ? `${host}:${port}` : null;
+}
+
+/** Status from the state; null if it cannot be read, which StateFacts reports. */
+async function storedStatus(config: Config | null): Promise<StatusReport | null> {
+  if (config === null) return null;
+  try {
+    return await readStateIfAny({ config }, (store) => statusFromState(store, config));
+  } catch {
+    return null;
+  }
+}
+
+/** Result of one request to a database, source or sink. */
+export interface Reach {
+  readonly what: "database" | "source" | "sink";
+  readonly name: string;
+  /** Connector of a sink, origin of a source, `postgres` for the database. */
+  readonly by: string;
+  readonly answers: boolean;
+  /** Kind of failure: `config` if somebody has to change something; null if it responded. */
+  readonly kind: Failure["kind"] | null;
+  readonly reason: string | null;
+  readonly milliseconds: number;
+  /** Clock of this machine minus that of the service, milliseconds; null if unknown. */
+  readonly clockSkewMs: number | null;
+  /** Token of a source; null if unknown. */
+  readonly token: {
+    readonly expiresAt: string | null;
+    readonly abilities: readonly string[];
+    readonly siteIds: readonly number[];
+  } | null;
+}
+
+const WITHIN_MS = 10_000;
+
+/** Asks the database of a fleet, every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
+export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
+  const sources = Object.entries(config.sources).map(([name, entry]) =>
+    measure("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
+  );
+  const sinks = Object.entries(config.sinks)
+    .filter(([, entry]) => entry.enabled)
+    .map(([name, entry]) =>
+      measure("sink", name, connectorOf(entry), async () => {
+        await askSink(await createStandaloneSink(name, entry), signal);
+        return { clockSkewMs: null, token: null };
+      }),
+    );
+  return Promise.all([...databaseOf(config), ...sources, ...sinks]);
+}
+
+/** The database of a fleet; none where the state is in a folder. */
+function databaseOf({ state: { postgres } }: Config): readonly Promise<Reach>[] {
+  if (postgres === undefined) return [];
+  const ask = async () => {
+    const database = await openStateDatabaseForCommand(postgres);
+    await database.close();
+    return { clockSkewMs: null, token: null };
+  };
+  return [measure("database", postgres.schema, "postgres", ask)];
+}
+
+type Learned = Pick<Reach, "clockSkewMs" | "token">;
+
+async function measure(
+  what: Reach["what"],
+  name: string,
+  by: string,
+  ask: () => Promise<Learned>,
+): Promise<Reach> {
+  const begin = performance.now();
+  const failed = (error: unknown): Omit<Reach, "what" | "name" | "by" | "milliseconds"> => {
+    const { kind } = meaningOf(error);
+    return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
+  };
+  const answered = (learned: Learned) => ({ answers: true, kind: null, reason: null, ...learned });
+  const result = await ask().then(answered, failed);
+  return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };
+}
+
+function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
+  return withStandaloneSource(name, entry, process.env, async (source) => {
+    const { expiresAt, abilities, sites } = await withTimeLimit(
+      signal,
+      (limited) => source.me(limited),
+      WITHIN_MS,
+    );
+    const siteIds = sites.map(({ id }) => id);
+    return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
+  });
+}
+
+async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
+  try {
+    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), WITHIN_MS);
+  } finally {
+    await sink?.close();
+  }
+}

@@ -1,0 +1,186 @@
+import { planSettings } from "../../app/build-sync.ts";
+import { Config } from "../../app/config/config.ts";
+import { parseYaml } from "../../app/config/load.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { zoneComplaint } from "../../core/values/time-zone.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
+import type { Choices } from "../../ui/setup/choices.ts";
+import { createEntryCode } from "../../ui/setup/entry-code.ts";
+import { look, lookTrouble } from "../../ui/setup/look.ts";
+import { createPageSetup, type SetupSteps } from "../../ui/setup/page-setup.ts";
+import { planOf, shareText } from "../../ui/setup/plan.ts";
+import { type Frame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
+import type { SeenBuilding } from "../../ui/setup/seen.ts";
+import { startSetupServer } from "../../ui/setup/server.ts";
+import { sourceName } from "../../ui/setup/source-name.ts";
+import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
+import type { CliContext } from "../shell/context.ts";
+import { programName, shellWord } from "../shell/exit.ts";
+import { freePort } from "../shell/free-port.ts";
+import { withStandaloneSource } from "../shell/standalone.ts";
+
+/** Address and token of a service; `plenum init` and the setup page create a configuration from them. */
+export interface Reach {
+  readonly baseUrl: string;
+  readonly allowPlainHttp: boolean;
+  readonly caFile: string | null;
+  /** Token file, or the token itself. */
+  readonly token: { readonly file: string } | { readonly text: string };
+}
+
+/** Variable of the temporary source; never in the environment of this process. */
+const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
+
+export async function lookAtBuilding(
+  { baseUrl, allowPlainHttp, caFile, token }: Reach,
+  signal: AbortSignal,
+  told?: (text: string) => void,
+): Promise<SeenBuilding> {
+  const config = Config.parse({
+    sources: {
+      setup: {
+        base_url: baseUrl,
+        allow_plain_http: allowPlainHttp,
+        ...(caFile === null ? {} : { ca_file: caFile }),
+        token: "file" in token ? { file: token.file } : { env: TOKEN_VARIABLE },
+        time_zone: "UTC",
+      },
+    },
+  });
+  const entry = config.sources.setup;
+  if (entry === undefined) throw new Error("the source of the setup is missing");
+  const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
+  try {
+    return await withStandaloneSource("setup", entry, environment, (source) => look(source, signal, told));
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error instanceof ConfigError && error.reason === "settings"
+      ? withoutVariable(error, baseUrl)
+      : lookTrouble(error, baseUrl);
+  }
+}
+
+/** Replaces an error that names the internal variable by one about the pasted token. */
+function withoutVariable(error: ConfigError, baseUrl: string): Error {
+  if (!error.message.includes(TOKEN_VARIABLE)) return lookTrouble(error, baseUrl);
+  return new ConfigError("What was given is not an access token.", {
+    reason: "unauthenticated",
+    hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
+    cause: error,
+  });
+}
+
+/** Number of ports to try for the status page, the default one first. */
+const STATUS_PORTS = 10;
+
+/** Returns a free port for the status page; a demo or another worker may use the default one. */
+export async function freeStatusPort(): Promise<number> {
+  for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
+    if ((await freePort(port)) === port) return port;
+  return freePort(0);
+}
+
+/** Completes the frame of a configuration with the paths next to the file. */
+export function frameFor(
+  configFile: string,
+  statusPort: number,
+  given: Pick<Frame, "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl">,
+): Frame {
+  return {
+    ...given,
+    statusPort,
+    stateFolder: besideConfig(configFile, "state"),
+    eventsFolder: besideConfig(configFile, "events"),
+    date: isoUtc(systemClock.now()).slice(0, 10),
+  };
+}
+
+export interface Drafted {
+  readonly text: string;
+  readonly plan: PlanReport;
+}
+
+/** Writes the text of the configuration and its plan. Throws ConfigurationError for a wrong frame. */
+export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafted {
+  const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
+  const bare = parse(plenumYaml(frame, wishes, seen, null));
+  const plan = planOf(bare, seen, systemClock.now(), planSettings);
+  const text = plenumYaml(frame, wishes, seen, shareText(plan));
+  parse(text);
+  return { text, plan };
+}
+
+/** Next commands for the user, each with a description. */
+export function nextCommands(
+  file: string,
+  plenum = programName(),
+): readonly (readonly [command: string, what: string])[] {
+  const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
+  return [
+    [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
+    [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
+    [`${plenum} tags${config}`, "what there is to select"],
+  ];
+}
+
+/** Serves the setup page. True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
+export async function runSetup(context: CliContext): Promise<boolean> {
+  const file = context.configFile();
+  refuseExisting(file, "--config");
+  const terminal = context.terminal();
+  const entry = createEntryCode(systemClock);
+  const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  // The status page of the worker gets the same address.
+  const port = await freeStatusPort();
+  const setup = createPageSetup({ steps: stepsFor(file, port), clock: systemClock, machineZone });
+  const started = Promise.withResolvers<boolean>();
+  const stop = () => started.resolve(false);
+  context.signal.addEventListener("abort", stop, { once: true });
+  const onStart = () => started.resolve(true);
+  const server = await startSetupServer({ setup, entry, onStart }, port);
+  terminal.say(
+    "",
+    `  setup page   ${server.url}`,
+    `  code         ${entry.code}  (asked for there, good for one browser)`,
+    "",
+    "  Ctrl-C ends it; nothing is written before the page says so.",
+    "",
+  );
+  if (context.signal.aborted) stop();
+  try {
+    return await started.promise;
+  } finally {
+    context.signal.removeEventListener("abort", stop);
+    await server.close();
+  }
+}
+
+function stepsFor(file: string, port: number): SetupSteps {
+  /** Frame for a plan, which does not depend on paths. */
+  const planFrame = (baseUrl: string): Frame =>
+    frameFor(file, port, {
+      ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
+      ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
+    });
+  return {
+    look: ({ baseUrl, allowPlainHttp, token }, signal) =>
+      lookAtBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
+    plan: (seen, wishes) => draft(planFrame("https://plan.invalid"), wishes, seen).plan,
+    write(seen, { wishes, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
+      const complaint = zoneComplaint(timeZone);
+      if (complaint !== null) throw new ConfigError(complaint);
+      const name = sourceName(seen);
+      const tokenFile = besideConfig(file, `secrets/${name}_token`);
+      const broker = mqttUrl.trim() === "" ? null : mqttUrl.trim();
+      const frame = frameFor(file, port, {
+        ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: broker },
+      });
+      const { text } = draft(frame, wishes, seen);
+      writeSetup({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
+      return { file, tokenFile, next: nextCommands(file) };
+    },
+  };
+}

@@ -1,0 +1,110 @@
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import type { Tag } from "../../core/model/building.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import type { Listed, StoredAlarm, StoredPoll } from "../../engine/sync/snapshot.ts";
+import { type CliContext, chooseSource } from "./context.ts";
+import { readStateIfAny } from "./state-access.ts";
+
+/** Checks ids and names in options: an unknown one is an error, because an empty result would read as "none". */
+
+const LISTED_BY = {
+  site: "`plenum sites` lists the sites.",
+  tag: "`plenum tags` lists the tags.",
+  alarm: "`plenum alarms` lists the alarms.",
+} as const;
+
+/** Alarm priorities of the service interface. */
+export const PRIORITIES: readonly string[] = ["A", "B", "C"];
+
+/** Throws ConfigError with the ids that no source has in its state. */
+export async function refuseUnknown(
+  store: Store,
+  sources: readonly string[],
+  what: keyof typeof LISTED_BY,
+  ids: Iterable<string>,
+): Promise<void> {
+  const unknown: string[] = [];
+  for (const id of ids) {
+    const held = await Promise.all(sources.map((source) => store.document(documentSet(what, source), id)));
+    if (held.every((each) => each === undefined)) unknown.push(id);
+  }
+  if (unknown.length === 0) return;
+  const named = unknown.length === 1 ? what : `${what}s`;
+  const [only] = sources;
+  const where = sources.length === 1 && only !== undefined ? ` of ${only}` : "";
+  throw new ConfigError(`The state knows no ${named} ${unknown.join(", ")}${where}.`, {
+    hint: LISTED_BY[what],
+  });
+}
+
+export function refuseUnknownSources({ sources }: Pick<Config, "sources">, names: readonly string[]): void {
+  for (const name of names) {
+    if (sources[name] !== undefined) continue;
+    throw new ConfigError(`There is no source ${name}; known are: ${Object.keys(sources).join(", ")}.`);
+  }
+}
+
+/** Throws ConfigError for a priority that neither the interface nor an alarm in the state has. */
+export async function refuseUnknownPriorities(
+  store: Store,
+  sources: readonly string[],
+  wanted: readonly string[],
+): Promise<void> {
+  const known = new Set<string>(PRIORITIES);
+  if (wanted.every((each) => known.has(each))) return;
+  for (const source of sources)
+    for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
+      known.add(alarm.trigger.priority);
+  const unknown = wanted.find((each) => !known.has(each));
+  if (unknown !== undefined)
+    throw new ConfigError(
+      `No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`,
+    );
+}
+
+/** Ids that are not in the list of tags in the state. */
+interface UnknownTags {
+  readonly ids: readonly string[];
+  readonly listed: number;
+  /** Time of the last successful listing; null before the first, when no id can be judged. */
+  readonly listedAt: string | null;
+}
+
+/** Finds unknown ids. A tag that has vanished from the listings is unknown to the service too. */
+async function unknownTags(store: Store, source: string, wanted: readonly string[]): Promise<UnknownTags> {
+  const [tags, poll] = await Promise.all([
+    store.documents<Listed<Tag>>(documentSet("tag", source)),
+    store.document<StoredPoll>(documentSet("poll", source), "tags"),
+  ]);
+  return {
+    ids: wanted.filter((id) => tags.get(id)?.missingSince !== null),
+    listed: tags.size,
+    listedAt: poll?.lastSuccess ?? null,
+  };
+}
+
+function tagsAre(ids: readonly string[]): string {
+  return ids.length === 1 ? `Tag ${ids[0]} is` : `Tags ${ids.join(", ")} are`;
+}
+
+/**
+ * Throws ConfigError for ids that the list of tags in the state does not have. The service would reject the complete
+ * request, often without a reason, and the rejection costs quota. Without a list the service decides.
+ */
+export async function refuseUnlisted(
+  context: CliContext,
+  wantedSource: string | undefined,
+  wanted: readonly string[],
+): Promise<void> {
+  const config = context.config();
+  const [name] = chooseSource(config, wantedSource);
+  await readStateIfAny({ config, source: name }, async (store) => {
+    const { ids, listed, listedAt } = await unknownTags(store, name, wanted);
+    if (ids.length === 0 || listedAt === null) return;
+    throw new ConfigError(
+      `${tagsAre(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
+      { hint: "If the list is too old, add --ask." },
+    );
+  });
+}

@@ -1,0 +1,68 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { CATALOG } from "../../../connectors/catalog.ts";
+import { buildSource } from "../../app/build-source.ts";
+import { connectorOf, type SinkEntry, type SourceEntry } from "../../app/config/config.ts";
+import type { ConnectorDefinition, Sink } from "../../core/connector.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { createLog } from "../../core/runtime/log.ts";
+import { createMetrics } from "../../core/runtime/metrics.ts";
+import { createSinkState } from "../../engine/delivery/sink-state-access.ts";
+import type { Source } from "../../engine/source/source.ts";
+import { openStore } from "../../engine/store/open.ts";
+import { createBuildingView } from "../../engine/views/building-view.ts";
+
+/**
+ * Records in a page of a list, five times the default of the interface: 30,000 tags need 60 requests instead of 300. A
+ * service that rejects such pages gets smaller requests.
+ */
+const PAGE_SIZE = 500;
+
+/** Gives `use` a source with a temporary state, because the real state may belong to a running worker. */
+export async function withStandaloneSource<T>(
+  name: string,
+  entry: SourceEntry,
+  environment: Readonly<Record<string, string | undefined>>,
+  use: (source: Source) => Promise<T>,
+): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-look-"));
+  const store = await openStore({ folder, clock: systemClock });
+  const log = createLog({ level: "silent" });
+  const metrics = createMetrics();
+  const { source } = buildSource({
+    ...{ name, store, clock: systemClock, log, metrics, environment },
+    entry: { ...entry, page_size: { ...entry.page_size, others: PAGE_SIZE } },
+  });
+  try {
+    return await use(source);
+  } finally {
+    await source.close();
+    await store.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Empty state for a sink that is only tried: the worker may use the real one. */
+const NO_STATE = {
+  document: async () => undefined,
+  documents: async () => new Map<string, never>(),
+  outbox: { recent: async () => [] },
+  commit: async () => {
+    throw new Error("A sink that is only tried cannot store state.");
+  },
+};
+
+/** Creates a configured sink without a worker, to test its server; undefined if the connector has no sink. */
+export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
+  const connector = connectorOf(entry);
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  return definition.sink?.(entry[connector], {
+    name,
+    log: createLog({ level: "silent" }),
+    clock: systemClock,
+    metrics: createMetrics(),
+    memory: createSinkState(name, NO_STATE),
+    picture: createBuildingView(NO_STATE, new Map()),
+  });
+}

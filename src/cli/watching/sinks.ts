@@ -1,0 +1,236 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { configView } from "../../app/build-status.ts";
+import type { Config } from "../../app/config/config.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
+import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
+import { behind } from "../../ui/status/sink-report.ts";
+import type { CliContext } from "../shell/context.ts";
+import { createStandaloneSink } from "../shell/standalone.ts";
+import { withState } from "../shell/state-access.ts";
+
+/** Shows and changes the positions of sinks in the log. Needs no running worker. */
+function defineOutbox(outbox: Command, context: CliContext): void {
+  outbox
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
+    )
+    .action(() => withStore(context, true, showLag(context)));
+  outbox
+    .command("dead")
+    .description("list dead letters: events that a sink refused for good, and why")
+    .argument("[sink]", "only this sink's")
+    .action((sink?: string) => withStore(context, true, showDead(context, sink), sink));
+
+  /** Adds a command that changes one sink, and prints the returned value. */
+  const changing = <T extends unknown[]>(
+    name: string,
+    description: string,
+    change: (
+      store: Store,
+      sink: string,
+      rest: T,
+      config: Config,
+    ) => Promise<readonly [value: object, line: string]>,
+  ) =>
+    outbox
+      .command(name)
+      .description(description)
+      .argument("<sink>", "name of a sink")
+      .action((sink: string, ...rest: T) =>
+        withStore(
+          context,
+          false,
+          async (store, config) => {
+            const [value, line] = await change(store, sink, rest, config);
+            context.terminal().object(value, [line]);
+          },
+          sink,
+        ),
+      );
+  const IDS = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
+  changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
+    const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
+    return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
+  }).argument(...IDS);
+  changing<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
+    const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
+    return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
+  }).argument(...IDS);
+  changing<[{ readonly since: string }]>(
+    "replay",
+    "send delivered events once more, with the same ids, for a sink that lost them",
+    async (store, sink, [{ since }]) => {
+      const count = await store.outbox.replay(sink, since);
+      return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
+    },
+  ).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age);
+  changing(
+    "snapshot",
+    "send what is believed now (inventory, active alarms, last values) to a sink, by its filter",
+    async (store, sink) => {
+      await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
+      return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
+    },
+  );
+  changing(
+    "revive",
+    "resume a sink that ended because its server wants no more events (410 Gone)",
+    (store, sink, _, config) => revive(config, store, sink),
+  );
+}
+
+async function revive(
+  config: Config,
+  { outbox }: Store,
+  sink: string,
+): Promise<readonly [value: object, line: string]> {
+  if (config.sinks[sink]?.enabled !== true) {
+    throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
+      hint: "Put it there; it then goes on by itself.",
+    });
+  }
+  const lag = async () => (await outbox.lag(configView(config).wanted)).find((each) => each.sink === sink);
+  const hasEnded = ((await lag())?.ended ?? null) !== null;
+  if (hasEnded) await outbox.setEnded(sink, null);
+  const now = await lag();
+  const waiting = now === undefined ? "no" : behind(now);
+  return [
+    { revived: hasEnded, waiting: now?.depth ?? 0 },
+    hasEnded
+      ? `${sink} goes on, with ${waiting} events that it has not got.`
+      : `${sink} has not ended; ${waiting} events wait for it.`,
+  ];
+}
+
+function showLag(context: CliContext) {
+  return async (store: Store, config: Config) => {
+    const now = systemClock.now();
+    const { wanted } = configView(config);
+    context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
+      { title: "sink", value: (sink) => sink.sink },
+      { title: "lag", value: behind },
+      {
+        title: "oldest",
+        value: (sink) =>
+          sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`,
+      },
+      { title: "dead letters", value: (sink) => sink.deadLetters },
+      { title: "dropped", value: (sink) => sink.dropped },
+      { title: "ended", value: (sink) => sink.ended },
+    ]);
+  };
+}
+
+function showDead(context: CliContext, sink: string | undefined) {
+  return async (store: Store) => {
+    context.terminal().rows<DeadLetter>(await store.outbox.deadLetters(sink), [
+      { title: "id", value: (letter) => letter.id },
+      { title: "sink", value: (letter) => letter.sink },
+      { title: "at", value: (letter) => letter.at },
+      { title: "event", value: (letter) => letter.event?.type ?? "damaged" },
+      { title: "subject", value: (letter) => letter.event?.subject ?? null },
+      { title: "sequence", value: (letter) => letter.sequence?.number ?? null },
+      { title: "reason", value: (letter) => letter.reason },
+    ]);
+  };
+}
+
+async function withStore(
+  context: CliContext,
+  readOnly: boolean,
+  use: (store: Store, config: Config) => Promise<void>,
+  sink?: string,
+): Promise<void> {
+  const config = await context.acceptedConfig();
+  await withState({ config }, readOnly, async (store) => {
+    const lags = sink === undefined ? [] : await store.outbox.lag();
+    const known = new Set([...Object.keys(config.sinks), ...lags.map((lag) => lag.sink)]);
+    if (sink !== undefined && !known.has(sink))
+      throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
+    await use(store, config);
+  });
+}
+
+/** Parses ids of dead letters. Throws ConfigError for an unknown id before any letter changes. */
+async function parseLetterIds(
+  { outbox }: Store,
+  sink: string,
+  ids: readonly string[],
+): Promise<readonly number[] | "all"> {
+  if (ids.length === 0) return "all";
+  const numbers = ids.map((id) => {
+    if (!/^\d+$/.test(id))
+      throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
+    return Number(id);
+  });
+  const known = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
+  const unknown = numbers.filter((id) => !known.has(id));
+  if (unknown.length === 0) return numbers;
+  throw new ConfigError(
+    `The sink ${sink} has no dead letter${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}.`,
+    {
+      hint: "`plenum outbox dead` lists them; one that is sent again is listed only if it is refused again.",
+    },
+  );
+}
+
+function age(text: string): string {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
+  return new Date(systemClock.now() - ms).toISOString();
+}
+
+/** `plenum outbox`. */
+export const outbox = { define: defineOutbox };
+
+/** Time limit for the complete test alarm, in milliseconds. */
+const WITHIN_MS = 60_000;
+
+/** Tests one sink. Needs no running worker and changes no state. */
+function defineSink(sink: Command, context: CliContext): void {
+  sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
+
+  sink
+    .command("test")
+    .description("open, change and close a marked test alarm where the sink's people look")
+    .argument("<sink>", "name of a sink that makes tickets, messages or pages of alarms")
+    .addHelpText("after", "\nExample:\n  plenum sink test chat")
+    .action((name: string) => test(context, name));
+}
+
+async function test(context: CliContext, name: string): Promise<void> {
+  refuseUnverifiedTls();
+  const { sinks } = context.config();
+  const entry = sinks[name];
+  if (entry === undefined) {
+    throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
+  }
+  const sink = await createStandaloneSink(name, entry);
+  try {
+    if (sink?.test === undefined) {
+      throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {
+        hint: "`plenum check` shows whether it can be reached.",
+      });
+    }
+    const steps: string[] = [];
+    const say = (line: string) => {
+      steps.push(line);
+      context.terminal().say(line);
+    };
+    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(WITHIN_MS)]));
+    context
+      .terminal()
+      .object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
+  } finally {
+    await sink?.close();
+  }
+}
+
+/** `plenum sink`. */
+export const sink = { define: defineSink };
