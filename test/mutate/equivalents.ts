@@ -753,7 +753,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
   },
   {
-    file: "src/engine/sync/history/ranges.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "if (each.toMs <= fromMs) continue;",
     after: "if (each.toMs < fromMs) continue;",
     reason: "A range that ends where the rest begins takes nothing from it, and the rest begins there still.",
@@ -979,19 +979,19 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of no bucket none is refused.",
   },
   {
-    file: "src/engine/sync/history/day-book.ts",
+    file: "src/engine/sync/completeness/finalized-days.ts",
     before: "return (held.days?.length ?? 0) > INLINE_MAX ? move(series, held) : held;",
     after: "return (held.days?.length) > INLINE_MAX ? move(series, held) : held;",
     reason: "For the type checker: the counts were just written.",
   },
   {
-    file: "src/engine/sync/history/complete-days.ts",
+    file: "src/engine/sync/completeness/finalized-days.ts",
     before: "const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };",
     after: "const site = sites.get(siteId) ?? { reach, lookBackMs: 1, groups: new Map<string, Group>() };",
     reason: "No look-back is as short as a millisecond.",
   },
   {
-    file: "src/engine/sync/history/complete-days.ts",
+    file: "src/engine/sync/completeness/finalized-days.ts",
     before: "if (++counted % AT_ONCE === 0) await yieldToEventLoop();",
     after: "if (++counted % AT_ONCE === 1) await yieldToEventLoop();",
     reason: "Others have their turn a series later.",

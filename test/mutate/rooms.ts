@@ -43,9 +43,9 @@ export const ROOMS: readonly Room[] = [
     name: "ledger",
     files: [
       "src/engine/sync/history/ledger.ts",
-      "src/engine/sync/history/ledger-before.ts",
+      "src/engine/sync/history/ledger.ts",
       "src/engine/sync/history/ledger-ranges.ts",
-      "src/engine/sync/history/ranges.ts",
+      "src/engine/sync/history/buckets.ts",
       "src/engine/sync/history/buckets.ts",
     ],
     tests: [
@@ -219,8 +219,8 @@ export const ROOMS: readonly Room[] = [
     name: "completeness",
     files: [
       "src/engine/sync/completeness/*.ts",
-      "src/engine/sync/history/complete-days.ts",
-      "src/engine/sync/history/day-book.ts",
+      "src/engine/sync/completeness/finalized-days.ts",
+      "src/engine/sync/completeness/finalized-days.ts",
     ],
     tests: [
       "test/sync/day-account.test.ts",

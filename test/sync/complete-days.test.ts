@@ -12,11 +12,11 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
 import { dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { countFor } from "#src/engine/sync/completeness/finalized-days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { countFor } from "#src/engine/sync/history/day-book.ts";
-import { wantedSeries } from "#src/engine/sync/history/ledgers.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
+import { wantedSeries } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
@@ -404,7 +404,7 @@ async function expectBalance(
     if (series === undefined) throw new Error(`${key} is not followed.`);
     for (let day = dayOf(nowMs) - 12; day <= dayOf(nowMs); day++) {
       const account = accountOf(
-        { held, placed: {}, rules: series.rules },
+        { ledger: held, located: {}, rules: series.rules },
         day,
         await countFor(here.store, "trial", key, held, day),
         nowMs,

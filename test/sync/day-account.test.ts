@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, addAccounts, type Word, wantedFrom } from "#src/engine/sync/completeness/account.ts";
+import { accountOf, addAccounts, type Statement, wantedFrom } from "#src/engine/sync/completeness/account.ts";
 import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
@@ -9,7 +9,7 @@ const RULES = {
   ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
   ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
 };
-const SAID: Word = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
+const SAID: Statement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = {
   said: "The tag is locked.",
   at: SAID.at ?? "",
@@ -20,7 +20,7 @@ const REFUSAL = {
 /** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
   return {
-    ...firstSight(RULES, NOW),
+    ...newLedger(RULES, NOW),
     state: "following",
     ...{ since: "2026-11-03T06:00:00.000Z", wished: "2026-11-03T06:00:00.000Z" },
     watermark: "2026-11-05T12:00:00.000Z",
@@ -41,7 +41,7 @@ function account(
   placed: { readonly outOfSight?: "site" | "tag" } = {},
 ) {
   const day = dayOfDate(`2026-11-0${date}`);
-  return accountOf({ held, rules: RULES, placed }, day, count, NOW);
+  return accountOf({ ledger: held, rules: RULES, located: placed }, day, count, NOW);
 }
 
 describe("the account of a series for a UTC day", () => {

@@ -1,27 +1,23 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
+import { isCountedOn, newlyComplete, reachOf } from "#src/engine/sync/completeness/account.ts";
 import {
   addCounts,
   countEmitted,
   countOn,
   countsIn,
-  splitCounts,
-} from "#src/engine/sync/completeness/counts.ts";
-import {
-  bucketFinder,
-  bucketsIn,
   DAY_MS,
   dateOf,
   dayOf,
   dayOfDate,
+  splitCounts,
 } from "#src/engine/sync/completeness/days.ts";
-import { isCountedOn, newlyComplete, reachOf } from "#src/engine/sync/completeness/reach.ts";
-import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
-import { countFor, createDayNotes, NO_FINALIZED_DAYS } from "#src/engine/sync/history/day-book.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { countFor, createDayNotes, NO_FINALIZED_DAYS } from "#src/engine/sync/completeness/finalized-days.ts";
+import { bucketEnd, bucketFinder, bucketStart, bucketsIn } from "#src/engine/sync/history/buckets.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { Series } from "#src/engine/sync/history/ledgers.ts";
+import type { Series } from "#src/engine/sync/history/series.ts";
 import type { StoredDayChange, StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
@@ -137,10 +133,10 @@ function seriesWith(held: StoredHistory): Series {
   return {
     ...{
       key: "101 5m",
-      placed: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
+      located: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
       rules: RULES,
       total: false,
-      held,
+      ledger: held,
     },
     ...{ busy: false, unsure: false, notBeforeMs: 0, suspect: false },
   };
@@ -152,7 +148,7 @@ const had = (from: string, to: string) =>
 describe("a ledger", () => {
   test("of an earlier version is not judged where nobody counted", async () => {
     const { days: _, ...before } = {
-      ...firstSight(RULES, NOW),
+      ...newLedger(RULES, NOW),
       state: "following" as const,
       spans: had("2026-10-01T00:00Z", "2026-11-02T05:55Z"),
       watermark: "2026-11-02T05:55:00.000Z",
@@ -182,7 +178,7 @@ describe("a ledger", () => {
 
   test("marks sealed days with the points that changed them, and goes on with a mark that is fresh", async () => {
     const ledger = {
-      ...firstSight(RULES, NOW),
+      ...newLedger(RULES, NOW),
       state: "following" as const,
       watermark: "2026-11-02T05:55:00.000Z",
     };
@@ -221,7 +217,7 @@ describe("a ledger", () => {
 
   test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
     const store = createMemoryStore();
-    let held: StoredHistory = { ...firstSight(RULES, NOW), state: "following" };
+    let held: StoredHistory = { ...newLedger(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
     for (let part = 0; part < 3; part++) {
       const fresh = new Points();
@@ -244,7 +240,7 @@ describe("a ledger", () => {
   });
 
   test("that is filled backwards says a day is whole with its first bucket, and a wider stretch only what is new", () => {
-    const ledger = { ...firstSight(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
+    const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
     expect(newlyComplete(ledger, before)).toEqual([

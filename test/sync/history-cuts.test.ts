@@ -9,7 +9,7 @@ import {
   withEnd,
   withLimit,
   withResponse,
-} from "#src/engine/sync/history/cuts.ts";
+} from "#src/engine/sync/history/request-size.ts";
 
 const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;

@@ -1,6 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { createGroupTesting } from "#src/engine/sync/history/grouping.ts";
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/engine/sync/history/window.ts";
+import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
+import {
+  afterFailure,
+  afterResponse,
+  INITIAL_WINDOW,
+  windowValues,
+} from "#src/engine/sync/history/request-size.ts";
 import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 
@@ -38,25 +43,25 @@ describe("the size of a request", () => {
 
   test("an outage does not pass for a limit", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
-    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    let window = INITIAL_WINDOW;
+    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);
-    window = failed(window, window.good * 2);
+    window = afterFailure(window, window.good * 2);
     expect(window.bad).not.toBeNull();
-    for (let i = 0; i < 3; i++) window = failed(window, window.good);
+    for (let i = 0; i < 3; i++) window = afterFailure(window, window.good);
     expect(window.bad).toBeNull();
-    window = answered(window, window.good, limits);
+    window = afterResponse(window, window.good, limits);
     expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
 
   test("shrinks when a size that has worked is refused again and again, and grows back", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
+    let window = INITIAL_WINDOW;
     let requests = 0;
     const fetch = (limit: number) => {
       const values = windowValues(window, limits);
       requests++;
-      window = values > limit ? failed(window, values) : answered(window, values, limits);
+      window = values > limit ? afterFailure(window, values) : afterResponse(window, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
@@ -73,10 +78,10 @@ describe("the size of a request", () => {
 
   test("a small answer does not prove that the size which failed is borne", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
-    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    let window = INITIAL_WINDOW;
+    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);
-    for (let i = 0; i < 6; i++) window = answered(failed(window, before / 2), 20, limits);
+    for (let i = 0; i < 6; i++) window = afterResponse(afterFailure(window, before / 2), 20, limits);
     expect(windowValues(window, limits)).toBeLessThan(before / 4);
   });
 });

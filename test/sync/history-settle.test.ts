@@ -3,8 +3,8 @@ import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
-import type { Series } from "#src/engine/sync/history/ledgers.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import type { Series } from "#src/engine/sync/history/series.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
@@ -22,11 +22,11 @@ function seriesOf(id: string): Series {
   return {
     ...{
       key: `${id} 5m`,
-      placed: { tag: tagNamed(id), siteId: 1, systemIds: [] },
+      located: { tag: tagNamed(id), siteId: 1, systemIds: [] },
       rules: RULES,
       total: false,
     },
-    ...{ held: firstSight(RULES, NOW), busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+    ...{ ledger: newLedger(RULES, NOW), busy: false, unsure: false, notBeforeMs: 0, suspect: false },
   };
 }
 
@@ -54,15 +54,15 @@ test("a long answer is settled in several transactions, with the events and the 
     (event) => event.type === "tag-history",
   ) as readonly Event<"tag-history">[];
   for (const each of series) {
-    const own = told.filter(({ data }) => data.tag.id === each.placed.tag.id);
-    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.placed.tag.id).measurements]);
+    const own = told.filter(({ data }) => data.tag.id === each.located.tag.id);
+    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
     // A day each, however the answer was cut.
     expect(
       own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1),
     ).toBe(true);
-    expect(each.held.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
-    expect(each.held.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));
-    expect(each.held.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
+    expect(each.ledger.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
+    expect(each.ledger.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));
+    expect(each.ledger.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
   }
 });
 
@@ -81,7 +81,7 @@ test("what a fault leaves out of it is not had, and what was told before is not 
   await expect(broken.logs(askFor(series), [logOf("101")], [])).rejects.toThrow("disk is full");
   const before = store.events.length;
   expect(before).toBeGreaterThan(0);
-  expect(Date.parse(series[0]?.held.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
+  expect(Date.parse(series[0]?.ledger.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
   await settle.logs(askFor(series), [logOf("101")], []);
   expect(store.repeated).toEqual([]);
   expect(store.events.filter(({ type }) => type === "tag-history")).toHaveLength(98 + 1);

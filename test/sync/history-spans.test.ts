@@ -4,14 +4,14 @@ import type { Measurement } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buckets.ts";
 import {
-  adapted,
+  adaptLedger,
   closedUntil,
   fetchedSince,
-  firstSight,
   followingRange,
-  ms,
+  newLedger,
+  parseTime,
+  recordEmpty,
   type SeriesRules,
-  settleEmpty,
   settleFollowing,
   settlePast,
   settleTotal,
@@ -268,10 +268,10 @@ describe("a ledger has a bound", () => {
 
 describe("following", () => {
   const nowMs = at(48);
-  const held: StoredHistory = { ...firstSight(RULES, nowMs), state: "following" };
+  const held: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
 
   test("begins with the bucket that is open, and remembers as far back as it reads again", () => {
-    expect(firstSight(RULES, at(48) + MINUTE_MS)).toEqual({
+    expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
       version: 2,
       resolution: "5m",
       timeZone: "UTC",
@@ -296,8 +296,8 @@ describe("following", () => {
         [0, 3],
         [17, 40],
       ] as const) {
-        const first = firstSight(rules, at(24 * day));
-        expect(adapted(first, rules, at(24 * later)).wished).toBe(first.wished);
+        const first = newLedger(rules, at(24 * day));
+        expect(adaptLedger(first, rules, at(24 * later)).wished).toBe(first.wished);
       }
     }
   });
@@ -338,7 +338,7 @@ describe("following", () => {
 
   test("reads ten thousand times of ledgers, and then anew", () => {
     const times = Array.from({ length: 10_001 }, (_, n) => isoUtc(START + n));
-    for (let round = 0; round < 2; round += 1) expect(times.map(ms).at(-1)).toBe(START + 10_000);
+    for (let round = 0; round < 2; round += 1) expect(times.map(parseTime).at(-1)).toBe(START + 10_000);
   });
 
   test("is had since the stretch that reaches the watermark began", () => {
@@ -351,7 +351,7 @@ describe("following", () => {
   test("reads the last day again once a day, the look-back once a week, and remembers when", () => {
     const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settled = (before: StoredHistory) =>
-      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).held;
+      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
     expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
       dailyAt: isoUtc(nowMs),
       weeklyAt: isoUtc(nowMs),
@@ -363,7 +363,7 @@ describe("following", () => {
     const late = { ...held, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const spans = storedRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
-    expect(short.held).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
+    expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     // One that goes on with a reading that was begun does not begin another.
     expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
@@ -384,17 +384,17 @@ describe("following", () => {
 
   test("goes on with other rules, and begins anew in another zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
-    expect(adapted(held, RULES, nowMs)).toBe(held);
-    expect(adapted(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
-    expect(adapted(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
-    expect(adapted(held, deeper, nowMs)).toEqual({
+    expect(adaptLedger(held, RULES, nowMs)).toBe(held);
+    expect(adaptLedger(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
+    expect(adaptLedger(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
+    expect(adaptLedger(held, deeper, nowMs)).toEqual({
       ...held,
       wished: isoUtc(Date.parse(held.since) - 30 * DAY_MS),
     });
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
-    expect(adapted({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
-      ...firstSight(moved, at(96)),
+    expect(adaptLedger({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
+      ...newLedger(moved, at(96)),
       state: "no-log",
       refusal,
     });
@@ -402,7 +402,7 @@ describe("following", () => {
 });
 
 describe("the past", () => {
-  const held: StoredHistory = { ...firstSight(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const held: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("is told as far as it was not had, and each stamp once", () => {
     const known = { ...held, spans: storedRanges([span(2, 4, "points")]) };
@@ -412,7 +412,7 @@ describe("the past", () => {
     const settled = settlePast(known, points, range(0, 6));
     expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
     expect([...settled.revised]).toEqual([]);
-    expect(unfetched(settled.held, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
+    expect(unfetched(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
   });
 
   test("that is a total, or a word that nothing is there, brings the watermark further where it touches it", () => {
@@ -421,11 +421,11 @@ describe("the past", () => {
     expect(settleTotal(held, range(10, 12), null).spans.map(({ why }) => why)).toEqual(["null"]);
     expect(settleTotal(held, range(10, 12), 0).spans.map(({ why }) => why)).toEqual(["points"]);
     const word = { why: "no-log", said: "none", at: isoUtc(START) } as const;
-    expect(settleEmpty(held, range(8, 11), word)).toMatchObject({
+    expect(recordEmpty(held, range(8, 11), word)).toMatchObject({
       watermark: isoUtc(at(11)),
       spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
     });
-    expect(settleEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
+    expect(recordEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
   });
 });
 

@@ -1,14 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import {
   commonReach,
+  createSiteDay,
+  dayFinalized,
   isCountedOn,
   RETAINED_DAYS,
   type Reach,
   reachOf,
-} from "#src/engine/sync/completeness/reach.ts";
-import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/site-day.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+  type SiteSeries,
+} from "#src/engine/sync/completeness/account.ts";
+import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -29,10 +31,10 @@ function series(
   };
   return {
     total: more.total ?? false,
-    placed: { tag: tagNamed(id), siteId: 1 },
+    located: { tag: tagNamed(id), siteId: 1 },
     rules,
-    held: {
-      ...firstSight(rules, NOW),
+    ledger: {
+      ...newLedger(rules, NOW),
       ...{ state: "following", since: at("01T00:00"), wished: at("01T00:00"), watermark: at("05T12:00") },
       spans: [span("01T00:00", "05T12:00")],
       ...held,
@@ -215,14 +217,14 @@ describe("how far a series is known", () => {
 });
 
 test("a day is counted from the first day that was counted whole, for three years", () => {
-  const { held } = series("1", { countedFrom: at("02T00:00") });
+  const { ledger: held } = series("1", { countedFrom: at("02T00:00") });
   const last = dayOfDate("2026-11-05");
   expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([
     false,
     true,
     true,
   ]);
-  const always = series("1").held;
+  const always = series("1").ledger;
   const oldest = last - RETAINED_DAYS;
   expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
 });

@@ -2,13 +2,12 @@ import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/ev
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
+import { createSiteDay, dayFinalized, isCountedOn } from "../../engine/sync/completeness/account.ts";
 import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
-import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
-import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/site-day.ts";
+import { countFor } from "../../engine/sync/completeness/finalized-days.ts";
 import { type BackfillRequest, backfillRange } from "../../engine/sync/history/backfills.ts";
-import { countFor } from "../../engine/sync/history/day-book.ts";
-import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
+import { historyKey } from "../../engine/sync/history/series.ts";
 import type { Listed } from "../../engine/sync/snapshot.ts";
 
 /** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
@@ -31,7 +30,7 @@ export async function exportedDays(options: {
   readonly nowMs: number;
 }): Promise<ExportedDays> {
   const { ledgers, nowMs, order, source, store } = options;
-  const sites = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+  const sites = Map.groupBy(ledgers, ({ located: placed }) => placed.siteId);
   const seals: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
   for (const [siteId, series] of sites) {
@@ -47,9 +46,9 @@ export async function exportedDays(options: {
     const site = held?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
       const book = createSiteDay(day);
-      for (const { ledger } of wanted) {
-        const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
-        book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
+      for (const { asWanted } of wanted) {
+        const key = historyKey(asWanted.located.tag.id, { resolution: order.resolution, total: false });
+        book.add(asWanted, await countFor(store, source, key, asWanted.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDay = book.done();
@@ -57,7 +56,7 @@ export async function exportedDays(options: {
       nulls += siteDay.account.null;
       const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
       const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
-      const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
+      const isCounted = series.every((each) => isCountedOn(each.ledger, day, nowMs));
       const { expected, pending, refused } = siteDay.account;
       if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
       const data = dayFinalized(site, day, siteDay, 1, 0);
@@ -84,7 +83,7 @@ export async function exportedDays(options: {
 function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
   const range = backfillRange(order, series.rules, nowMs);
   const from = isoUtc(range.fromMs);
-  const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };
   const rules = { ...series.rules, everyMs: 0 };
-  return { range, ledger: { ...series, held, rules } };
+  return { range, asWanted: { ...series, ledger, rules } };
 }

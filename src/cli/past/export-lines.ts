@@ -1,4 +1,4 @@
-import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
+import type { HistoryGap } from "../../engine/sync/history/progress.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
 /** What came of an export. */

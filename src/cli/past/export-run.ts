@@ -11,8 +11,12 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
 import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type BackfillRequest, backfillOf } from "../../engine/sync/history/backfills.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
-import type { LedgerOf } from "../../engine/sync/history/progress.ts";
+import {
+  gapsIn,
+  type HistoryGap,
+  type HistoryGapReason,
+  type LedgerOf,
+} from "../../engine/sync/history/progress.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import {
@@ -128,8 +132,8 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     const isMissing = holes.some(({ why }) => why !== "no-log");
     return {
       complete: !isMissing && troubles.length === 0,
-      from: order.held.from,
-      to: order.held.to,
+      from: order.stored.from,
+      to: order.stored.to,
       tags: ledgers.length,
       had: days.had,
       null: days.null,

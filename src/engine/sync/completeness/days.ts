@@ -1,7 +1,7 @@
-import type { Resolution } from "../../../core/model/building.ts";
+import type { Points } from "../../../core/codec/points.ts";
+import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { bucketBefore, bucketEnd, bucketStart } from "../history/buckets.ts";
-import type { Range } from "../history/ranges.ts";
+import { bucketBefore, bucketFinder, bucketStart, type Range } from "../history/buckets.ts";
 
 /**
  * UTC days, as numbers since 1970-01-01 (20759 is 2026-11-02), and the buckets that begin in them. A bucket belongs to
@@ -9,8 +9,6 @@ import type { Range } from "../history/ranges.ts";
  */
 
 export const DAY_MS = 86_400_000;
-const FIVE_MINUTES_MS = 300_000;
-const HOUR_MS = 3_600_000;
 
 export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
@@ -23,38 +21,6 @@ export function dateOf(day: number): string {
 
 export function dayOfDate(date: string): number {
   return dayOf(Date.parse(`${date}T00:00:00Z`));
-}
-
-/** How many buckets begin in a day, and within a range where one is given. */
-export function bucketsIn(
-  day: number,
-  resolution: Resolution,
-  zone: string,
-  { fromMs, toMs }: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
-): number {
-  const from = Math.max(fromMs, day * DAY_MS);
-  const to = Math.min(toMs, (day + 1) * DAY_MS);
-  if (from >= to) return 0;
-  if (resolution === "5m") return Math.ceil(to / FIVE_MINUTES_MS) - Math.ceil(from / FIVE_MINUTES_MS);
-  return bucketsOf(day, resolution, zone).reduce((sum, at) => sum + (at >= from && at < to ? 1 : 0), 0);
-}
-
-/** The start of the bucket that holds a time, as `bucketStart`, and fast for times that ascend. */
-export function bucketFinder(resolution: Resolution, zone: string): (atMs: number) => number {
-  if (resolution === "5m") return (atMs) => Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
-  let day = Number.NaN;
-  let starts: readonly number[] = [];
-  let next = 0;
-  return (atMs) => {
-    const ofDay = dayOf(atMs);
-    if (ofDay !== day || (starts[next - 1] ?? Number.NEGATIVE_INFINITY) > atMs) {
-      day = ofDay;
-      starts = bucketsOf(day, resolution, zone);
-      next = 0;
-    }
-    while ((starts[next] ?? Number.POSITIVE_INFINITY) <= atMs) next++;
-    return starts[next - 1] ?? bucketStart(atMs, resolution, zone);
-  };
 }
 
 /**
@@ -72,46 +38,183 @@ export function completeDays(
 }
 
 /** The rules of a zone are slow, and thousands of series ask the same. */
-const known = new Map<string, Map<number, readonly number[]>>();
-const lasts = new Map<string, number>();
+const lastCache = new Map<string, number>();
 const KNOWN_MAX = 5_000;
 
 function lastBefore(atMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return atMs - 1;
   const key = `${atMs} ${resolution} ${zone}`;
-  const cached = lasts.get(key);
+  const cached = lastCache.get(key);
   if (cached !== undefined) return cached;
-  if (lasts.size >= KNOWN_MAX) lasts.clear();
+  if (lastCache.size >= KNOWN_MAX) lastCache.clear();
   // A time within a bucket: that one is the last.
   const start = bucketStart(atMs, resolution, zone);
   const last = start < atMs ? start : bucketBefore(atMs, resolution, zone);
-  lasts.set(key, last);
+  lastCache.set(key, last);
   return last;
 }
 
-/** Where the buckets of a day begin, ascending; a week or a month begins in few. */
-function bucketsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
-  const key = `${resolution} ${zone}`;
-  const days = known.get(key) ?? new Map<number, readonly number[]>();
-  const cached = days.get(day);
-  if (cached !== undefined) return cached;
-  if (days.size >= KNOWN_MAX) days.clear();
-  const starts = startsOf(day, resolution, zone);
-  days.set(day, starts);
-  known.set(key, days);
-  return starts;
+/**
+ * How many points of a series were answered in each UTC day: a span of the ledger says that a time was answered, and not
+ * how many buckets the answer had. It is a text, because there is one in every ledger, and days in a row that are alike
+ * share an entry, because most are:
+ *
+ * ```
+ * 20750+6:288,20757:280.8,20758:288     a week of 288 values a day, a day with 8 nulls, another full one
+ * ```
+ *
+ * Pure.
+ */
+export interface DayCount {
+  readonly had: number;
+  readonly null: number;
 }
 
-function startsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
-  const [beginMs, endMs] = [day * DAY_MS, (day + 1) * DAY_MS];
-  const holding = bucketStart(beginMs, resolution, zone);
-  let at = holding < beginMs ? bucketEnd(holding, resolution, zone) : holding;
-  if (resolution === "1h") {
-    // Most days have no change of the clocks, and then the hours follow each other.
-    const last = bucketStart(endMs - 1, resolution, zone);
-    if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);
+/** By day; of what is to be added, the numbers may be negative. */
+export type DayCounts = ReadonlyMap<number, DayCount>;
+
+interface Entry extends DayCount {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** The counts of the days from one up to another, which is not included. */
+export function countsIn(text: string, from: number, until: number): DayCounts {
+  const counts = new Map<number, DayCount>();
+  for (const { first, last, ...count } of entriesOf(text)) {
+    for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++) counts.set(day, count);
   }
-  const starts: number[] = [];
-  for (; at < endMs; at = bucketEnd(at, resolution, zone)) starts.push(at);
-  return starts;
+  return counts;
+}
+
+export function countOn(text: string, day: number): DayCount | undefined {
+  return entriesOf(text).find(({ first, last }) => first <= day && day <= last);
+}
+
+/** The text with counts added to it. */
+export function addCounts(text: string, more: DayCounts): string {
+  if (more.size === 0) return text;
+  const entries: Entry[] = [];
+  const left = new Map(more);
+  for (const entry of entriesOf(text)) {
+    let { first } = entry;
+    // An entry of many days is only taken apart where something is added.
+    const within = [...more.keys()].filter((day) => day >= entry.first && day <= entry.last);
+    for (const day of within.sort((a, b) => a - b)) {
+      if (first < day) entries.push({ ...entry, first, last: day - 1 });
+      entries.push({ ...sum(entry, more.get(day)), first: day, last: day });
+      left.delete(day);
+      first = day + 1;
+    }
+    if (first <= entry.last) entries.push({ ...entry, first });
+  }
+  for (const [day, count] of left) entries.push({ ...sum(undefined, count), first: day, last: day });
+  return textOf(entries.sort((a, b) => a.first - b.first));
+}
+
+/** What lies before a day, and the rest. */
+export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
+  const entries = entriesOf(text);
+  const before = entries.flatMap((entry) =>
+    entry.first < day ? [{ ...entry, last: Math.min(entry.last, day - 1) }] : [],
+  );
+  const rest = entries.flatMap((entry) =>
+    entry.last >= day ? [{ ...entry, first: Math.max(entry.first, day) }] : [],
+  );
+  return [textOf(before), textOf(rest)];
+}
+
+/** What was told of a series. */
+export interface EmittedCounts {
+  /** Ascending; told for the first time. */
+  readonly fresh: Points;
+  /** Ascending; told with another value before. */
+  readonly revised: Points;
+  /** What was told before, by the stamp in milliseconds. */
+  readonly before: ReadonlyMap<number, TagValue>;
+}
+
+/** What points that are told add to the counts, and how many of each day there were. */
+export function countEmitted(
+  { fresh, revised, before }: EmittedCounts,
+  resolution: Resolution,
+  zone: string,
+): ReadonlyMap<number, DayCount & { readonly points: number }> {
+  const counts = new Map<number, DayCount & { readonly points: number }>();
+  const bucketOf = bucketFinder(resolution, zone);
+  let bucketMs = Number.NaN;
+  let day = Number.NaN;
+  let [had, nulls, points] = [0, 0, 0];
+  const put = (more: number) => {
+    const known = counts.get(day);
+    if (more > 0)
+      counts.set(day, {
+        had: (known?.had ?? 0) + had,
+        null: (known?.null ?? 0) + nulls,
+        points: (known?.points ?? 0) + more,
+      });
+    [had, nulls, points] = [0, 0, 0];
+  };
+  for (let at = 0; at < fresh.length; at++) {
+    const startMs = bucketOf(fresh.timeMs(at));
+    // Of a service that samples, several points may lie in one bucket.
+    if (startMs === bucketMs) continue;
+    bucketMs = startMs;
+    const ofDay = dayOf(startMs);
+    if (ofDay !== day) put(points);
+    day = ofDay;
+    points++;
+    if (Number.isNaN(fresh.code(at))) nulls++;
+    else had++;
+  }
+  put(points);
+  for (let at = 0; at < revised.length; at++) {
+    const atMs = revised.timeMs(at);
+    day = dayOf(bucketOf(atMs));
+    const wasNull = before.get(atMs) == null;
+    const isNull = revised.value(at) === null;
+    had = Number(wasNull) - Number(isNull);
+    nulls = -had;
+    put(1);
+  }
+  return counts;
+}
+
+function sum(a: DayCount | undefined, b: DayCount | undefined): DayCount {
+  return {
+    had: Math.max(0, (a?.had ?? 0) + (b?.had ?? 0)),
+    null: Math.max(0, (a?.null ?? 0) + (b?.null ?? 0)),
+  };
+}
+
+function entriesOf(text: string): readonly Entry[] {
+  if (text === "") return [];
+  return text.split(",").map((entry) => {
+    const colon = entry.indexOf(":");
+    const plus = entry.indexOf("+");
+    const dot = entry.indexOf(".");
+    const first = Number.parseInt(entry, 10);
+    return {
+      first,
+      last: plus < 0 ? first : first + Number.parseInt(entry.slice(plus + 1), 10),
+      had: Number.parseInt(entry.slice(colon + 1), 10),
+      null: dot < 0 ? 0 : Number.parseInt(entry.slice(dot + 1), 10),
+    };
+  });
+}
+
+/** Ascending; neighbours that are alike become one. */
+function textOf(entries: readonly Entry[]): string {
+  const parts: string[] = [];
+  for (let at = 0; at < entries.length; ) {
+    const { first, last, had, null: nulls } = entries[at] as Entry;
+    let end = last;
+    for (at++; at < entries.length; at++) {
+      const next = entries[at] as Entry;
+      if (next.first !== end + 1 || next.had !== had || next.null !== nulls) break;
+      end = next.last;
+    }
+    parts.push(`${first}${end > first ? `+${end - first}` : ""}:${had}${nulls === 0 ? "" : `.${nulls}`}`);
+  }
+  return parts.join();
 }

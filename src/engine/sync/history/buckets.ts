@@ -1,6 +1,40 @@
 import { DateTime, IANAZone } from "luxon";
 import type { Resolution } from "../../../core/model/building.ts";
 
+/** Milliseconds since 1970, the end not included. */
+export interface Range {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** What of a range is left when others are taken out; ascending. Pure. */
+export function subtract(range: Range, taken: readonly Range[]): readonly Range[] {
+  const left: Range[] = [];
+  let fromMs = range.fromMs;
+  for (const each of mergeRanges(taken)) {
+    if (each.toMs <= fromMs) continue;
+    if (each.fromMs >= range.toMs) break;
+    if (each.fromMs > fromMs) left.push({ fromMs, toMs: each.fromMs });
+    fromMs = each.toMs;
+  }
+  return fromMs < range.toMs ? [...left, { fromMs, toMs: range.toMs }] : left;
+}
+
+/** The same times in as few ranges as possible, ascending. */
+export function mergeRanges(ranges: readonly Range[]): readonly Range[] {
+  const result: Range[] = [];
+  for (const range of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
+    const last = result.at(-1);
+    if (last === undefined || range.fromMs > last.toMs) result.push(range);
+    else result[result.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
+  }
+  return result;
+}
+
+export function totalLength(ranges: readonly Range[]): number {
+  return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
+}
+
 /**
  * The buckets of a series by the rules of its zone; never by adding 86,400 s. Times are milliseconds since 1970.
  *
@@ -142,4 +176,70 @@ function firstMoment(fromMs: number, toMs: number, holds: (ms: number) => boolea
 /** As the interface wants a range: whole seconds and a trailing Z. */
 export function rangeTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
+}
+
+/** How many buckets begin in a day, and within a range where one is given. */
+export function bucketsIn(
+  day: number,
+  resolution: Resolution,
+  zone: string,
+  { fromMs, toMs }: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
+): number {
+  const from = Math.max(fromMs, day * DAY_MS);
+  const to = Math.min(toMs, (day + 1) * DAY_MS);
+  if (from >= to) return 0;
+  if (resolution === "5m") return Math.ceil(to / FIVE_MINUTES_MS) - Math.ceil(from / FIVE_MINUTES_MS);
+  return bucketsOf(day, resolution, zone).reduce((sum, at) => sum + (at >= from && at < to ? 1 : 0), 0);
+}
+
+/** The start of the bucket that holds a time, as `bucketStart`, and fast for times that ascend. */
+export function bucketFinder(resolution: Resolution, zone: string): (atMs: number) => number {
+  if (resolution === "5m") return (atMs) => Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
+  let day = Number.NaN;
+  let starts: readonly number[] = [];
+  let next = 0;
+  return (atMs) => {
+    const ofDay = dayNumber(atMs);
+    if (ofDay !== day || (starts[next - 1] ?? Number.NEGATIVE_INFINITY) > atMs) {
+      day = ofDay;
+      starts = bucketsOf(day, resolution, zone);
+      next = 0;
+    }
+    while ((starts[next] ?? Number.POSITIVE_INFINITY) <= atMs) next++;
+    return starts[next - 1] ?? bucketStart(atMs, resolution, zone);
+  };
+}
+
+const startsCache = new Map<string, Map<number, readonly number[]>>();
+const KNOWN_MAX = 5_000;
+
+function dayNumber(atMs: number): number {
+  return Math.floor(atMs / DAY_MS);
+}
+
+/** Where the buckets of a day begin, ascending; a week or a month begins in few. */
+function bucketsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
+  const key = `${resolution} ${zone}`;
+  const days = startsCache.get(key) ?? new Map<number, readonly number[]>();
+  const cached = days.get(day);
+  if (cached !== undefined) return cached;
+  if (days.size >= KNOWN_MAX) days.clear();
+  const starts = startsOf(day, resolution, zone);
+  days.set(day, starts);
+  startsCache.set(key, days);
+  return starts;
+}
+
+function startsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
+  const [beginMs, endMs] = [day * DAY_MS, (day + 1) * DAY_MS];
+  const holding = bucketStart(beginMs, resolution, zone);
+  let at = holding < beginMs ? bucketEnd(holding, resolution, zone) : holding;
+  if (resolution === "1h") {
+    // Most days have no change of the clocks, and then the hours follow each other.
+    const last = bucketStart(endMs - 1, resolution, zone);
+    if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);
+  }
+  const starts: number[] = [];
+  for (; at < endMs; at = bucketEnd(at, resolution, zone)) starts.push(at);
+  return starts;
 }

@@ -1,18 +1,17 @@
 import { BUCKET_MS } from "../../../core/model/building.ts";
 import { type BackfillRequest, followedRange } from "./backfills.ts";
-import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, type Range } from "./buckets.ts";
 import {
   closedUntil,
   followingRange,
-  ms,
+  isBackingOff,
   type OpenPart,
   openParts,
+  parseTime,
   type SeriesRules,
-  wishedPast,
+  targetPast,
 } from "./ledger.ts";
-import type { Series } from "./ledgers.ts";
-import type { Range } from "./ranges.ts";
-import { isResting } from "./refusals.ts";
+import type { Series } from "./series.ts";
 
 /**
  * Which request comes next. Following goes before totals, those before the backfill; the probes for tags about which
@@ -55,8 +54,8 @@ export interface Limit {
 export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
   const closedFor = closings(nowMs);
   const wanted = all.flatMap((series): readonly Wanted[] => {
-    if (series.total || isResting(series.held, nowMs)) return [];
-    const range = followingRange(series.held, series.rules, nowMs, closedFor(series));
+    if (series.total || isBackingOff(series.ledger, nowMs)) return [];
+    const range = followingRange(series.ledger, series.rules, nowMs, closedFor(series));
     return range === null ? [] : [{ series, range, alone: isAlone(series) }];
   });
   const first = similar(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
@@ -80,12 +79,12 @@ function closings(nowMs: number): (series: Series) => number {
 export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
   const closedFor = closings(nowMs);
   const wanted = all.flatMap((series) => {
-    const { held, total } = series;
+    const { ledger, total } = series;
     if (total) return [];
-    const { fromMs, toMs } = wishedPast(held);
+    const { fromMs, toMs } = targetPast(ledger);
     // A series that was first seen while our clock was ahead has its front in the future, and what is open has no value yet.
     const closedMs = Math.min(toMs, closedFor(series));
-    return fromMs < closedMs ? latest(series, openParts(held, { fromMs, toMs: closedMs }, nowMs)) : [];
+    return fromMs < closedMs ? latest(series, openParts(ledger, { fromMs, toMs: closedMs }, nowMs)) : [];
   });
   return askForPast("backfill", wanted, limit);
 }
@@ -99,9 +98,9 @@ export function nextOrdered(
 ): HistoryRequest | null {
   for (const order of orders) {
     const wanted = all.flatMap((series) => {
-      const { rules, held, total, placed } = series;
-      if (total || rules.resolution !== order.resolution || !order.matches(placed)) return [];
-      return latest(series, openParts(held, followedRange(order, held, rules, nowMs), nowMs));
+      const { rules, ledger, total, located } = series;
+      if (total || rules.resolution !== order.resolution || !order.matches(located)) return [];
+      return latest(series, openParts(ledger, followedRange(order, ledger, rules, nowMs), nowMs));
     });
     const ask = askForPast("ordered", wanted, limit);
     if (ask !== null) return ask;
@@ -112,9 +111,9 @@ export function nextOrdered(
 /** One period at a time, because a reply holds one number per tag. */
 export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
   const wanted = all.flatMap((series): readonly Wanted[] => {
-    if (!series.total || isResting(series.held, nowMs)) return [];
+    if (!series.total || isBackingOff(series.ledger, nowMs)) return [];
     const { resolution, timeZone, graceMs } = series.rules;
-    const fromMs = ms(series.held.watermark);
+    const fromMs = parseTime(series.ledger.watermark);
     if (fromMs + BUCKET_MS[resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, resolution, timeZone);
     const alone = isAlone(series);
@@ -128,8 +127,8 @@ export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): 
 
 type Group = readonly [Wanted, ...Wanted[]];
 
-function isAlone({ held, suspect }: Series): boolean {
-  return suspect || held.refusal !== null;
+function isAlone({ ledger, suspect }: Series): boolean {
+  return suspect || ledger.refusal !== null;
 }
 
 /**

@@ -1,9 +1,16 @@
 import { Points } from "../../../core/codec/points.ts";
-import type { Resolution } from "../../../core/model/building.ts";
+import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, bucketStart, localDay, timeBefore } from "./buckets.ts";
-import type { EmittedValues } from "./emitted-points.ts";
+import type { StoredHistory, StoredRefusal } from "../snapshot.ts";
+import {
+  bucketBefore,
+  bucketEnd,
+  bucketStart,
+  localDay,
+  type Range,
+  subtract,
+  timeBefore,
+} from "./buckets.ts";
 import {
   answeredRanges,
   answeredWithin,
@@ -11,10 +18,16 @@ import {
   isFetched,
   isUnreadable,
   type LedgerRange,
+  REFUSAL_WAITS_MS,
   rangesIn,
+  rangesWithout,
+  storedRanges,
+  waitMs,
   withRanges,
 } from "./ledger-ranges.ts";
-import { type Range, subtract } from "./ranges.ts";
+
+/** Emitted values by the bucket's timestamp, milliseconds since 1970. */
+export type EmittedValues = Map<number, TagValue>;
 
 /** How one series is followed; from the configuration. */
 export interface SeriesRules {
@@ -37,7 +50,7 @@ const DAY_MS = 86_400_000;
 const parsed = new Map<string, number>();
 const PARSED_MAX = 10_000;
 
-export function ms(time: string): number {
+export function parseTime(time: string): number {
   const known = parsed.get(time);
   if (known !== undefined) return known;
   if (parsed.size >= PARSED_MAX) parsed.clear();
@@ -46,7 +59,7 @@ export function ms(time: string): number {
   return value;
 }
 
-export function firstSight(rules: SeriesRules, nowMs: number): StoredHistory {
+export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
   const since = isoUtc(bucketStart(nowMs - rules.graceMs, resolution, timeZone));
   return {
@@ -55,30 +68,30 @@ export function firstSight(rules: SeriesRules, nowMs: number): StoredHistory {
     timeZone,
     since,
     watermark: since,
-    wished: isoUtc(wishedFrom(ms(since), rules)),
+    wished: isoUtc(targetStart(parseTime(since), rules)),
     spans: [],
     days: "",
     rereadFrom: null,
     dailyAt: isoUtc(nowMs),
     weeklyAt: isoUtc(nowMs),
-    rememberedFrom: isoUtc(ms(since) - rules.lookBackMs),
+    rememberedFrom: isoUtc(parseTime(since) - rules.lookBackMs),
     state: "unproven",
     refusal: null,
   };
 }
 
 /** Counted from when following began: by the clock each look would reach one bucket further or less. */
-function wishedFrom(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
+function targetStart(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
   return bucketStart(sinceMs - backfillMs, resolution, timeZone);
 }
 
 /** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
-export function adapted(held: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
-  if (held.timeZone !== rules.timeZone) {
-    return { ...firstSight(rules, nowMs), state: held.state, refusal: held.refusal };
+export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
+  if (ledger.timeZone !== rules.timeZone) {
+    return { ...newLedger(rules, nowMs), state: ledger.state, refusal: ledger.refusal };
   }
-  const wished = isoUtc(wishedFrom(ms(held.since), rules));
-  return ms(wished) < ms(held.wished) - DAY_MS ? { ...held, wished } : held;
+  const wished = isoUtc(targetStart(parseTime(ledger.since), rules));
+  return parseTime(wished) < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished } : ledger;
 }
 
 /** Buckets that begin before this have closed, and had their time of grace. */
@@ -88,21 +101,22 @@ export function closedUntil(rules: SeriesRules, nowMs: number): number {
 
 /** What following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
 export function followingRange(
-  held: StoredHistory,
+  ledger: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntil(rules, nowMs),
 ): Range | null {
-  const isDue = before(toMs, Math.max(1, rules.everyMs), rules) >= ms(held.watermark);
-  if (held.rereadFrom === null && !isDue) return null;
-  const fromMs = held.rereadFrom === null ? lookBackStart(held, rules, nowMs) : ms(held.rereadFrom);
+  const isDue = earlierTime(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
+  if (ledger.rereadFrom === null && !isDue) return null;
+  const fromMs =
+    ledger.rereadFrom === null ? lookBackStart(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
 /** From when on everything up to the watermark was answered. */
-export function fetchedSince(held: StoredHistory): number {
-  const watermark = ms(held.watermark);
-  return answeredWithin(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
+export function fetchedSince(ledger: StoredHistory): number {
+  const watermark = parseTime(ledger.watermark);
+  return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
@@ -116,31 +130,39 @@ function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
 }
 
 /** The time so long before another one, as days are counted for this series. */
-export function before(atMs: number, lengthMs: number, rules: SeriesRules): number {
+export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules): number {
   return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
 /** Whether so many days have passed since the last reading that reached back so far. */
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
   const { timeZone } = rules;
-  if (!isByCalendar(rules)) return nowMs - ms(at) >= days * DAY_MS;
-  return localDay(nowMs, timeZone) - localDay(ms(at), timeZone) >= days;
+  if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
+  return localDay(nowMs, timeZone) - localDay(parseTime(at), timeZone) >= days;
 }
 
 /**
  * Two buckets each time; the last day (from the last such reading on) once a day, the whole look-back once a week.
  * It reaches back before the last such reading by the full time that data may be late, so that nothing falls between.
  */
-function lookBackStart(held: StoredHistory, rules: SeriesRules, nowMs: number): number {
+function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { resolution, timeZone, lookBackMs } = rules;
-  const twoBack = bucketBefore(bucketBefore(ms(held.watermark), resolution, timeZone), resolution, timeZone);
+  const twoBack = bucketBefore(
+    bucketBefore(parseTime(ledger.watermark), resolution, timeZone),
+    resolution,
+    timeZone,
+  );
   const starts = [twoBack];
-  if (isRereadDue(held.dailyAt, 1, rules, nowMs))
-    starts.push(before(ms(held.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
-  if (isRereadDue(held.weeklyAt, 7, rules, nowMs)) starts.push(before(ms(held.weeklyAt), lookBackMs, rules));
+  if (isRereadDue(ledger.dailyAt, 1, rules, nowMs))
+    starts.push(earlierTime(parseTime(ledger.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
+  if (isRereadDue(ledger.weeklyAt, 7, rules, nowMs))
+    starts.push(earlierTime(parseTime(ledger.weeklyAt), lookBackMs, rules));
   // What is not had yet is the backfill's to tell.
-  const floor = Math.max(Math.min(fetchedSince(held), ms(held.watermark)), ms(held.rememberedFrom));
-  const least = firstBucketFrom(Math.min(floor, ms(held.watermark)), resolution, timeZone);
+  const floor = Math.max(
+    Math.min(fetchedSince(ledger), parseTime(ledger.watermark)),
+    parseTime(ledger.rememberedFrom),
+  );
+  const least = firstBucketFrom(Math.min(floor, parseTime(ledger.watermark)), resolution, timeZone);
   return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
 }
 
@@ -151,7 +173,7 @@ function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): nu
 }
 
 export interface Settled {
-  readonly held: StoredHistory;
+  readonly ledger: StoredHistory;
   /** Points that were never told; ascending, each time once. */
   readonly fresh: Points;
   /** Points that were told with another value; in the same order. */
@@ -163,11 +185,11 @@ export interface Settled {
  * the answer says of the range.
  */
 export function settleFollowing(
-  held: StoredHistory,
+  ledger: StoredHistory,
   rules: SeriesRules,
   points: Points,
   range: Range,
-  told: EmittedValues,
+  emitted: EmittedValues,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
 ): Settled {
@@ -178,7 +200,10 @@ export function settleFollowing(
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
   const all = points.ascending();
   // What was told of a time before that is not remembered.
-  const first = Math.max(placeByEnd(all, range.fromMs, held), all.placeOf(ms(held.rememberedFrom)));
+  const first = Math.max(
+    indexByEnd(all, range.fromMs, ledger),
+    all.placeOf(parseTime(ledger.rememberedFrom)),
+  );
   const inside = all.part(Math.min(first, all.placeOf(range.fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
@@ -187,27 +212,27 @@ export function settleFollowing(
     // service cuts its buckets elsewhere than we thought. Such a bucket at the beginning would bring us no further.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > range.fromMs)) {
       toMs = Math.min(toMs, atMs);
-    } else if (!told.has(atMs)) {
+    } else if (!emitted.has(atMs)) {
       fresh.copy(inside, at);
-    } else if (told.get(atMs) !== inside.value(at)) {
+    } else if (emitted.get(atMs) !== inside.value(at)) {
       revised.copy(inside, at);
     }
   }
-  const isDone = range.toMs >= ms(held.watermark);
-  const isBegun = held.rereadFrom === null;
+  const isDone = range.toMs >= parseTime(ledger.watermark);
+  const isBegun = ledger.rereadFrom === null;
   // A request that left before a day began and is answered in it did not reach back for that day.
-  const reachesBack = isBegun && range.fromMs <= lookBackStart(held, rules, nowMs);
+  const reachesBack = isBegun && range.fromMs <= lookBackStart(ledger, rules, nowMs);
   const rereads = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const next: StoredHistory = {
-    ...had(held, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
+    ...addRanges(ledger, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
     rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereads(held.dailyAt, 1),
-    weeklyAt: rereads(held.weeklyAt, 7),
+    dailyAt: rereads(ledger.dailyAt, 1),
+    weeklyAt: rereads(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
-  return { held: { ...next, rememberedFrom: isoUtc(rememberFrom(next, rules)) }, fresh, revised };
+  return { ledger: { ...next, rememberedFrom: isoUtc(retainedFrom(next, rules)) }, fresh, revised };
 }
 
 /**
@@ -215,17 +240,17 @@ export function settleFollowing(
  * answer says of it; a part of a longer range is settled with what the whole answer says of that part.
  */
 export function settlePast(
-  held: StoredHistory,
+  ledger: StoredHistory,
   points: Points,
   range: Range,
-  learned = answeredRanges(points, range, held.resolution, held.timeZone),
+  learned = answeredRanges(points, range, ledger.resolution, ledger.timeZone),
 ): Settled {
   const all = points.ascending();
-  const place = (atMs: number) => placeByEnd(all, atMs, held);
+  const index = (atMs: number) => indexByEnd(all, atMs, ledger);
   const fresh = Points.joined(
-    unfetched(held, range).map(({ fromMs, toMs }) => all.part(place(fromMs), place(toMs))),
+    unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))),
   );
-  return { held: had(held, learned), fresh, revised: new Points() };
+  return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
 /**
@@ -233,41 +258,46 @@ export function settlePast(
  * that is the first point from that time on. Where it does not, a bucket that lies across the seam of two ranges belongs
  * to the later one, which asks one bucket further back and has all of it; the earlier one has its first part.
  */
-function placeByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
-  let place = all.placeOf(atMs);
-  while (place > 0 && bucketEnd(all.timeMs(place - 1), resolution, timeZone) > atMs) place -= 1;
-  return place;
+function indexByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
+  let index = all.placeOf(atMs);
+  while (index > 0 && bucketEnd(all.timeMs(index - 1), resolution, timeZone) > atMs) index -= 1;
+  return index;
 }
 
 /** A period whose total was answered. */
-export function settleTotal(held: StoredHistory, range: Range, total: number | null): StoredHistory {
+export function settleTotal(ledger: StoredHistory, range: Range, total: number | null): StoredHistory {
   const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
-  return upToDate({ ...held, spans: withRanges(held.spans, [span], held.resolution) });
+  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, [span], ledger.resolution) });
 }
 
-function had(held: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
-  return upToDate({ ...held, spans: withRanges(held.spans, learned, held.resolution) });
+function addRanges(ledger: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
+  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, learned, ledger.resolution) });
 }
 
 /** The watermark goes as far as everything was answered. */
-function upToDate(held: StoredHistory): StoredHistory {
-  const watermark = ms(held.watermark);
-  const run = answeredWithin(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
-  return run === undefined ? held : { ...held, watermark: isoUtc(run.toMs) };
+function advanceWatermark(ledger: StoredHistory): StoredHistory {
+  const watermark = parseTime(ledger.watermark);
+  const run = answeredWithin(ledger.spans).find(
+    ({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark,
+  );
+  return run === undefined ? ledger : { ...ledger, watermark: isoUtc(run.toMs) };
 }
 
 /** A stretch of which something else than an answer for it says that nothing is there. */
-export function settleEmpty(
-  held: StoredHistory,
+export function recordEmpty(
+  ledger: StoredHistory,
   range: Range,
   word: { readonly why: "null" | "no-log"; readonly said: string; readonly at: string },
 ): StoredHistory {
-  return upToDate({ ...held, spans: withRanges(held.spans, [{ ...range, ...word }], held.resolution) });
+  return advanceWatermark({
+    ...ledger,
+    spans: withRanges(ledger.spans, [{ ...range, ...word }], ledger.resolution),
+  });
 }
 
 /** What of a range is not had, ascending. */
-export function unfetched(held: StoredHistory, range: Range): readonly Range[] {
-  return subtract(range, fetchedIn(held.spans));
+export function unfetched(ledger: StoredHistory, range: Range): readonly Range[] {
+  return subtract(range, fetchedIn(ledger.spans));
 }
 
 /** A part of a hole that may be asked for now; what was refused before is asked for alone. */
@@ -278,11 +308,11 @@ export interface OpenPart extends Range {
 }
 
 /** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
-export function openParts(held: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
-  const holes = unfetched(held, range);
-  const refused = rangesIn(held.spans).filter((span) => !isFetched(span));
+export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
+  const holes = unfetched(ledger, range);
+  const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
   if (refused.length === 0) return holes.map((hole) => ({ ...hole, alone: false }));
-  const due = refused.filter(({ againAt }) => againAt === undefined || ms(againAt) <= nowMs);
+  const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return holes
     .flatMap((hole): readonly OpenPart[] => [
       ...subtract(hole, refused).map((part) => ({ ...part, alone: false })),
@@ -297,16 +327,165 @@ export function openParts(held: StoredHistory, range: Range, nowMs: number): rea
 }
 
 /** The past that is wished: from the depth of the backfill to the front of following. */
-export function wishedPast(held: StoredHistory): Range {
-  return { fromMs: Math.min(ms(held.wished), ms(held.since)), toMs: ms(held.watermark) };
+export function targetPast(ledger: StoredHistory): Range {
+  return {
+    fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)),
+    toMs: parseTime(ledger.watermark),
+  };
 }
 
 /** From where on told points may be met again, and have to be remembered. It never goes back. */
-function rememberFrom(held: StoredHistory, rules: SeriesRules): number {
+function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
-  let buckets = ms(held.watermark);
+  let buckets = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
-  const deep = before(Math.min(ms(held.weeklyAt), ms(held.dailyAt)), rules.lookBackMs, rules);
-  const underWay = held.rereadFrom === null ? Number.POSITIVE_INFINITY : ms(held.rereadFrom);
-  return Math.max(ms(held.rememberedFrom), Math.min(buckets, deep, underWay));
+  const deep = earlierTime(
+    Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)),
+    rules.lookBackMs,
+    rules,
+  );
+  const underWay = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
+  return Math.max(parseTime(ledger.rememberedFrom), Math.min(buckets, deep, underWay));
+}
+
+/**
+ * What a refusal of one series, asked alone, leaves in its ledger. A refusal is no answer: whatever was refused is a
+ * hole and is asked for again; only where the service itself says that there is no log of a time, that is its answer.
+ * Pure.
+ */
+
+/** How long a tag that never had a log is left alone: a day, then twice as long each time, up to 32 days. */
+const NEVER_DOUBLINGS = 5;
+
+function noLogWaitMs(times: number, wasAnswered: boolean): number {
+  // What had a log until lately may have it again soon: then the long waits begin after the short ones.
+  const never = wasAnswered ? times - REFUSAL_WAITS_MS.length : times;
+  return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
+}
+
+function nextRefusal(
+  before: StoredRefusal | null,
+  said: string,
+  nowMs: number,
+  wait: (times: number) => number,
+) {
+  const times = (before?.times ?? 0) + 1;
+  return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
+}
+
+/** The service says that there is no log of the tag (any more). */
+export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
+  const before = ledger.state === "no-log" ? ledger.refusal : null;
+  const refusal = nextRefusal(before, said, nowMs, (times) => noLogWaitMs(times, wasAnswered(ledger)));
+  return { ...ledger, state: "no-log", refusal };
+}
+
+/** Following, or learning whether there is a log, was refused for another reason; of a total also that it is unreadable. */
+export function recordRefusal(
+  ledger: StoredHistory,
+  said: string,
+  nowMs: number,
+  reason?: "unreadable",
+): StoredHistory {
+  if (ledger.state === "no-log") {
+    // What the service said of its log still stands; only the asking again did not work.
+    const againAt = isoUtc(nowMs + waitMs(1));
+    return ledger.refusal === null ? ledger : { ...ledger, refusal: { ...ledger.refusal, againAt } };
+  }
+  const refusal = nextRefusal(ledger.refusal, said, nowMs, waitMs);
+  return { ...ledger, refusal: reason === undefined ? refusal : { ...refusal, reason } };
+}
+
+/** A stretch of the past was refused for another reason than a missing log. */
+export function recordPastRefusal(
+  ledger: StoredHistory,
+  range: Range,
+  said: string,
+  nowMs: number,
+): StoredHistory {
+  const before = rangesIn(ledger.spans)
+    .filter(({ why, fromMs, toMs }) => why === "refused" && fromMs < range.toMs && toMs > range.fromMs)
+    .reduce((most, { times = 0 }) => Math.max(most, times), 0);
+  const times = before + 1;
+  const refusal: LedgerRange = {
+    ...range,
+    why: "refused",
+    said,
+    at: isoUtc(nowMs),
+    times,
+    againAt: isoUtc(nowMs + waitMs(times)),
+  };
+  return { ...ledger, spans: withRanges(ledger.spans, [refusal], ledger.resolution) };
+}
+
+/** It is left alone because of a refusal. */
+export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
+  return refusal !== null && parseTime(refusal.againAt) > nowMs;
+}
+
+/**
+ * Whether an order may count on the word that there is no log: of a tag that had one, only once it was said twice, ten
+ * minutes apart.
+ */
+export function hasNoLog(ledger: StoredHistory): boolean {
+  return ledger.state === "no-log" && (!wasAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
+}
+
+function wasAnswered({ spans }: StoredHistory): boolean {
+  return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
+}
+
+/**
+ * Takes back what was said of its log after a time: the site may have been out of the token's scope then, and
+ * a tag that cannot be seen has no log for whoever asks.
+ */
+export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
+  const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
+  const first = rangesIn(ledger.spans).find(isDoubted);
+  let back = ledger;
+  if (first !== undefined) {
+    // Totals only go forward, so they begin again there.
+    const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
+    back = { ...ledger, watermark, spans: rangesWithout(ledger.spans, isDoubted) };
+  }
+  if (back.refusal === null || back.refusal.at < after) return back;
+  return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };
+}
+
+/** A ledger as it was written before a span said why. */
+export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
+  readonly version?: undefined;
+  readonly reached: string;
+}
+
+/**
+ * Reads what was written before with suspicion: until then a refusal could pass for an answer. What was followed stays;
+ * the past before the first sight is asked for again, and so is whether a tag has a log at all. What had been told of
+ * that past comes again, as backfill.
+ */
+export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
+  if (stored.version !== undefined) return stored;
+  const { reached, ...kept } = stored;
+  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
+  // Totals are told from the depth of the backfill on, and only answers ever brought them further.
+  const from = total ? parseTime(reached) : parseTime(since);
+  const spans = [
+    { fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const },
+  ];
+  const wasFollowed = kept.state === "following" && parseTime(watermark) > from;
+  return {
+    version: 2,
+    resolution,
+    timeZone,
+    since,
+    watermark: wasFollowed ? watermark : isoUtc(Math.min(from, parseTime(watermark))),
+    wished,
+    spans: wasFollowed ? storedRanges(spans) : [],
+    rereadFrom: wasFollowed ? kept.rereadFrom : null,
+    dailyAt,
+    weeklyAt,
+    rememberedFrom,
+    state: kept.state === "no-log" ? "unproven" : kept.state,
+    refusal: null,
+  };
 }

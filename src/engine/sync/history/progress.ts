@@ -1,12 +1,13 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { isComplete } from "../snapshot.ts";
 import { type BackfillRequest, type BackfillRequests, backfillRange, pendingOf } from "./backfills.ts";
-import { closedUntil, ms, unfetched, wishedPast } from "./ledger.ts";
-import type { Series } from "./ledgers.ts";
-import { lengthOfAll } from "./ranges.ts";
-import { isWithoutLog } from "./refusals.ts";
+import { mergeRanges, type Range, subtract, totalLength } from "./buckets.ts";
+import { closedUntil, hasNoLog, parseTime, targetPast, unfetched } from "./ledger.ts";
+import { fetchedIn, type LedgerRange, rangesIn } from "./ledger-ranges.ts";
+import type { Series } from "./series.ts";
 
 /** How far the history of one source is told; for the status page, `plenum plan` and a progress bar. */
 export interface HistoryProgress {
@@ -58,7 +59,7 @@ export interface ResolutionProgress {
 }
 
 /** What the ledgers say of a series; a series in memory fits. */
-export type LedgerOf = Pick<Series, "held" | "rules" | "total" | "placed">;
+export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
 
 export function progressOf(
   series: readonly LedgerOf[],
@@ -95,18 +96,18 @@ function progressOfOrder(
   let pendingRanges = 0;
   let tags = 0;
   let unproven = 0;
-  for (const { held, rules, total, placed } of series) {
-    if (total || rules.resolution !== order.resolution || !order.matches(placed)) continue;
+  for (const { ledger, rules, total, located } of series) {
+    if (total || rules.resolution !== order.resolution || !order.matches(located)) continue;
     tags++;
-    if (held.state === "unproven") unproven++;
-    if (isWithoutLog(held)) continue;
+    if (ledger.state === "unproven") unproven++;
+    if (hasNoLog(ledger)) continue;
     const range = backfillRange(order, rules, nowMs);
-    const pending = pendingOf(order, held, rules, nowMs);
+    const pending = pendingOf(order, ledger, rules, nowMs);
     wishedMs += Math.max(0, range.toMs - range.fromMs);
-    pendingMs += lengthOfAll(pending);
+    pendingMs += totalLength(pending);
     pendingRanges += pending.length;
   }
-  const { from, to } = order.held;
+  const { from, to } = order.stored;
   return {
     id: order.id,
     from,
@@ -127,31 +128,31 @@ function progressOfGroup(
   const [first] = members;
   if (first === undefined) return null;
   const { resolution } = first.rules;
-  const followed = members.filter(({ held }) => held.state !== "no-log");
+  const followed = members.filter(({ ledger }) => ledger.state !== "no-log");
   let wishedMs = 0;
   let pendingMs = 0;
   let pendingRanges = 0;
   let complete = 0;
-  for (const { held, rules, total } of followed) {
+  for (const { ledger, rules, total } of followed) {
     // Totals come forward from the depth of the backfill, a series goes back from its first sight.
     const left = total
-      ? closedUntil(rules, nowMs) - ms(held.watermark)
-      : lengthOfAll(unfetched(held, wishedPast(held)));
-    wishedMs += Math.max(0, nowMs - ms(held.wished));
+      ? closedUntil(rules, nowMs) - parseTime(ledger.watermark)
+      : totalLength(unfetched(ledger, targetPast(ledger)));
+    wishedMs += Math.max(0, nowMs - parseTime(ledger.wished));
     pendingMs += Math.max(0, left);
     if (left > 0) pendingRanges++;
-    else if (held.state === "following" && held.refusal === null) complete++;
+    else if (ledger.state === "following" && ledger.refusal === null) complete++;
   }
   const watermarks = followed
-    .filter(({ held }) => held.state === "following")
-    .map(({ held }) => held.watermark);
+    .filter(({ ledger }) => ledger.state === "following")
+    .map(({ ledger }) => ledger.watermark);
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
   return {
     resolution,
     total: first.total,
     tags: members.length,
     withoutLog: members.length - followed.length,
-    refused: members.filter(({ held }) => isRefused(held)).length,
+    refused: members.filter(({ ledger }) => isRefused(ledger)).length,
     complete,
     oldestWatermark: watermarks.toSorted()[0] ?? null,
     pendingRanges,
@@ -164,22 +165,153 @@ function progressOfGroup(
   };
 }
 
-function isRefused({ state, refusal, spans }: LedgerOf["held"]): boolean {
+function isRefused({ state, refusal, spans }: LedgerOf["ledger"]): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
 /** Sets the gauge of how many series are in which state. */
-export function showStates(
+export function setSeriesGauge(
   { historySeries }: Pick<Metrics, "historySeries">,
   source: string,
   all: readonly LedgerOf[],
 ): void {
   const counts = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
-  for (const { held } of all) {
-    if (held.state !== "no-log" && isRefused(held)) counts.refused++;
-    else if (held.state !== "following") counts[held.state]++;
-    else if (isComplete(held)) counts.whole++;
+  for (const { ledger } of all) {
+    if (ledger.state !== "no-log" && isRefused(ledger)) counts.refused++;
+    else if (ledger.state !== "following") counts[ledger.state]++;
+    else if (isComplete(ledger)) counts.whole++;
     else counts.holes++;
   }
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
+}
+
+/** A stretch of a series of which no values are told, and why. Times are UTC, the end not included. */
+export interface HistoryGap {
+  readonly tagId: string;
+  readonly tagName: string;
+  readonly resolution: Resolution;
+  readonly total: boolean;
+  /** Null where nothing has closed yet of a series that is not followed. */
+  readonly from: string | null;
+  readonly to: string | null;
+  readonly why: HistoryGapReason;
+  /** The service's words, when it said them, and when it is asked again; null where there are none. */
+  readonly said: string | null;
+  readonly at: string | null;
+  readonly againAt: string | null;
+}
+
+/**
+ * Not had: `ordered`, asked for by `plenum backfill`. `backfill`, the configured past, still to be fetched. `behind`,
+ * closed lately and overdue. `between`, nobody asked for it, though there is something told before it. `refused`, asked
+ * for and refused. `unreadable`, answered, and the answer could not be read. `out-of-scope`, the token does not see the site. `not-listed`, the
+ * listings of tags do not show it lately. `unproven`, it is not known yet whether there is a
+ * log. Had: `no-log`, the service says that it has none. `null`, it answered, and without a value.
+ */
+export type HistoryGapReason =
+  | "ordered"
+  | "backfill"
+  | "behind"
+  | "between"
+  | "refused"
+  | "unreadable"
+  | "out-of-scope"
+  | "not-listed"
+  | "unproven"
+  | "no-log"
+  | "null";
+
+type Words = Pick<LedgerRange, "said" | "at" | "againAt">;
+
+/**
+ * Every hole that the ledgers know of, by tag, oldest first; `silences`: also what was answered without a value. What is
+ * told, the holes and the silences make up the whole time that is wished. Pure.
+ */
+export function gapsIn(
+  ledgers: readonly LedgerOf[],
+  orders: BackfillRequests,
+  nowMs: number,
+  { silences = false }: { readonly silences?: boolean } = {},
+): readonly HistoryGap[] {
+  return ledgers.flatMap((series) => {
+    const { located, rules, total, ledger } = series;
+    const found: HistoryGap[] = [];
+    const add = (why: HistoryGapReason, range: Range | null, { said, at, againAt }: Words = {}) =>
+      found.push({
+        tagId: located.tag.id,
+        tagName: located.tag.displayName,
+        resolution: rules.resolution,
+        total,
+        from: range === null ? null : isoUtc(range.fromMs),
+        to: range === null ? null : isoUtc(range.toMs),
+        why,
+        said: said ?? null,
+        at: at ?? null,
+        againAt: againAt ?? null,
+      });
+
+    const ordered = orderedOf(series, orders, nowMs);
+    const front = frontOf(series, nowMs);
+    let left = missing(series, [...ordered, front]);
+    /** Gives a reason to what of some ranges has none yet. */
+    const give = (why: HistoryGapReason, ranges: readonly Range[], words?: Words) => {
+      for (const range of ranges) {
+        for (const part of left.flatMap((hole) => intersection(hole, range))) add(why, part, words);
+        left = left.flatMap((hole) => subtract(hole, [range]));
+      }
+    };
+    for (const span of rangesIn(ledger.spans))
+      if (span.why === "refused") give(span.reason ?? "refused", [span], span);
+    if (located.outOfSight !== undefined)
+      give(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
+    const words = ledger.refusal ?? {};
+    if (ledger.state !== "following") {
+      const why = ledger.state === "unproven" && ledger.refusal !== null ? "refused" : ledger.state;
+      if (left.length === 0 && found.length === 0) add(why, null, words);
+      give(why, left, words);
+    }
+    give(ledger.refusal === null ? "behind" : (ledger.refusal.reason ?? "refused"), [front], words);
+    give("ordered", ordered);
+    give("backfill", total ? [] : [targetPast(ledger)]);
+    give("between", left);
+    for (const span of rangesIn(ledger.spans)) {
+      if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
+    }
+    return found.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
+  });
+}
+
+/** What has closed and should be had by now: overdue by more than one fetch, or not followed at all. */
+function frontOf({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
+  const range = { fromMs: parseTime(ledger.watermark), toMs: closedUntil(rules, nowMs) };
+  const everyMs = total ? 0 : rules.everyMs;
+  // Only an order asks for it: it wants nothing that closes from now on.
+  if (!Number.isFinite(everyMs)) return { ...range, toMs: range.fromMs };
+  const isOverdue = range.toMs - range.fromMs > 2 * Math.max(everyMs, 60_000);
+  return isOverdue || ledger.state !== "following" ? range : { ...range, toMs: range.fromMs };
+}
+
+function orderedOf({ ledger, rules, total, located }: LedgerOf, orders: BackfillRequests, nowMs: number) {
+  if (total) return [];
+  return mergeRanges(
+    orders.open
+      .filter((order) => order.resolution === rules.resolution && order.matches(located))
+      .flatMap((order) => pendingOf(order, ledger, rules, nowMs)),
+  );
+}
+
+/** Everything between the first and the last time that is told or wanted, as far as it is not had. */
+function missing({ ledger, total }: LedgerOf, wanted: readonly Range[]): readonly Range[] {
+  const past = total ? [] : [targetPast(ledger)];
+  const all = mergeRanges([...fetchedIn(ledger.spans), ...wanted, ...past]);
+  const [first] = all;
+  const last = all.at(-1);
+  return first === undefined || last === undefined
+    ? []
+    : unfetched(ledger, { fromMs: first.fromMs, toMs: last.toMs });
+}
+
+function intersection(a: Range, b: Range): readonly Range[] {
+  const both = { fromMs: Math.max(a.fromMs, b.fromMs), toMs: Math.min(a.toMs, b.toMs) };
+  return both.fromMs < both.toMs ? [both] : [];
 }

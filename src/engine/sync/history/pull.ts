@@ -6,24 +6,27 @@ import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
+import { createCompleteDays } from "../completeness/finalized-days.ts";
 import type { Follower } from "../follower.ts";
 import type { Demand } from "../plan/demand.ts";
 import { followingPerMinute, learningPerMinute } from "../plan/quota-share.ts";
 import { standInLine } from "../standing.ts";
 import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./choose-request.ts";
-import { createCompleteDays } from "./complete-days.ts";
 import type { HistoryConfig } from "./config.ts";
-import { createLearnedWindow } from "./learned-window.ts";
-import { ms } from "./ledger.ts";
-import { createHistoryLedgers, followedSeries, isFollowed, type Series } from "./ledgers.ts";
+import { parseTime } from "./ledger.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
-import { createOpenBackfills } from "./open-backfills.ts";
-import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
-import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
-import { createHistoryRequests, type Task } from "./request.ts";
+import { type HistoryProgress, progressOf, setSeriesGauge } from "./progress.ts";
+import { createHistoryRequests, createRefusalReasons, type HistoryScope, type Task } from "./request.ts";
+import { createLearnedWindow, createShortResponses } from "./request-size.ts";
+import {
+  createHistoryLedgers,
+  createOpenBackfills,
+  createTakeBack,
+  followedSeries,
+  isFollowed,
+  type Series,
+} from "./series.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
-import { createShortResponses } from "./short-responses.ts";
-import { createTakeBack } from "./take-back.ts";
 
 /**
  * The history of one source: follows closed buckets, looks back for late data, fills in what lies before, and
@@ -85,8 +88,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const window = createLearnedWindow(store, source.name, limits, clock);
   const book = createHistoryLedgers({ store, source: source.name, classes, timeZone });
   const orders = createOpenBackfills({ store, source: source.name, clock, log, book });
-  const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
-  const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
+  const wantedFrom = (series: Series) => Math.min(parseTime(series.ledger.wished), orders.wantedFrom(series));
+  const isInSight = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
   const probe = createLogDiscovery(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
   const { knowsTagsOf = () => true } = options;
   const days = createCompleteDays({ store, clock, source: source.name, book, knowsTagsOf });
@@ -134,11 +137,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     scopeChanges = scope.changes.wakeups();
     await book.refresh(clock.now(), orders.now().open);
     const doubted = await takeBack.look();
-    probe.forget(doubted.map(({ placed }) => placed.tag.id));
+    probe.forget(doubted.map(({ located }) => located.tag.id));
     // An order that ended on a word that was taken back is open again.
     if (doubted.length > 0) await orders.refresh();
     probe.refresh();
-    if (metrics !== undefined) showStates(metrics, source.name, book.series());
+    if (metrics !== undefined) setSeriesGauge(metrics, source.name, book.series());
     refreshedAtMs = clock.monotonic();
     options.demand?.setFollowing(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
     await orders.end();

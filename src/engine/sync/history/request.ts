@@ -1,24 +1,27 @@
-import { LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
+import {
+  ConfigError,
+  LocalFailure,
+  meaningOf,
+  NoLog,
+  Rejected,
+  Retryable,
+} from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
+import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
+import type { TokenScope } from "../scope.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { bucketBefore, rangeTime } from "./buckets.ts";
+import { bucketBefore, rangeTime, totalLength } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
-import { divide, type RefusedSingly } from "./divide.ts";
-import type { LearnedWindow } from "./learned-window.ts";
-import { ms, settleEmpty } from "./ledger.ts";
-import { fetchedIn } from "./ledger-ranges.ts";
-import type { HistoryLedgers, Series } from "./ledgers.ts";
+import { parseTime, recordEmpty, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
+import { fetchedIn, unreadableById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
-import { lengthOfAll } from "./ranges.ts";
-import { type Refusal, type RefusalReasons, Unclear } from "./refusal-reasons.ts";
-import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
+import type { LearnedWindow, ShortResponses } from "./request-size.ts";
+import type { HistoryLedgers, Series } from "./series.ts";
 import type { HistorySettle } from "./settle.ts";
-import type { ShortResponses } from "./short-responses.ts";
-import { unreadableById } from "./unreadable.ts";
 
 /** What one request of history is for. */
 export type Task = { readonly ask: HistoryRequest } | { readonly probe: DiscoveryRequest };
@@ -88,7 +91,7 @@ export function createHistoryRequests(options: {
   ): Promise<void> {
     const query = queryFor(ask, series);
     const part = { ...ask, series, values: Math.round((ask.values * series.length) / ask.series.length) };
-    const before = new Map(series.map((each) => [each, each.held]));
+    const before = new Map(series.map((each) => [each, each.ledger]));
     const reply = await replyTo(query, ask.kind === "total");
     if ("error" in reply) {
       if (ask.kind !== "total") await learnSize(reply.error, part.values);
@@ -100,11 +103,11 @@ export function createHistoryRequests(options: {
         : await settle.logs(await short.believed(part, reply.logs), reply.logs, window.answered(part.values));
     reasons.answered();
     reasons.unreadable(series, unreadableById("totals" in reply ? reply.totals : reply.logs));
-    const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
+    const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.ledger)));
     const listed = new Set(("totals" in reply ? reply.totals : reply.logs).map(({ id }) => id));
     for (const each of series) {
       each.suspect = false;
-      if (mayGoOn(each, listed.has(each.placed.tag.id)) || moved.has(each)) continue;
+      if (mayGoOn(each, listed.has(each.located.tag.id)) || moved.has(each)) continue;
       each.notBeforeMs = clock.monotonic() + STUCK_MS;
     }
   }
@@ -193,7 +196,7 @@ export function createHistoryRequests(options: {
   async function learnApart(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
     probe.forget(tagIds);
     const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
-    const idsOf = (part: readonly Series[]) => part.map(({ placed }) => placed.tag.id);
+    const idsOf = (part: readonly Series[]) => part.map(({ located }) => located.tag.id);
     const fetch = async (part: readonly Series[]) => {
       const query = probe.about(idsOf(part), clock.now());
       if (query === null) return;
@@ -223,7 +226,7 @@ export function createHistoryRequests(options: {
       return;
     }
     const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
-    const seen = (await reasons.seen(firsts, signal)).map(({ placed }) => placed.tag.id);
+    const seen = (await reasons.seen(firsts, signal)).map(({ located }) => located.tag.id);
     probe.forget(tagIds.filter((id) => !seen.includes(id)));
     await settle.ledgers(probe.refused(seen, { why, said }, clock.now()));
   }
@@ -324,34 +327,218 @@ function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery 
   const { resolution, timeZone } = first.rules;
   const { fromMs, toMs } = ask.range;
   const from = ask.kind === "total" ? fromMs : bucketBefore(fromMs, resolution, timeZone);
-  const tagIds = series.map(({ placed }) => placed.tag.id);
+  const tagIds = series.map(({ located }) => located.tag.id);
   return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
 }
 
 /** In the past a 404 of a log says that this range has none; at the front of following that the tag has none (any more). */
 function noted(
   ask: HistoryRequest,
-  { held }: Series,
+  { ledger }: Series,
   range: { readonly fromMs: number; readonly toMs: number },
   { why, said }: Refusal,
   nowMs: number,
 ): StoredHistory {
   const isBefore = ask.kind === "backfill" || ask.kind === "ordered";
   // Totals come forward from the depth of the backfill.
-  const isPast = isBefore || (ask.kind === "total" && range.toMs <= ms(held.since));
+  const isPast = isBefore || (ask.kind === "total" && range.toMs <= parseTime(ledger.since));
   if (why === "no-log") {
     const word = { why: "no-log" as const, said, at: isoUtc(nowMs) };
-    return isPast ? settleEmpty(held, range, word) : withoutLog(held, said, nowMs);
+    return isPast ? recordEmpty(ledger, range, word) : recordNoLog(ledger, said, nowMs);
   }
-  return isBefore ? refusedPast(held, range, said, nowMs) : refusedNow(held, said, nowMs);
+  return isBefore ? recordPastRefusal(ledger, range, said, nowMs) : recordRefusal(ledger, said, nowMs);
 }
 
 /** Whether an answer brought a series further, so that asking again at once makes sense. */
 function hasMoved(before: StoredHistory | undefined, after: StoredHistory): boolean {
   return (
     before === undefined ||
-    ms(after.watermark) > ms(before.watermark) ||
-    lengthOfAll(fetchedIn(after.spans)) > lengthOfAll(fetchedIn(before.spans)) ||
+    parseTime(after.watermark) > parseTime(before.watermark) ||
+    totalLength(fetchedIn(after.spans)) > totalLength(fetchedIn(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
+}
+
+/**
+ * Why the service refused a request for some series. Only its own 404 about a log says something about a log; whether a
+ * 403 is about a site or an ability is asked of `GET me`; a request that it calls wrong (422) is our mistake. None of
+ * them is an answer.
+ */
+export interface RefusalReasons {
+  /**
+   * What a refusal means for a group of series. Throws what is no refusal of them: trouble that passes, an ability that
+   * is gone, or a refusal that nobody can explain yet. `first`: the refusal of a group that they are part of; what explained
+   * that one explains this one too, because `GET me` is asked once a minute, and to divide a group takes nine requests.
+   */
+  of(
+    error: unknown,
+    asked: readonly Series[],
+    what: string,
+    signal: AbortSignal,
+    first?: Refusal | null,
+  ): Promise<Refusal>;
+  /** Whether the sites of some series can still be seen, now that they seem to have no log. */
+  seen(asked: readonly Series[], signal: AbortSignal): Promise<readonly Series[]>;
+  /** Something was answered. */
+  answered(): void;
+  /** Counts and logs what of an answer is unreadable: the sentence of each log or total that has one, by tag id. */
+  unreadable(asked: readonly Series[], said: ReadonlyMap<string, string>): void;
+}
+
+/**
+ * `no-log`: the service says that one of them has no log. `refused`: it refused one of them for another reason.
+ * `mistake`: it calls the request wrong. `out-of-sight`: the token does not see the site of one of them (any more).
+ */
+export interface Refusal {
+  readonly why: "no-log" | "refused" | "mistake" | "out-of-sight";
+  /** The service's words. */
+  readonly said: string;
+  /** Nothing at all was answered lately: it is not about these tags, and to ask on is of no use now. */
+  readonly isLast: boolean;
+  /** On the monotonic clock, milliseconds. */
+  readonly atMs: number;
+}
+
+/** A refusal that says nothing of the tags that were asked for; it may pass by itself. */
+export class Unclear extends Retryable {}
+
+/** What an ask of history needs of the token (interface, GET tags/history). */
+const ABILITY = "read:tags";
+/** Refusals in a row, with no answer to anybody, after which it is not about single tags. */
+const HOPELESS = 4;
+const SAID_MAX = 300;
+
+export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
+  Partial<Pick<TokenScope, "askedAtMs">>;
+
+export function createRefusalReasons(options: {
+  readonly scope: HistoryScope;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "error" | "info" | "warn">;
+  readonly source: string;
+  readonly metrics?: Pick<Metrics, "historyRefusals">;
+}): RefusalReasons {
+  const { scope, clock, log, source, metrics } = options;
+  /** Mistakes of ours that were told already. */
+  const told = new Set<string>();
+  /** Series whose last answer was unreadable, by their keys. */
+  const unread = new Set<string>();
+  let unanswered = 0;
+
+  const siteIdsOf = (asked: readonly Series[]) => new Set(asked.map(({ located }) => located.siteId));
+
+  async function explained(
+    error: ConfigError | Rejected,
+    asked: readonly Series[],
+    atMs: number,
+    signal: AbortSignal,
+  ): Promise<"site" | "unexplained"> {
+    const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs };
+    const why = await scope.explain(refusal, signal);
+    if (why === "ability") throw error;
+    // Nobody is to blame so far: it is tried again when the service has said what the token may.
+    if (why === "unknown") throw new Unclear(`${error.message} Why is not known yet.`, { cause: error });
+    return why;
+  }
+
+  return {
+    async of(error, asked, what, signal, first = null) {
+      signal.throwIfAborted();
+      const atMs = first?.atMs ?? clock.monotonic();
+      const failure = meaningOf(error);
+      const said = failure.message.slice(0, SAID_MAX);
+      const counted = (why: Refusal["why"]): Refusal => {
+        metrics?.historyRefusals.inc({ source, reason: why });
+        return { why, said, isLast: unanswered > HOPELESS, atMs };
+      };
+      if (failure instanceof NoLog) {
+        unanswered = 0;
+        return counted("no-log");
+      }
+      const isMistake = failure instanceof ConfigError && failure.reason === "validation";
+      const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
+      if (isMistake) {
+        if (!told.has(said))
+          log.error({ err: failure, asked: what }, "the service calls a request for history wrong");
+        told.add(said);
+      } else if (isForbidden || failure instanceof Rejected) {
+        if ((await explained(failure, asked, atMs, signal)) === "site") return counted("out-of-sight");
+      } else throw failure;
+      unanswered++;
+      return counted(isMistake ? "mistake" : "refused");
+    },
+    async seen(asked, signal) {
+      const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs: clock.monotonic() };
+      await scope.explain(refusal, signal);
+      return asked.filter(({ located }) => scope.sees(located.siteId));
+    },
+    answered() {
+      unanswered = 0;
+    },
+    unreadable(asked, said) {
+      const now = asked.filter(({ located }) => said.has(located.tag.id));
+      if (now.length > 0) metrics?.historyRefusals.inc({ source, reason: "unreadable" }, now.length);
+      const fresh = now.filter(({ key }) => !unread.has(key));
+      const readable = asked.filter(({ key, located }) => !said.has(located.tag.id) && unread.has(key));
+      for (const { key } of fresh) unread.add(key);
+      for (const { key } of readable) unread.delete(key);
+      if (fresh.length > 0) {
+        const series = Object.fromEntries(fresh.map(({ key, located }) => [key, said.get(located.tag.id)]));
+        log.warn({ series }, "history of these was answered and is unreadable; it is requested again singly");
+      }
+      if (readable.length > 0)
+        log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
+    },
+  };
+}
+
+/**
+ * Serves the members of a group that is refused because of some of them: halves are asked, and halves of what is
+ * refused, until what is left was refused alone. Nobody is found guilty because others went well: whoever is left over
+ * is asked alone as well. One bad member of 20 costs at most nine requests, and each good one is served once.
+ */
+export interface RefusedSingly<T, R> {
+  readonly member: T;
+  readonly refusal: R;
+}
+
+/**
+ * `ask` returns null when a part was served, the refusal of it, or `stop` when nothing can be said of the group, which
+ * is then null. After a refusal that is the last, what is known so far is the result.
+ */
+export async function divide<T, R extends { readonly isLast: boolean }>(
+  group: readonly T[],
+  ask: (part: readonly T[]) => Promise<R | "stop" | null>,
+): Promise<readonly RefusedSingly<T, R>[] | null> {
+  const refused: RefusedSingly<T, R>[] = [];
+  let isOver = false;
+
+  /** True when it was served; null when the others are not asked any more. */
+  const attempt = async (part: readonly T[]): Promise<boolean | null> => {
+    const refusal = await ask(part);
+    if (refusal === null) return true;
+    if (refusal === "stop") return null;
+    const [member] = part;
+    if (part.length === 1 && member !== undefined) refused.push({ member, refusal });
+    isOver = refusal.isLast;
+    return isOver ? null : false;
+  };
+
+  /** The halves of what was refused. False after a stop. */
+  const search = async (part: readonly T[]): Promise<boolean> => {
+    if (part.length <= 1) return true;
+    const middle = Math.floor(part.length / 2);
+    const [first, second] = [part.slice(0, middle), part.slice(middle)];
+    const isServed = await attempt(first);
+    if (isServed === null || (!isServed && !(await search(first)))) return false;
+    // It is in the other half then, which is divided without being asked whole.
+    if (isServed && second.length > 1) return search(second);
+    const isOtherServed = await attempt(second);
+    return isOtherServed !== null && (isOtherServed || search(second));
+  };
+
+  const isServed = await attempt(group);
+  if (isServed === true) return [];
+  const isDone = isServed !== null && (await search(group));
+  return isDone || isOver ? refused : null;
 }

@@ -6,17 +6,33 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import {
+  createDayNotes,
+  type DayNotes,
+  type FinalizedDays,
+  NO_FINALIZED_DAYS,
+} from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketEnd, type Range, rangeTime } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
-import { createDayNotes, type DayNotes, type FinalizedDays, NO_FINALIZED_DAYS } from "./day-book.ts";
-import { type EmittedValues, packEmitted, rangeOf, rangeStart, unpackEmitted } from "./emitted-points.ts";
-import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
-import { answeredRanges, type LedgerRange } from "./ledger-ranges.ts";
-import type { Series } from "./ledgers.ts";
-import type { Range } from "./ranges.ts";
-import { refusedNow } from "./refusals.ts";
-import { readablePoints, unreadableIn, unreadableMessage, withUnreadable } from "./unreadable.ts";
+import {
+  type EmittedValues,
+  parseTime,
+  recordRefusal,
+  type Settled,
+  settleFollowing,
+  settlePast,
+  settleTotal,
+} from "./ledger.ts";
+import {
+  answeredRanges,
+  type LedgerRange,
+  readablePoints,
+  unreadableIn,
+  unreadableMessage,
+  withUnreadable,
+} from "./ledger-ranges.ts";
+import type { Series } from "./series.ts";
 
 /**
  * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
@@ -73,12 +89,12 @@ export function createHistorySettle(options: {
   const toldSet = syncSet("history-told", source);
 
   async function loadTold(series: Series, spans: ReadonlySet<number>): Promise<EmittedValues> {
-    const told: EmittedValues = new Map();
+    const emitted: EmittedValues = new Map();
     for (const span of spans) {
-      const held = await store.document<EmittedPoints>(toldSet, `${series.key} ${span}`);
-      if (held !== undefined) unpackEmitted(span, series.rules.resolution, held, told);
+      const ledger = await store.document<EmittedPoints>(toldSet, `${series.key} ${span}`);
+      if (ledger !== undefined) unpackEmitted(span, series.rules.resolution, ledger, emitted);
     }
-    return told;
+    return emitted;
   }
 
   /** Adds what a series, or a part of its range, was answered. */
@@ -87,32 +103,32 @@ export function createHistorySettle(options: {
     series: Series,
     range: Range,
     nowMs: number,
-    settle: (held: StoredHistory, told: EmittedValues) => Settled,
+    settle: (ledger: StoredHistory, emitted: EmittedValues) => Settled,
   ): Promise<void> {
     const { resolution, timeZone } = series.rules;
-    const held = portion.put.get(series) ?? series.held;
+    const ledger = portion.put.get(series) ?? series.ledger;
     // A bucket that lies across the beginning of the range began before it.
     const beganMs = bucketBefore(range.fromMs, resolution, timeZone);
-    const spans = spansOf(Math.max(beganMs, ms(held.rememberedFrom)), range.toMs, resolution);
-    const told = await loadTold(series, spans);
-    const settled = settle(held, told);
+    const spans = spansOf(Math.max(beganMs, parseTime(ledger.rememberedFrom)), range.toMs, resolution);
+    const emitted = await loadTold(series, spans);
+    const settled = settle(ledger, emitted);
     const { fresh, revised } = settled;
     portion.put.set(
       series,
-      await portion.days.count(series, held, settled.held, { fresh, revised, before: told }),
+      await portion.days.count(series, ledger, settled.ledger, { fresh, revised, before: emitted }),
     );
-    const rememberedMs = ms(settled.held.rememberedFrom);
+    const rememberedMs = parseTime(settled.ledger.rememberedFrom);
     const touched = new Set<number>();
     for (const points of [settled.fresh, settled.revised]) {
       for (let at = points.placeOf(rememberedMs); at < points.length; at++) {
-        told.set(points.timeMs(at), points.value(at));
-        touched.add(rangeOf(points.timeMs(at), resolution));
+        emitted.set(points.timeMs(at), points.value(at));
+        touched.add(chunkOf(points.timeMs(at), resolution));
       }
     }
     for (const span of touched)
-      portion.putTold.push([`${series.key} ${span}`, packEmitted(span, resolution, told)]);
-    const oldSpan = rangeOf(ms(held.rememberedFrom), resolution);
-    const keptSpan = rangeOf(rememberedMs, resolution);
+      portion.putTold.push([`${series.key} ${span}`, packEmitted(span, resolution, emitted)]);
+    const oldSpan = chunkOf(parseTime(ledger.rememberedFrom), resolution);
+    const keptSpan = chunkOf(rememberedMs, resolution);
     for (let span = oldSpan; span < keptSpan; span++) portion.removeTold.push(`${series.key} ${span}`);
     portion.events.push(
       ...eventsOf(series, settled.fresh, false, nowMs),
@@ -130,7 +146,7 @@ export function createHistorySettle(options: {
       let more = also;
       const commit = async () => {
         const { put, putTold, removeTold, events, days } = portion;
-        const ledgers = [...put].map(([series, held]) => [series.key, held] as const);
+        const ledgers = [...put].map(([series, ledger]) => [series.key, ledger] as const);
         const toldChange = { set: toldSet, put: putTold, remove: removeTold };
         portion = emptyPortion(notesAt(nowMs));
         await store.commit({
@@ -139,7 +155,7 @@ export function createHistorySettle(options: {
           events: [...events, ...days.events],
         });
         more = [];
-        for (const [series, held] of put) series.held = held;
+        for (const [series, ledger] of put) series.ledger = ledger;
         days.committed();
       };
       const commitIfFull = async () => {
@@ -148,31 +164,31 @@ export function createHistorySettle(options: {
         await yieldToEventLoop();
       };
       for (const series of ask.series) {
-        const log = byId.get(series.placed.tag.id);
+        const log = byId.get(series.located.tag.id);
         const range = ask.ranges.get(series.key);
         if (log === undefined || range === undefined) continue;
         answered.push(series);
         const isRetry = ask.alone && ask.kind !== "following";
-        const unreadable = unreadableIn(log, range, series.held, isRetry);
+        const unreadable = unreadableIn(log, range, series.ledger, isRetry);
         const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
-        const { held: before } = series;
+        const { ledger: before } = series;
         const learn = (answered: readonly LedgerRange[]) =>
           withUnreadable(before, answered, unreadable, isRetry, nowMs);
         if (ask.kind === "following") {
           // An unreadable measurement is no silence.
           if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
-          const settle = (held: StoredHistory, told: EmittedValues) =>
-            settleFollowing(held, series.rules, points, range, told, nowMs, learn);
+          const settle = (ledger: StoredHistory, emitted: EmittedValues) =>
+            settleFollowing(ledger, series.rules, points, range, emitted, nowMs, learn);
           await add(portion, series, range, nowMs, settle);
           await commitIfFull();
           continue;
         }
-        const { resolution, timeZone } = series.held;
+        const { resolution, timeZone } = series.ledger;
         const read = unreadable === null ? Points.of(log.measurements) : points;
         const learned = learn(answeredRanges(read, range, resolution, timeZone));
         for (const part of partsOf(points, range, series.rules.resolution)) {
           const ofPart = within(learned, part);
-          await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
+          await add(portion, series, part, nowMs, (ledger) => settlePast(ledger, points, part, ofPart));
           await commitIfFull();
         }
       }
@@ -184,36 +200,41 @@ export function createHistorySettle(options: {
       const byId = new Map(totals.map((total) => [total.id, total]));
       const nowMs = clock.now();
       const days = notesAt(nowMs);
-      const settled: { series: Series; held: StoredHistory; events: readonly Event<"tag-total">[] }[] = [];
+      const settled: { series: Series; ledger: StoredHistory; events: readonly Event<"tag-total">[] }[] = [];
       for (const series of ask.series) {
-        const total = byId.get(series.placed.tag.id);
+        const total = byId.get(series.located.tag.id);
         const range = ask.ranges.get(series.key);
         if (total === undefined || range === undefined) continue;
         if (total.unreadable !== undefined) {
-          const refused = refusedNow(series.held, unreadableMessage(total.unreadable), nowMs, "unreadable");
+          const refused = recordRefusal(
+            series.ledger,
+            unreadableMessage(total.unreadable),
+            nowMs,
+            "unreadable",
+          );
           settled.push({
             series,
-            held: await days.count(series, series.held, refused, NOTHING_TOLD),
+            ledger: await days.count(series, series.ledger, refused, NOTHING_TOLD),
             events: [],
           });
           continue;
         }
-        const had = settleTotal(series.held, range, total.total);
+        const had = settleTotal(series.ledger, range, total.total);
         const fresh = new Points();
         fresh.push(range.fromMs, codeOf(total.total));
-        const told = { fresh, revised: new Points(), before: new Map() };
+        const emitted = { fresh, revised: new Points(), before: new Map() };
         const answered: StoredHistory = { ...had, state: "following", refusal: null };
-        const held = await days.count(series, series.held, answered, told);
-        settled.push({ series, held, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
+        const ledger = await days.count(series, series.ledger, answered, emitted);
+        settled.push({ series, ledger, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
       }
       await store.commit({
         documents: [
-          { set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) },
+          { set: ledgerSet, put: settled.map(({ series, ledger }) => [series.key, ledger] as const) },
           ...days.documents(),
         ],
         events: [...settled.flatMap(({ events }) => events), ...days.events],
       });
-      for (const { series, held } of settled) series.held = held;
+      for (const { series, ledger } of settled) series.ledger = ledger;
       days.committed();
       return settled.map(({ series }) => series);
     },
@@ -222,16 +243,16 @@ export function createHistorySettle(options: {
       if (changed.size === 0) return;
       const days = notesAt(clock.now());
       const put: (readonly [Series, StoredHistory])[] = [];
-      for (const [series, held] of changed)
-        put.push([series, await days.count(series, series.held, held, NOTHING_TOLD)]);
+      for (const [series, ledger] of changed)
+        put.push([series, await days.count(series, series.ledger, ledger, NOTHING_TOLD)]);
       await store.commit({
         documents: [
-          { set: ledgerSet, put: put.map(([series, held]) => [series.key, held] as const) },
+          { set: ledgerSet, put: put.map(([series, ledger]) => [series.key, ledger] as const) },
           ...days.documents(),
         ],
         events: days.events,
       });
-      for (const [series, held] of put) series.held = held;
+      for (const [series, ledger] of put) series.ledger = ledger;
       days.committed();
     },
   };
@@ -243,26 +264,26 @@ export function createHistorySettle(options: {
     revised: boolean,
     nowMs: number,
   ): readonly Event<"tag-history">[] {
-    const { placed, rules, held } = series;
+    const { located, rules, ledger } = series;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
-    const sinceMs = ms(held.since);
+    const sinceMs = parseTime(ledger.since);
     const isLive = (atMs: number) =>
       atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const span = rangeOf(points.timeMs(from), resolution);
+      const span = chunkOf(points.timeMs(from), resolution);
       const live = isLive(points.timeMs(from));
-      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(rangeStart(span + 1, resolution)));
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(chunkStart(span + 1, resolution)));
       // Later ones are live where earlier ones are not, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
         historyEvent({
           source: sourceUri(source),
-          subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/history/${resolution}`,
+          subject: `${subjectOf("tag", located.siteId, located.tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
-          siteId: placed.siteId,
-          tag: placed.tag,
+          siteId: located.siteId,
+          tag: located.tag,
           resolution,
           timeZone,
           points: points.part(from, to),
@@ -276,16 +297,16 @@ export function createHistorySettle(options: {
     return events;
   }
 
-  function totalEvent({ placed, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
+  function totalEvent({ located, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
     const { resolution, timeZone } = rules;
     const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
     return makeEvent({
       type: "tag-total",
       source: sourceUri(source),
-      subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/total/${resolution}`,
+      subject: `${subjectOf("tag", located.siteId, located.tag.id)}/total/${resolution}`,
       time: isoUtc(toMs),
-      siteId: placed.siteId,
-      data: { tag: placed.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
+      siteId: located.siteId,
+      data: { tag: located.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
       facts: [resolution, timeZone, range.from, range.to],
     });
   }
@@ -297,7 +318,7 @@ function spansOf(
   resolution: Series["rules"]["resolution"],
 ): ReadonlySet<number> {
   const spans = new Set<number>();
-  for (let span = rangeOf(fromMs, resolution); span <= rangeOf(toMs - 1, resolution); span++) spans.add(span);
+  for (let span = chunkOf(fromMs, resolution); span <= chunkOf(toMs - 1, resolution); span++) spans.add(span);
   return spans;
 }
 
@@ -316,7 +337,7 @@ function partsOf(
   let at = points.placeOf(fromMs);
   const end = points.placeOf(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = rangeStart(rangeOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const cutMs = chunkStart(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.placeOf(cutMs);
     // So many points in one span: they stay together.
     if (next <= at) break;
@@ -333,4 +354,44 @@ function within(spans: readonly LedgerRange[], { fromMs, toMs }: Range): readonl
     const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
     return part.fromMs < part.toMs ? [part] : [];
   });
+}
+
+/**
+ * The series is cut into spans of fixed UTC length. A span is what one document remembers and what one event tells
+ * at most, so the same points make the same events even after the state was lost.
+ */
+const DAY_MS = 86_400_000;
+const SPAN_MS: Readonly<Record<Resolution, number>> = {
+  "5m": DAY_MS,
+  "1h": 14 * DAY_MS,
+  "1d": 400 * DAY_MS,
+  "1w": 400 * DAY_MS,
+  "1mo": 400 * DAY_MS,
+};
+
+export function chunkOf(atMs: number, resolution: Resolution): number {
+  return Math.floor(atMs / SPAN_MS[resolution]);
+}
+
+export function chunkStart(chunk: number, resolution: Resolution): number {
+  return chunk * SPAN_MS[resolution];
+}
+
+export function unpackEmitted(
+  chunk: number,
+  resolution: Resolution,
+  stored: EmittedPoints,
+  into: EmittedValues,
+): void {
+  const start = chunkStart(chunk, resolution);
+  for (const [i, at] of stored.at.entries()) into.set(start + at * 1_000, stored.values[i] ?? null);
+}
+
+/** The document of one span, from all that is told in it. */
+export function packEmitted(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
+  const start = chunkStart(chunk, resolution);
+  const inside = [...emitted]
+    .filter(([atMs]) => chunkOf(atMs, resolution) === chunk)
+    .sort(([a], [b]) => a - b);
+  return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
 }

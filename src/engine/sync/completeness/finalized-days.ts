@@ -1,25 +1,245 @@
 import type { Site } from "../../../core/model/building.ts";
-import { makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { documentSet, type Store } from "../../store/store.ts";
-import { accountOf } from "../completeness/account.ts";
-import { countOn } from "../completeness/counts.ts";
-import { dateOf, dayOf, dayOfDate } from "../completeness/days.ts";
-import { commonReach, RETAINED_DAYS, type Reach, reachOf } from "../completeness/reach.ts";
-import { createSiteDay, dayFinalized, type SiteDay } from "../completeness/site-day.ts";
+import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import { type Range, subtract } from "../history/buckets.ts";
+import { closedUntil } from "../history/ledger.ts";
+import { fetchedIn } from "../history/ledger-ranges.ts";
+import type { HistoryLedgers, Series } from "../history/series.ts";
 import {
   type FinalizedDay,
   type Listed,
   type StoredCompleteness,
   type StoredDayChange,
+  type StoredDays,
+  type StoredHistory,
   syncSet,
 } from "../snapshot.ts";
-import { countFor, type FinalizedDays, finalizedKey } from "./day-book.ts";
-import { closedUntil } from "./ledger.ts";
-import type { HistoryLedgers, Series } from "./ledgers.ts";
+import {
+  accountOf,
+  addAccounts,
+  commonReach,
+  createSiteDay,
+  type Days,
+  dayFinalized,
+  EMPTY_ACCOUNT,
+  newlyComplete,
+  RETAINED_DAYS,
+  type Reach,
+  reachOf,
+  type SiteDay,
+} from "./account.ts";
+import {
+  addCounts,
+  countEmitted,
+  countOn,
+  countsIn,
+  DAY_MS,
+  type DayCount,
+  type DayCounts,
+  dateOf,
+  dayOf,
+  dayOfDate,
+  type EmittedCounts,
+  splitCounts,
+} from "./days.ts";
+
+/**
+ * What a settled answer means for the UTC days of its series: the points are counted, days that are complete now are
+ * told, and days of the site that were sealed before are marked. All of it belongs into the transaction that changes
+ * the ledger.
+ */
+export interface DayNotes {
+  /** Counts, as they are to be written with a ledger; `before` is the ledger that the answer met. */
+  count(
+    series: Series,
+    before: StoredHistory,
+    after: StoredHistory,
+    told: EmittedCounts,
+  ): Promise<StoredHistory>;
+  readonly events: readonly Event<"history-complete">[];
+  /** To be committed with the ledgers. */
+  documents(): readonly DocumentChange[];
+  /** After the commit, when the series have their new ledgers. */
+  committed(): void;
+}
+
+/** Days of each site that are sealed, or about to be. */
+export interface FinalizedDays {
+  of(siteId: number): ReadonlySet<number>;
+  /** The mark that stands already. */
+  mark(key: string): StoredDayChange | undefined;
+  /** What a commit has marked, by the key of the day. */
+  changed(marks: ReadonlyMap<string, StoredDayChange>): void;
+  /** A commit has changed a ledger. */
+  moved(before: StoredHistory, series: Series): void;
+}
+
+export const NO_FINALIZED_DAYS: FinalizedDays = {
+  of: () => new Set(),
+  mark: () => undefined,
+  changed: () => undefined,
+  moved: () => undefined,
+};
+
+/** A ledger is written with each reply: counts that are longer, in characters, move to a document of their own. */
+const INLINE_MAX = 600;
+const EVER = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] as const;
+/** Changes within this time share a mark, in milliseconds. */
+const SAME_CHANGE_MS = 300_000;
+
+export function finalizedKey(siteId: number, day: number): string {
+  return `${siteId} ${dateOf(day)}`;
+}
+
+export function createDayNotes(options: {
+  readonly store: Pick<Store, "document">;
+  readonly source: string;
+  readonly nowMs: number;
+  readonly sealed: FinalizedDays;
+}): DayNotes {
+  const { store, source, nowMs, sealed } = options;
+  const daysSet = syncSet("history-days", source);
+  const events: Event<"history-complete">[] = [];
+  const moved = new Map<string, StoredDays>();
+  const marks = new Map<string, StoredDayChange>();
+  const noted = new Map<Series, StoredHistory>();
+
+  /** Counts that were moved out of the ledger. */
+  async function olderCounts({ key }: Series, ledger: StoredHistory): Promise<string> {
+    if (ledger.daysMoved !== true) return "";
+    const older = moved.get(key) ?? (await store.document<StoredDays>(daysSet, key));
+    return older?.timeZone === ledger.timeZone ? older.days : "";
+  }
+
+  async function move(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
+    // What may still be read again changes still.
+    const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
+    if (old === "") return ledger;
+    const all = addCounts(await olderCounts(series, ledger), countsIn(old, ...EVER));
+    const [, kept] = splitCounts(all, dayOf(nowMs) - RETAINED_DAYS);
+    moved.set(series.key, { timeZone: ledger.timeZone, days: kept });
+    return { ...ledger, days: left, daysMoved: true };
+  }
+
+  async function tellWhole(series: Series, ledger: StoredHistory, stretches: readonly Days[]) {
+    const older = await olderCounts(series, ledger);
+    for (const stretch of stretches) {
+      const { from, until } = stretch;
+      const text = addCounts(older, countsIn(ledger.days ?? "", from, until));
+      const counts = countsIn(text, from, until);
+      const event = completeEvent({ ...series, ledger }, source, stretch, counts, nowMs);
+      if (event !== null) events.push(event);
+    }
+  }
+
+  /** Marks the days of what was learned that were sealed before. */
+  function mark(
+    { located }: Series,
+    before: StoredHistory,
+    after: StoredHistory,
+    points: ReadonlyMap<number, { readonly points: number }>,
+  ) {
+    const days = sealed.of(located.siteId);
+    if (days.size === 0) return;
+    const touched = new Set([...points.keys()].filter((day) => days.has(day)));
+    for (const { fromMs, toMs } of learned(before, after)) {
+      for (const day of days) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
+    }
+    for (const day of touched) {
+      const key = finalizedKey(located.siteId, day);
+      const known = marks.get(key) ?? sealed.mark(key);
+      const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
+      marks.set(key, {
+        at: isSame ? known.at : isoUtc(nowMs),
+        points: (known?.points ?? 0) + (points.get(day)?.points ?? 0),
+      });
+    }
+  }
+
+  return {
+    events,
+    async count(series, before, after, told) {
+      if (!noted.has(series)) noted.set(series, series.ledger);
+      const { resolution, timeZone } = after;
+      const points = countEmitted(told, resolution, timeZone);
+      const wasUncounted =
+        before.days === undefined && before.countedFrom === undefined && fetchedIn(before.spans).length > 0;
+      const ledger: StoredHistory = {
+        ...after,
+        days: addCounts(before.days ?? "", points),
+        ...(wasUncounted ? { countedFrom: isoUtc(fetchedIn(before.spans).at(-1)?.toMs ?? nowMs) } : {}),
+      };
+      const stretches = newlyComplete(before, ledger);
+      if (stretches.length > 0) await tellWhole(series, ledger, stretches);
+      mark(series, before, ledger, points);
+      return (ledger.days?.length ?? 0) > INLINE_MAX ? move(series, ledger) : ledger;
+    },
+    documents: () =>
+      [
+        { set: daysSet, put: [...moved] },
+        { set: syncSet("day-changed", source), put: [...marks] },
+      ].filter(({ put }) => put.length > 0),
+    committed() {
+      sealed.changed(marks);
+      for (const [series, before] of noted) sealed.moved(before, series);
+    },
+  };
+}
+
+/** What is had now and was not before. */
+function learned(before: StoredHistory, after: StoredHistory): readonly Range[] {
+  if (before.spans === after.spans) return [];
+  const had = fetchedIn(before.spans);
+  return fetchedIn(after.spans).flatMap((range) => subtract(range, had));
+}
+
+/** Null where no bucket begins in these days, as on six of seven days where weeks are followed. */
+function completeEvent(
+  series: Series,
+  source: string,
+  { from, until }: Days,
+  counts: DayCounts,
+  nowMs: number,
+): Event<"history-complete"> | null {
+  const { located, ledger, total } = series;
+  const { resolution, timeZone } = ledger;
+  let sum = EMPTY_ACCOUNT;
+  for (let day = from; day < until; day++)
+    sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
+  if (sum.expected === 0) return null;
+  const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
+  return makeEvent({
+    type: "history-complete",
+    source: sourceUri(source),
+    // That of the history itself, so that it stays behind it wherever order is kept by subject.
+    subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
+    time: isoUtc(nowMs),
+    siteId: located.siteId,
+    data: { tag: located.tag, resolution, timeZone, total, ...days, ...sum },
+    facts: [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog],
+  });
+}
+
+/** The count of a series on one day, wherever it is kept. */
+export async function countFor(
+  store: Pick<Store, "document">,
+  source: string,
+  key: string,
+  ledger: StoredHistory,
+  day: number,
+): Promise<DayCount | undefined> {
+  const text = ledger.days ?? "";
+  const older =
+    ledger.daysMoved === true
+      ? await store.document<StoredDays>(syncSet("history-days", source), key)
+      : undefined;
+  if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
+  return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);
+}
 
 /**
  * Says of each site up to which day its history is complete, and seals days: when nothing of a UTC day is unknown any
@@ -99,11 +319,11 @@ export function createCompleteDays(options: {
 
   /** What is to be told of the series of one site with one resolution; null when it was told already. */
   async function completeness({ first, reach, size }: Group, nowMs: number) {
-    const { placed, held, rules, total } = first;
-    const { resolution, timeZone } = held;
+    const { located, ledger, rules, total } = first;
+    const { resolution, timeZone } = ledger;
     const from = Math.max(reach.from, reach.begin);
     if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return null;
-    const key = `${placed.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
+    const key = `${located.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
     const before = complete.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
     // What closed two fetches ago and is not had is held back by somebody.
@@ -115,7 +335,7 @@ export function createCompleteDays(options: {
     if (isTold) return null;
     const waiting = isHeldBack ? waitingFor(first, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
-      site: await siteOf(placed.siteId),
+      site: await siteOf(located.siteId),
       ...{ resolution, timeZone, total },
       ...dates,
       series: size,
@@ -125,9 +345,9 @@ export function createCompleteDays(options: {
     const event = makeEvent({
       type: "history-complete",
       source: uri,
-      subject: subjectOf("site", null, String(placed.siteId)),
+      subject: subjectOf("site", null, String(located.siteId)),
       time: isoUtc(nowMs),
-      siteId: placed.siteId,
+      siteId: located.siteId,
       data,
       facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
     });
@@ -137,8 +357,8 @@ export function createCompleteDays(options: {
   function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
     return book.series().flatMap((series) => {
       if (groupName(series) !== groupName(like) || reachOf(series).until > until) return [];
-      if (series.placed.siteId !== like.placed.siteId) return [];
-      const { tag } = series.placed;
+      if (series.located.siteId !== like.located.siteId) return [];
+      const { tag } = series.located;
       const { why, refusal } = accountOf(series, until, undefined, nowMs);
       const word = { said: refusal?.said ?? null, at: refusal?.at ?? null };
       return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...word }];
@@ -179,13 +399,13 @@ export function createCompleteDays(options: {
     const siteDay = createSiteDay(day);
     let counted = 0;
     for (const series of book.series()) {
-      if (series.placed.siteId !== siteId) continue;
-      const { held, key } = series;
+      if (series.located.siteId !== siteId) continue;
+      const { ledger, key } = series;
       // Most have it in the ledger, and nothing is waited for.
       const count =
-        held.daysMoved === true
-          ? await countFor(store, source, key, held, day)
-          : countOn(held.days ?? "", day);
+        ledger.daysMoved === true
+          ? await countFor(store, source, key, ledger, day)
+          : countOn(ledger.days ?? "", day);
       siteDay.add(series, count, nowMs);
       if (++counted % AT_ONCE === 0) await yieldToEventLoop();
     }
@@ -208,7 +428,7 @@ export function createCompleteDays(options: {
       }
       tried.delete(key);
       const revision = (sealed.get(key)?.revision ?? 0) + 1;
-      const held: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const finalized: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
       const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, marks.get(key)?.points ?? 0);
       const event = makeEvent({
         type: "day-sealed",
@@ -221,13 +441,13 @@ export function createCompleteDays(options: {
       });
       await store.commit({
         documents: [
-          { set: sealedSet, put: [[key, held]], remove: forgotten(siteId, nowMs) },
+          { set: sealedSet, put: [[key, finalized]], remove: forgotten(siteId, nowMs) },
           { set: changedSet, remove: [key] },
         ],
         // Of some days nobody wants anything, as of six of seven where weeks are followed.
         events: account.expected === 0 ? [] : [event],
       });
-      sealed.set(key, held);
+      sealed.set(key, finalized);
       marks.delete(key);
       // It changed between the count and the disk.
       if (watched.isDisturbed) await markAgain(key);
@@ -262,9 +482,9 @@ export function createCompleteDays(options: {
         for (const [key, mark] of put) marks.set(key, mark);
       },
       moved(before, series) {
-        const [old, now] = [reachOf({ ...series, held: before }), reachOf(series)];
+        const [old, now] = [reachOf({ ...series, ledger: before }), reachOf(series)];
         isMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
-        if (counting?.siteId === series.placed.siteId) counting.isDisturbed ||= before !== series.held;
+        if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
       },
     },
     async look() {
@@ -314,7 +534,7 @@ function reachOfSites(
 ): ReadonlyMap<number, SiteReach> {
   const sites = new Map<number, SiteReach>();
   for (const series of all) {
-    const { siteId } = series.placed;
+    const { siteId } = series.located;
     const reach = reachOf(series);
     const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
     const name = groupName(series);
