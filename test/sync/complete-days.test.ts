@@ -11,8 +11,7 @@ import type {
 import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
-import { dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
-import { countFor } from "#src/engine/sync/completeness/finalized-days.ts";
+import { countFor, dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, addAccounts, type Statement, wantedFrom } from "#src/engine/sync/completeness/account.ts";
-import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { accountOf, addAccounts, type Statement } from "#src/engine/sync/completeness/account.ts";
+import { dayOfDate, wantedFrom } from "#src/engine/sync/completeness/days.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 

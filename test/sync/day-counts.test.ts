@@ -1,27 +1,31 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
-import { isCountedOn, newlyComplete, reachOf } from "#src/engine/sync/completeness/account.ts";
 import {
   addCounts,
   countEmitted,
+  countFor,
   countOn,
   countsIn,
   DAY_MS,
   dateOf,
   dayOf,
   dayOfDate,
+  isCountedOn,
+  newlyComplete,
+  reachOf,
   splitCounts,
 } from "#src/engine/sync/completeness/days.ts";
-import { countFor, createDayNotes, NO_FINALIZED_DAYS } from "#src/engine/sync/completeness/finalized-days.ts";
+import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import { bucketEnd, bucketFinder, bucketStart, bucketsIn } from "#src/engine/sync/history/buckets.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { Series } from "#src/engine/sync/history/series.ts";
-import type { StoredDayChange, StoredHistory } from "#src/engine/sync/snapshot.ts";
+import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
-import { createMemoryStore } from "./memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-02T06:00:00Z");
@@ -138,9 +142,15 @@ function seriesWith(held: StoredHistory): Series {
       total: false,
       ledger: held,
     },
-    ...{ busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+    ...{ isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
   };
 }
+
+const finalizedDays = (store: MemoryStore) =>
+  createFinalizedDays({
+    ...{ store, clock: createVirtualClock(NOW), source: "trial" },
+    ...{ series: () => [], knowsTagsOf: () => false },
+  });
 
 const had = (from: string, to: string) =>
   storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
@@ -158,12 +168,7 @@ describe("a ledger", () => {
       spans: had("2026-10-01T00:00Z", "2026-11-04T00:00Z"),
       watermark: "2026-11-04T00:00:00.000Z",
     };
-    const notes = createDayNotes({
-      store: createMemoryStore(),
-      source: "trial",
-      nowMs: NOW,
-      sealed: NO_FINALIZED_DAYS,
-    });
+    const notes = finalizedDays(createMemoryStore()).notes(NOW);
     const told = { fresh: new Points(), revised: new Points(), before: new Map() };
     const held = await notes.count(seriesWith(before), before, after, told);
     expect(held.countedFrom).toBe("2026-11-02T05:55:00.000Z");
@@ -184,23 +189,27 @@ describe("a ledger", () => {
     };
     const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
     const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
-    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"].map(dayOfDate);
+    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"];
     const fresh = new Points();
     for (const minute of [0, 5]) fresh.push(Date.parse("2026-10-31T06:00Z") + minute * 60_000, 1);
     const at = (msAgo: number) => new Date(NOW - msAgo).toISOString();
     const marksWith = async (known: StoredDayChange | undefined) => {
-      const changed: (readonly [string, StoredDayChange])[] = [];
-      const sealed = {
-        ...NO_FINALIZED_DAYS,
-        of: (siteId: number) => new Set(siteId === 1 ? days : []),
-        mark: (key: string) => (key === "1 2026-10-31" ? known : undefined),
-        changed: (marks: ReadonlyMap<string, StoredDayChange>) => void changed.push(...marks),
-      };
-      const notes = createDayNotes({ store: createMemoryStore(), source: "trial", nowMs: NOW, sealed });
-      const told = { fresh, revised: new Points(), before: new Map() };
-      await notes.count(seriesWith(before), before, after, told);
-      notes.committed();
-      return new Map(changed.toSorted(([a], [b]) => (a < b ? -1 : 1)));
+      const store = createMemoryStore();
+      const finalized = days.map((date) => [`1 ${date}`, { revision: 1 }] as const);
+      const changed = known === undefined ? [] : ([["1 2026-10-31", known]] as const);
+      await store.commit({
+        documents: [
+          { set: syncSet("day-sealed", "trial"), put: finalized },
+          { set: syncSet("day-changed", "trial"), put: changed },
+        ],
+      });
+      const all = finalizedDays(store);
+      await all.look();
+      const notes = all.notes(NOW);
+      const emitted = { fresh, revised: new Points(), before: new Map() };
+      await notes.count(seriesWith(before), before, after, emitted);
+      await store.commit({ documents: notes.documents() });
+      return store.documents<StoredDayChange>(syncSet("day-changed", "trial"));
     };
     expect(await marksWith(undefined)).toEqual(
       new Map([
@@ -224,7 +233,7 @@ describe("a ledger", () => {
       for (let day = part * 100; day < part * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
-      const notes = createDayNotes({ store, source: "trial", nowMs: NOW, sealed: NO_FINALIZED_DAYS });
+      const notes = finalizedDays(store).notes(NOW);
       held = await notes.count(seriesWith(held), held, held, {
         fresh,
         revised: new Points(),

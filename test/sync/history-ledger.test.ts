@@ -255,10 +255,10 @@ describe("a bucket is whole", () => {
           rules: RULES,
           total: false,
           ledger: readAgain(),
-          busy: false,
-          unsure: false,
+          isBusy: false,
+          isUnsure: false,
           notBeforeMs: 0,
-          suspect: false,
+          isSuspect: false,
         };
         const ask = nextFollowing([series], at(49), { size: 20, values, aloneFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
@@ -295,10 +295,10 @@ test("of what a clock that was ahead took for past, only what has closed is aske
     rules: RULES,
     total: false,
     ledger: { ...newLedger(RULES, at(4)), state: "following" },
-    busy: false,
-    unsure: false,
+    isBusy: false,
+    isUnsure: false,
     notBeforeMs: 0,
-    suspect: false,
+    isSuspect: false,
   };
   const limit = { size: 20, values: 100, aloneFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));

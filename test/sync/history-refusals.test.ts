@@ -7,13 +7,13 @@ import { createWakeup, type Wakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
+import { divide } from "#src/engine/sync/history/choose-request.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import {
   createHistoryPull,
   type HistoryPull,
   type HistoryPullOptions,
 } from "#src/engine/sync/history/pull.ts";
-import { divide } from "#src/engine/sync/history/request.ts";
 import { createDemand } from "#src/engine/sync/plan/demand.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";

@@ -2,6 +2,8 @@ import { expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { Series } from "#src/engine/sync/history/series.ts";
@@ -26,7 +28,7 @@ function seriesOf(id: string): Series {
       rules: RULES,
       total: false,
     },
-    ...{ ledger: newLedger(RULES, NOW), busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+    ...{ ledger: newLedger(RULES, NOW), isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
   };
 }
 
@@ -38,6 +40,12 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
+function settleTo(store: Store) {
+  const context = { store, clock: CLOCK, source: "main" };
+  const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
+  return createHistorySettle({ ...context, days });
+}
+
 function askFor(series: readonly Series[]): HistoryRequest {
   const ranges = new Map(series.map(({ key }) => [key, RANGE]));
   return { kind: "backfill", series, range: RANGE, ranges, alone: false, values: 1 };
@@ -45,7 +53,7 @@ function askFor(series: readonly Series[]): HistoryRequest {
 
 test("a long answer is settled in several transactions, with the events and the ledger of a single one", async () => {
   const store = createMemoryStore();
-  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const settle = settleTo(store);
   const series = ["101", "102"].map(seriesOf);
   await settle.logs(askFor(series), [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
@@ -68,7 +76,7 @@ test("a long answer is settled in several transactions, with the events and the 
 
 test("what a fault leaves out of it is not had, and what was told before is not told again", async () => {
   const store = createMemoryStore();
-  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const settle = settleTo(store);
   const series = [seriesOf("101")];
   const failing = {
     ...store,
@@ -77,7 +85,7 @@ test("what a fault leaves out of it is not had, and what was told before is not 
       return store.commit(change);
     },
   };
-  const broken = createHistorySettle({ store: failing, clock: CLOCK, source: "main" });
+  const broken = settleTo(failing);
   await expect(broken.logs(askFor(series), [logOf("101")], [])).rejects.toThrow("disk is full");
   const before = store.events.length;
   expect(before).toBeGreaterThan(0);

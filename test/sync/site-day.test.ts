@@ -1,15 +1,13 @@
 import { describe, expect, test } from "vitest";
+import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
 import {
   commonReach,
-  createSiteDay,
-  dayFinalized,
+  dayOfDate,
   isCountedOn,
   RETAINED_DAYS,
   type Reach,
   reachOf,
-  type SiteSeries,
-} from "#src/engine/sync/completeness/account.ts";
-import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
+} from "#src/engine/sync/completeness/days.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";

@@ -2,9 +2,8 @@ import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/ev
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { createSiteDay, dayFinalized, isCountedOn } from "../../engine/sync/completeness/account.ts";
-import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
-import { countFor } from "../../engine/sync/completeness/finalized-days.ts";
+import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
+import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { type BackfillRequest, backfillRange } from "../../engine/sync/history/backfills.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";

@@ -1,4 +1,5 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
 import type {
   DayAccount,
   DaySealedFact,
@@ -6,18 +7,27 @@ import type {
   SeriesStatement,
   WaitingSeries,
 } from "../../../core/model/history-facts.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { bucketStart, bucketsIn, mergeRanges, type Range, subtract } from "../history/buckets.ts";
 import { earlierTime, type SeriesRules } from "../history/ledger.ts";
 import { fetchedIn, type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
+import type { Series } from "../history/series.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { completeDays, DAY_MS, type DayCount, dateOf, dayOf } from "./days.ts";
-
-/** What the account of a series is made from. */
-export interface AccountedSeries {
-  readonly ledger: StoredHistory;
-  readonly rules: SeriesRules;
-  readonly located: { readonly outOfSight?: "site" | "tag" };
-}
+import {
+  type AccountedSeries,
+  commonReach,
+  completeDays,
+  DAY_MS,
+  type DayCount,
+  type DayCounts,
+  type Days,
+  dateOf,
+  dayOf,
+  isWanted,
+  type Reach,
+  reachOf,
+  wantedFrom,
+} from "./days.ts";
 
 /** The service's words, and when it said them, UTC. */
 export interface Statement {
@@ -55,19 +65,6 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
     pending: a.pending + b.pending,
     notWanted: a.notWanted + b.notWanted,
   };
-}
-
-/** Where what is wanted of a series begins, milliseconds since 1970. */
-export function wantedFrom({ wished, since }: StoredHistory): number {
-  return Math.min(Date.parse(wished), Date.parse(since));
-}
-
-/**
- * Whether everything from `wantedFrom` on is wanted. Of a tag that the listings show no more, and of a series that only
- * an order asks for, it is what there is of it.
- */
-export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "located">): boolean {
-  return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
 /** What became of the buckets of a series that begin in a UTC day; `count` is of the points of that day. Pure. */
@@ -156,148 +153,6 @@ function reasonOf(
       : "backfill";
 }
 
-/**
- * From which UTC day on, and up to which, a series is known without a hole, as day numbers, the end not included. Where
- * it holds nothing back, the ends are infinite. Pure.
- */
-export interface Reach {
-  /** The first day of which something is wanted. */
-  readonly begin: number;
-  /** Every bucket is answered, or has no log by the service's word. */
-  readonly from: number;
-  readonly until: number;
-  /** The same where a refusal that was repeated counts as known, and late data have been looked for. */
-  readonly sealFrom: number;
-  readonly sealUntil: number;
-}
-
-/** A refusal counts as known when it was given so often, which takes 70 minutes: the first may pass by itself. */
-const REFUSALS_TO_BELIEVE = 3;
-
-const EVERYTHING = { from: Number.NEGATIVE_INFINITY, until: Number.POSITIVE_INFINITY };
-const ALL_SEALABLE = { sealFrom: Number.NEGATIVE_INFINITY, sealUntil: Number.POSITIVE_INFINITY };
-
-/** Most ledgers are the same as when somebody asked last. */
-const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
-
-export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
-  const { ledger, rules } = series;
-  if (!isWanted(series)) return { begin: Number.POSITIVE_INFINITY, ...EVERYTHING, ...ALL_SEALABLE };
-  const before = reachCache.get(ledger);
-  if (before?.rules === rules) return before.reach;
-  const reach = reached(ledger, rules, series.total);
-  reachCache.set(ledger, { rules, reach });
-  return reach;
-}
-
-function reached(ledger: StoredHistory, rules: SeriesRules, total: boolean): Reach {
-  const { resolution, timeZone } = ledger;
-  const opensAt = wantedFrom(ledger);
-  const begin = dayOf(opensAt);
-  const counted = countedFrom(ledger);
-  if (ledger.state === "no-log") {
-    return { begin, ...EVERYTHING, ...ALL_SEALABLE, sealFrom: counted };
-  }
-  const watermark = Date.parse(ledger.watermark);
-  const days = (reachCache: readonly Range[]) =>
-    completeDays(around(reachCache, watermark), opensAt, resolution, timeZone);
-  const opened = (from: number) => (from <= begin ? Number.NEGATIVE_INFINITY : from);
-  const fetched = fetchedIn(ledger.spans);
-  const strict = days(fetched);
-  const believed = rangesIn(ledger.spans).filter(isBelieved);
-  const seal = believed.length === 0 ? strict : days(mergeRanges([...fetched, ...believed]));
-  const isRefused = ledger.refusal !== null && ledger.refusal.times >= REFUSALS_TO_BELIEVE;
-  // Nothing is read again of what is refused: then the clock alone says when the look-back has passed.
-  const looked = isRefused || total ? Number.POSITIVE_INFINITY : lookedBackUntil(ledger, rules);
-  return {
-    begin,
-    from: opened(strict.from),
-    until: strict.until,
-    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : opened(seal.from)),
-    sealUntil: Math.min(isRefused ? Number.POSITIVE_INFINITY : seal.until, looked),
-  };
-}
-
-function isBelieved({ why, times = 0 }: { readonly why: string; readonly times?: number }): boolean {
-  return why === "refused" && times >= REFUSALS_TO_BELIEVE;
-}
-
-/** The stretch that holds a time or ends there; where there is none, nothing. */
-function around(ranges: readonly Range[], atMs: number): Range {
-  const found = ranges.find(({ fromMs, toMs }) => fromMs <= atMs && toMs >= atMs);
-  return found ?? { fromMs: atMs, toMs: atMs };
-}
-
-/**
- * Up to which day late data have been looked for as long as they may come: the last reading that goes back so far was
- * made a whole look-back after the day's last bucket had closed.
- */
-function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
-  const { lookBackMs, resolution, timeZone } = rules;
-  const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
-  const read = earlierTime(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
-  const until = rereadFrom === null ? read : Math.min(read, Date.parse(rereadFrom));
-  return dayOf(bucketStart(until, resolution, timeZone));
-}
-
-/** The first day of which every point was counted. */
-function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
-  // As an earlier version left it: nothing was counted so far.
-  if (from === undefined && days === undefined && spans.length > 0) return Number.POSITIVE_INFINITY;
-  return from === undefined ? Number.NEGATIVE_INFINITY : Math.ceil(Date.parse(from) / DAY_MS);
-}
-
-/** Days whose counts are remembered: three years. */
-export const RETAINED_DAYS = 1_100;
-
-/** Whether the points of a day were counted, and are remembered. */
-export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
-  return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
-}
-
-/** What two of several series both reach, and the first day of which one of them wants something. */
-export function commonReach(a: Reach, b: Reach): Reach {
-  const isWithin =
-    a.begin <= b.begin &&
-    a.from >= b.from &&
-    a.until <= b.until &&
-    a.sealFrom >= b.sealFrom &&
-    a.sealUntil <= b.sealUntil;
-  if (isWithin) return a;
-  return {
-    begin: Math.min(a.begin, b.begin),
-    from: Math.max(a.from, b.from),
-    until: Math.min(a.until, b.until),
-    sealFrom: Math.max(a.sealFrom, b.sealFrom),
-    sealUntil: Math.min(a.sealUntil, b.sealUntil),
-  };
-}
-
-/** Days that became whole by what a ledger learned, in as few stretches as possible; the end is not included. */
-export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
-  if (before.spans === after.spans) return [];
-  const fetched = stretchesOf(before);
-  return stretchesOf(after).flatMap((range) =>
-    subtract(range, fetched).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
-  );
-}
-
-/** Day numbers, the end not included. */
-export interface Days {
-  readonly from: number;
-  readonly until: number;
-}
-
-/** The stretches of whole days, in days. */
-function stretchesOf(ledger: StoredHistory): readonly Range[] {
-  const first = countedFrom(ledger);
-  const opensAt = wantedFrom(ledger);
-  return fetchedIn(ledger.spans).flatMap((run) => {
-    const { from, until } = completeDays(run, opensAt, ledger.resolution, ledger.timeZone);
-    return Math.max(from, first) < until ? [{ fromMs: Math.max(from, first), toMs: until }] : [];
-  });
-}
-
 /** A series of a site, as its account needs it. */
 export interface SiteSeries extends AccountedSeries {
   readonly total: boolean;
@@ -372,4 +227,70 @@ export function dayFinalized(
     seriesRefused: refused.slice(0, NAMED_MAX),
     seriesRefusedCount: refused.length,
   };
+}
+/** Returns null if no bucket begins in these days, as on six of seven days of a weekly series. */
+export function seriesCompleteEvent(
+  series: Series,
+  source: string,
+  { from, until }: Days,
+  counts: DayCounts,
+  nowMs: number,
+): Event<"history-complete"> | null {
+  const { located, ledger, total } = series;
+  const { resolution, timeZone } = ledger;
+  let sum = EMPTY_ACCOUNT;
+  for (let day = from; day < until; day++)
+    sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
+  if (sum.expected === 0) return null;
+  const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
+  return makeEvent({
+    type: "history-complete",
+    source: sourceUri(source),
+    // The subject of the history itself, so that sinks which order by subject deliver it after the history.
+    subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
+    time: isoUtc(nowMs),
+    siteId: located.siteId,
+    data: { tag: located.tag, resolution, timeZone, total, ...days, ...sum },
+    facts: [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog],
+  });
+}
+
+/** Common reach of the series of a site, and of each group with the same resolution, zone and kind. */
+export interface SiteReach {
+  reach: Reach;
+  lookBackMs: number;
+  readonly groups: Map<string, Group>;
+}
+
+export interface Group {
+  readonly first: Series;
+  reach: Reach;
+  size: number;
+}
+
+export function groupName({ rules, total }: Series): string {
+  return total ? `${rules.resolution} ${rules.timeZone} total` : `${rules.resolution} ${rules.timeZone}`;
+}
+
+/** Returns the reach of each site whose tags are all known. */
+export function reachOfSites(
+  all: readonly Series[],
+  knowsTagsOf: (siteId: number) => boolean,
+): ReadonlyMap<number, SiteReach> {
+  const sites = new Map<number, SiteReach>();
+  for (const series of all) {
+    const { siteId } = series.located;
+    const reach = reachOf(series);
+    const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
+    const name = groupName(series);
+    const group = site.groups.get(name) ?? { first: series, reach, size: 0 };
+    site.reach = commonReach(site.reach, reach);
+    site.lookBackMs = Math.max(site.lookBackMs, series.rules.lookBackMs);
+    group.reach = commonReach(group.reach, reach);
+    group.size++;
+    if (group.size === 1) site.groups.set(name, group);
+    if (!sites.has(siteId)) sites.set(siteId, site);
+  }
+  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
+  return sites;
 }

@@ -1,7 +1,18 @@
 import type { Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { bucketBefore, bucketFinder, bucketStart, type Range } from "../history/buckets.ts";
+import type { Store } from "../../store/store.ts";
+import {
+  bucketBefore,
+  bucketFinder,
+  bucketStart,
+  mergeRanges,
+  type Range,
+  subtract,
+} from "../history/buckets.ts";
+import { earlierTime, type SeriesRules } from "../history/ledger.ts";
+import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
+import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
 
 /**
  * UTC days, as numbers since 1970-01-01 (20759 is 2026-11-02), and the buckets that begin in them. A bucket belongs to
@@ -217,4 +228,183 @@ function textOf(entries: readonly Entry[]): string {
     parts.push(`${first}${end > first ? `+${end - first}` : ""}:${had}${nulls === 0 ? "" : `.${nulls}`}`);
   }
   return parts.join();
+}
+
+/** What the account of a series is made from. */
+export interface AccountedSeries {
+  readonly ledger: StoredHistory;
+  readonly rules: SeriesRules;
+  readonly located: { readonly outOfSight?: "site" | "tag" };
+}
+
+/** Where what is wanted of a series begins, milliseconds since 1970. */
+export function wantedFrom({ wished, since }: StoredHistory): number {
+  return Math.min(Date.parse(wished), Date.parse(since));
+}
+
+/**
+ * Whether everything from `wantedFrom` on is wanted. Of a tag that the listings show no more, and of a series that only
+ * an order asks for, it is what there is of it.
+ */
+export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "located">): boolean {
+  return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
+}
+
+/**
+ * From which UTC day on, and up to which, a series is known without a hole, as day numbers, the end not included. Where
+ * it holds nothing back, the ends are infinite. Pure.
+ */
+export interface Reach {
+  /** The first day of which something is wanted. */
+  readonly begin: number;
+  /** Every bucket is answered, or has no log by the service's word. */
+  readonly from: number;
+  readonly until: number;
+  /** The same where a refusal that was repeated counts as known, and late data have been looked for. */
+  readonly sealFrom: number;
+  readonly sealUntil: number;
+}
+
+/** A refusal counts as known when it was given so often, which takes 70 minutes: the first may pass by itself. */
+const REFUSALS_TO_BELIEVE = 3;
+
+const EVERYTHING = { from: Number.NEGATIVE_INFINITY, until: Number.POSITIVE_INFINITY };
+const ALL_SEALABLE = { sealFrom: Number.NEGATIVE_INFINITY, sealUntil: Number.POSITIVE_INFINITY };
+
+/** Most ledgers are the same as when somebody asked last. */
+const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
+
+export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
+  const { ledger, rules } = series;
+  if (!isWanted(series)) return { begin: Number.POSITIVE_INFINITY, ...EVERYTHING, ...ALL_SEALABLE };
+  const before = reachCache.get(ledger);
+  if (before?.rules === rules) return before.reach;
+  const reach = reached(ledger, rules, series.total);
+  reachCache.set(ledger, { rules, reach });
+  return reach;
+}
+
+function reached(ledger: StoredHistory, rules: SeriesRules, total: boolean): Reach {
+  const { resolution, timeZone } = ledger;
+  const opensAt = wantedFrom(ledger);
+  const begin = dayOf(opensAt);
+  const counted = countedFrom(ledger);
+  if (ledger.state === "no-log") {
+    return { begin, ...EVERYTHING, ...ALL_SEALABLE, sealFrom: counted };
+  }
+  const watermark = Date.parse(ledger.watermark);
+  const days = (reachCache: readonly Range[]) =>
+    completeDays(around(reachCache, watermark), opensAt, resolution, timeZone);
+  const opened = (from: number) => (from <= begin ? Number.NEGATIVE_INFINITY : from);
+  const fetched = fetchedIn(ledger.spans);
+  const strict = days(fetched);
+  const believed = rangesIn(ledger.spans).filter(isBelieved);
+  const seal = believed.length === 0 ? strict : days(mergeRanges([...fetched, ...believed]));
+  const isRefused = ledger.refusal !== null && ledger.refusal.times >= REFUSALS_TO_BELIEVE;
+  // Nothing is read again of what is refused: then the clock alone says when the look-back has passed.
+  const looked = isRefused || total ? Number.POSITIVE_INFINITY : lookedBackUntil(ledger, rules);
+  return {
+    begin,
+    from: opened(strict.from),
+    until: strict.until,
+    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : opened(seal.from)),
+    sealUntil: Math.min(isRefused ? Number.POSITIVE_INFINITY : seal.until, looked),
+  };
+}
+
+function isBelieved({ why, times = 0 }: { readonly why: string; readonly times?: number }): boolean {
+  return why === "refused" && times >= REFUSALS_TO_BELIEVE;
+}
+
+/** The stretch that holds a time or ends there; where there is none, nothing. */
+function around(ranges: readonly Range[], atMs: number): Range {
+  const found = ranges.find(({ fromMs, toMs }) => fromMs <= atMs && toMs >= atMs);
+  return found ?? { fromMs: atMs, toMs: atMs };
+}
+
+/**
+ * Up to which day late data have been looked for as long as they may come: the last reading that goes back so far was
+ * made a whole look-back after the day's last bucket had closed.
+ */
+function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
+  const { lookBackMs, resolution, timeZone } = rules;
+  const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
+  const read = earlierTime(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
+  const until = rereadFrom === null ? read : Math.min(read, Date.parse(rereadFrom));
+  return dayOf(bucketStart(until, resolution, timeZone));
+}
+
+/** The first day of which every point was counted. */
+function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
+  // As an earlier version left it: nothing was counted so far.
+  if (from === undefined && days === undefined && spans.length > 0) return Number.POSITIVE_INFINITY;
+  return from === undefined ? Number.NEGATIVE_INFINITY : Math.ceil(Date.parse(from) / DAY_MS);
+}
+
+/** Days whose counts are remembered: three years. */
+export const RETAINED_DAYS = 1_100;
+
+/** Whether the points of a day were counted, and are remembered. */
+export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
+  return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
+}
+
+/** What two of several series both reach, and the first day of which one of them wants something. */
+export function commonReach(a: Reach, b: Reach): Reach {
+  const isWithin =
+    a.begin <= b.begin &&
+    a.from >= b.from &&
+    a.until <= b.until &&
+    a.sealFrom >= b.sealFrom &&
+    a.sealUntil <= b.sealUntil;
+  if (isWithin) return a;
+  return {
+    begin: Math.min(a.begin, b.begin),
+    from: Math.max(a.from, b.from),
+    until: Math.min(a.until, b.until),
+    sealFrom: Math.max(a.sealFrom, b.sealFrom),
+    sealUntil: Math.min(a.sealUntil, b.sealUntil),
+  };
+}
+
+/** Days that became whole by what a ledger learned, in as few stretches as possible; the end is not included. */
+export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
+  if (before.spans === after.spans) return [];
+  const fetched = stretchesOf(before);
+  return stretchesOf(after).flatMap((range) =>
+    subtract(range, fetched).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
+  );
+}
+
+/** Day numbers, the end not included. */
+export interface Days {
+  readonly from: number;
+  readonly until: number;
+}
+
+/** The stretches of whole days, in days. */
+function stretchesOf(ledger: StoredHistory): readonly Range[] {
+  const first = countedFrom(ledger);
+  const opensAt = wantedFrom(ledger);
+  return fetchedIn(ledger.spans).flatMap((run) => {
+    const { from, until } = completeDays(run, opensAt, ledger.resolution, ledger.timeZone);
+    return Math.max(from, first) < until ? [{ fromMs: Math.max(from, first), toMs: until }] : [];
+  });
+}
+
+/** Returns the count of a series on one day, from its ledger or the document of its older days. */
+export async function countFor(
+  store: Pick<Store, "document">,
+  source: string,
+  key: string,
+  ledger: StoredHistory,
+  day: number,
+): Promise<DayCount | undefined> {
+  const text = ledger.days ?? "";
+  const older =
+    ledger.daysMoved === true
+      ? await store.document<StoredDays>(syncSet("history-days", source), key)
+      : undefined;
+  if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
+  return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);
 }

@@ -8,7 +8,7 @@ import { type DocumentChange, documentSet, type Store } from "../../store/store.
 import { type Range, subtract } from "../history/buckets.ts";
 import { closedUntil } from "../history/ledger.ts";
 import { fetchedIn } from "../history/ledger-ranges.ts";
-import type { HistoryLedgers, Series } from "../history/series.ts";
+import type { Series } from "../history/series.ts";
 import {
   type FinalizedDay,
   type Listed,
@@ -21,318 +21,249 @@ import {
 import {
   accountOf,
   addAccounts,
-  commonReach,
   createSiteDay,
-  type Days,
   dayFinalized,
   EMPTY_ACCOUNT,
-  newlyComplete,
-  RETAINED_DAYS,
-  type Reach,
-  reachOf,
+  type Group,
+  groupName,
+  reachOfSites,
   type SiteDay,
+  type SiteReach,
+  seriesCompleteEvent,
 } from "./account.ts";
 import {
   addCounts,
+  commonReach,
   countEmitted,
+  countFor,
   countOn,
   countsIn,
   DAY_MS,
   type DayCount,
   type DayCounts,
+  type Days,
   dateOf,
   dayOf,
   dayOfDate,
   type EmittedCounts,
+  newlyComplete,
+  RETAINED_DAYS,
+  type Reach,
+  reachOf,
   splitCounts,
 } from "./days.ts";
 
 /**
- * What a settled answer means for the UTC days of its series: the points are counted, days that are complete now are
- * told, and days of the site that were sealed before are marked. All of it belongs into the transaction that changes
- * the ledger.
+ * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
+ * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
+ * `day-sealed` carries the account of the day. Later changes lead to its next revision, once for all of an hour.
+ *
+ *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
+ *     ▲                              │ pending or changed meanwhile                       │ an hour without change
+ *     └──────────────────────────────┘                                due ◀───────────────┘
  */
+export interface FinalizedDays {
+  /** Notes for one transaction that changes ledgers. */
+  notes(nowMs: number): DayNotes;
+  /** Emits what is due. Compares ledgers only after one of them has reached another day. */
+  look(): Promise<void>;
+}
+
+/** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
 export interface DayNotes {
-  /** Counts, as they are to be written with a ledger; `before` is the ledger that the answer met. */
+  /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
   count(
     series: Series,
     before: StoredHistory,
     after: StoredHistory,
-    told: EmittedCounts,
+    emitted: EmittedCounts,
   ): Promise<StoredHistory>;
   readonly events: readonly Event<"history-complete">[];
-  /** To be committed with the ledgers. */
   documents(): readonly DocumentChange[];
-  /** After the commit, when the series have their new ledgers. */
+  /** Call it after the commit, when the series have their new ledgers. */
   committed(): void;
 }
 
-/** Days of each site that are sealed, or about to be. */
-export interface FinalizedDays {
-  of(siteId: number): ReadonlySet<number>;
-  /** The mark that stands already. */
-  mark(key: string): StoredDayChange | undefined;
-  /** What a commit has marked, by the key of the day. */
-  changed(marks: ReadonlyMap<string, StoredDayChange>): void;
-  /** A commit has changed a ledger. */
-  moved(before: StoredHistory, series: Series): void;
-}
-
-export const NO_FINALIZED_DAYS: FinalizedDays = {
-  of: () => new Set(),
-  mark: () => undefined,
-  changed: () => undefined,
-  moved: () => undefined,
-};
-
-/** A ledger is written with each reply: counts that are longer, in characters, move to a document of their own. */
+/** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
 const INLINE_MAX = 600;
-const EVER = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY] as const;
 /** Changes within this time share a mark, in milliseconds. */
 const SAME_CHANGE_MS = 300_000;
-
-export function finalizedKey(siteId: number, day: number): string {
-  return `${siteId} ${dateOf(day)}`;
-}
-
-export function createDayNotes(options: {
-  readonly store: Pick<Store, "document">;
-  readonly source: string;
-  readonly nowMs: number;
-  readonly sealed: FinalizedDays;
-}): DayNotes {
-  const { store, source, nowMs, sealed } = options;
-  const daysSet = syncSet("history-days", source);
-  const events: Event<"history-complete">[] = [];
-  const moved = new Map<string, StoredDays>();
-  const marks = new Map<string, StoredDayChange>();
-  const noted = new Map<Series, StoredHistory>();
-
-  /** Counts that were moved out of the ledger. */
-  async function olderCounts({ key }: Series, ledger: StoredHistory): Promise<string> {
-    if (ledger.daysMoved !== true) return "";
-    const older = moved.get(key) ?? (await store.document<StoredDays>(daysSet, key));
-    return older?.timeZone === ledger.timeZone ? older.days : "";
-  }
-
-  async function move(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
-    // What may still be read again changes still.
-    const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
-    if (old === "") return ledger;
-    const all = addCounts(await olderCounts(series, ledger), countsIn(old, ...EVER));
-    const [, kept] = splitCounts(all, dayOf(nowMs) - RETAINED_DAYS);
-    moved.set(series.key, { timeZone: ledger.timeZone, days: kept });
-    return { ...ledger, days: left, daysMoved: true };
-  }
-
-  async function tellWhole(series: Series, ledger: StoredHistory, stretches: readonly Days[]) {
-    const older = await olderCounts(series, ledger);
-    for (const stretch of stretches) {
-      const { from, until } = stretch;
-      const text = addCounts(older, countsIn(ledger.days ?? "", from, until));
-      const counts = countsIn(text, from, until);
-      const event = completeEvent({ ...series, ledger }, source, stretch, counts, nowMs);
-      if (event !== null) events.push(event);
-    }
-  }
-
-  /** Marks the days of what was learned that were sealed before. */
-  function mark(
-    { located }: Series,
-    before: StoredHistory,
-    after: StoredHistory,
-    points: ReadonlyMap<number, { readonly points: number }>,
-  ) {
-    const days = sealed.of(located.siteId);
-    if (days.size === 0) return;
-    const touched = new Set([...points.keys()].filter((day) => days.has(day)));
-    for (const { fromMs, toMs } of learned(before, after)) {
-      for (const day of days) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
-    }
-    for (const day of touched) {
-      const key = finalizedKey(located.siteId, day);
-      const known = marks.get(key) ?? sealed.mark(key);
-      const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
-      marks.set(key, {
-        at: isSame ? known.at : isoUtc(nowMs),
-        points: (known?.points ?? 0) + (points.get(day)?.points ?? 0),
-      });
-    }
-  }
-
-  return {
-    events,
-    async count(series, before, after, told) {
-      if (!noted.has(series)) noted.set(series, series.ledger);
-      const { resolution, timeZone } = after;
-      const points = countEmitted(told, resolution, timeZone);
-      const wasUncounted =
-        before.days === undefined && before.countedFrom === undefined && fetchedIn(before.spans).length > 0;
-      const ledger: StoredHistory = {
-        ...after,
-        days: addCounts(before.days ?? "", points),
-        ...(wasUncounted ? { countedFrom: isoUtc(fetchedIn(before.spans).at(-1)?.toMs ?? nowMs) } : {}),
-      };
-      const stretches = newlyComplete(before, ledger);
-      if (stretches.length > 0) await tellWhole(series, ledger, stretches);
-      mark(series, before, ledger, points);
-      return (ledger.days?.length ?? 0) > INLINE_MAX ? move(series, ledger) : ledger;
-    },
-    documents: () =>
-      [
-        { set: daysSet, put: [...moved] },
-        { set: syncSet("day-changed", source), put: [...marks] },
-      ].filter(({ put }) => put.length > 0),
-    committed() {
-      sealed.changed(marks);
-      for (const [series, before] of noted) sealed.moved(before, series);
-    },
-  };
-}
-
-/** What is had now and was not before. */
-function learned(before: StoredHistory, after: StoredHistory): readonly Range[] {
-  if (before.spans === after.spans) return [];
-  const had = fetchedIn(before.spans);
-  return fetchedIn(after.spans).flatMap((range) => subtract(range, had));
-}
-
-/** Null where no bucket begins in these days, as on six of seven days where weeks are followed. */
-function completeEvent(
-  series: Series,
-  source: string,
-  { from, until }: Days,
-  counts: DayCounts,
-  nowMs: number,
-): Event<"history-complete"> | null {
-  const { located, ledger, total } = series;
-  const { resolution, timeZone } = ledger;
-  let sum = EMPTY_ACCOUNT;
-  for (let day = from; day < until; day++)
-    sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
-  if (sum.expected === 0) return null;
-  const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
-  return makeEvent({
-    type: "history-complete",
-    source: sourceUri(source),
-    // That of the history itself, so that it stays behind it wherever order is kept by subject.
-    subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
-    time: isoUtc(nowMs),
-    siteId: located.siteId,
-    data: { tag: located.tag, resolution, timeZone, total, ...days, ...sum },
-    facts: [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog],
-  });
-}
-
-/** The count of a series on one day, wherever it is kept. */
-export async function countFor(
-  store: Pick<Store, "document">,
-  source: string,
-  key: string,
-  ledger: StoredHistory,
-  day: number,
-): Promise<DayCount | undefined> {
-  const text = ledger.days ?? "";
-  const older =
-    ledger.daysMoved === true
-      ? await store.document<StoredDays>(syncSet("history-days", source), key)
-      : undefined;
-  if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
-  return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);
-}
-
-/**
- * Says of each site up to which day its history is complete, and seals days: when nothing of a UTC day is unknown any
- * more and late data have been looked for, the ledgers' whole account of it is told as `day-sealed`. What changes a
- * sealed day afterwards is told as the next revision, once for all that came within an hour.
- *
- * Looked at are the ledgers in memory, and only when one of them has reached another day; a day is counted once, when it
- * is sealed. What is told is remembered in the same transaction, so nothing is told twice, and what a crash prevents is
- * told at the next look.
- */
-export interface CompleteDays {
-  readonly sealed: FinalizedDays;
-  /** Tells what is to be told; costs nothing while no ledger has reached another day. */
-  look(): Promise<void>;
-}
-
-/** After the last change of a sealed day it is left alone for so long, in milliseconds. */
+/** Pause between the last change of a finalized day and its next revision, in milliseconds. */
 const SETTLING_MS = 3_600_000;
-/** Ledgers are compared at most so often, in milliseconds: around midnight thousands of them reach the next day. */
+/** Shortest time between two comparisons: around midnight thousands of ledgers reach the next day. */
 const COMPARE_MS = 10_000;
-/** The hour passes, too: refusals and what is held back are looked at so often, in milliseconds. */
+/** Longest time between two comparisons, because refusals and overdue days depend on the clock. */
 const CLOCK_MS = 600_000;
-/** Series of which the account is made before others have their turn. */
+/** Series per step of the event loop. */
 const AT_ONCE = 500;
-/** A look ends when so many were counted; a year of backfill is sealed in many of them. */
+/** Series per look; a year of backfill is finalized in many looks. */
 const COUNTED_PER_LOOK = 5_000;
-/** Series that are named as holding back. */
+/** Series that an event names as waiting. */
 const WAITING_MAX = 20;
+const NO_DAYS: ReadonlySet<number> = new Set();
 
-export function createCompleteDays(options: {
+export function createFinalizedDays(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
-  readonly book: Pick<HistoryLedgers, "series">;
-  /** A site of which only a part of the tags may be known has no complete day. */
+  readonly series: () => readonly Series[];
+  /** A site of which some tags may be unknown has no complete day. */
   readonly knowsTagsOf: (siteId: number) => boolean;
-}): CompleteDays {
-  const { store, clock, source, book, knowsTagsOf } = options;
+}): FinalizedDays {
+  const { store, clock, source, knowsTagsOf } = options;
   const completeSet = syncSet("history-complete", source);
-  const sealedSet = syncSet("day-sealed", source);
+  const finalizedSet = syncSet("day-sealed", source);
   const changedSet = syncSet("day-changed", source);
-  const uri = sourceUri(source);
+  const countsSet = syncSet("history-days", source);
+  /** Finalized days of each site, and those about to be. */
   const days = new Map<number, Set<number>>();
-  let sealed = new Map<string, FinalizedDay>();
-  let marks = new Map<string, StoredDayChange>();
+  let finalized = new Map<string, FinalizedDay>();
+  let changes = new Map<string, StoredDayChange>();
   let complete = new Map<string, StoredCompleteness>();
   let isLoaded = false;
-  let isMoved = true;
+  /** A ledger has reached another day since the last comparison. */
+  let hasMoved = true;
   let comparedAtMs = Number.NEGATIVE_INFINITY;
-  /** Days that are to be sealed, those that waited longest first. */
-  let due: { readonly siteId: number; readonly day: number }[] = [];
-  /** Days that could not be sealed, and when that was tried, on the monotonic clock. */
-  const tried = new Map<string, number>();
-  /** The day that is being counted, and whether something of it has changed meanwhile. */
-  let counting: { readonly siteId: number; readonly day: number; isDisturbed: boolean } | null = null;
+  let due: SiteDate[] = [];
+  /** Monotonic time of the last failed attempt to finalize a day. */
+  const attempts = new Map<string, number>();
+  let counting: (SiteDate & { isDisturbed: boolean }) | null = null;
 
   async function load(): Promise<void> {
-    [sealed, marks, complete] = await Promise.all([
-      store.documents<FinalizedDay>(sealedSet),
+    [finalized, changes, complete] = await Promise.all([
+      store.documents<FinalizedDay>(finalizedSet),
       store.documents<StoredDayChange>(changedSet),
       store.documents<StoredCompleteness>(completeSet),
     ]);
-    for (const key of sealed.keys()) noteSealed(key);
+    for (const key of finalized.keys()) {
+      const [siteId = "", date = ""] = key.split(" ");
+      addDay(Number(siteId), dayOfDate(date));
+    }
     isLoaded = true;
   }
 
-  function noteSealed(key: string): void {
-    const [siteId = "", date = ""] = key.split(" ");
-    const known = days.get(Number(siteId)) ?? new Set();
-    days.set(Number(siteId), known.add(dayOfDate(date)));
+  function addDay(siteId: number, day: number): void {
+    days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
   }
 
   async function siteOf(siteId: number): Promise<Site> {
-    const held = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
-    return held?.value ?? { id: siteId, displayName: String(siteId) };
+    const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    return stored?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  /** What is to be told of the series of one site with one resolution; null when it was told already. */
-  async function completeness({ first, reach, size }: Group, nowMs: number) {
+  function notes(nowMs: number): DayNotes {
+    const events: Event<"history-complete">[] = [];
+    const moved = new Map<string, StoredDays>();
+    const marks = new Map<string, StoredDayChange>();
+    const ledgersBefore = new Map<Series, StoredHistory>();
+
+    async function olderCounts({ key }: Series, ledger: StoredHistory): Promise<string> {
+      if (ledger.daysMoved !== true) return "";
+      const older = moved.get(key) ?? (await store.document<StoredDays>(countsSet, key));
+      return older?.timeZone === ledger.timeZone ? older.days : "";
+    }
+
+    /** Moves counts out of a ledger, except those of days that are read again for late data. */
+    async function moveOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
+      const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
+      if (old === "") return ledger;
+      const all = countsIn(old, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
+      const [, retained] = splitCounts(
+        addCounts(await olderCounts(series, ledger), all),
+        dayOf(nowMs) - RETAINED_DAYS,
+      );
+      moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
+      return { ...ledger, days: left, daysMoved: true };
+    }
+
+    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly Days[]) {
+      const older = await olderCounts(series, ledger);
+      for (const range of ranges) {
+        const { from, until } = range;
+        const text = addCounts(older, countsIn(ledger.days ?? "", from, until));
+        const counts = countsIn(text, from, until);
+        const event = seriesCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
+        if (event !== null) events.push(event);
+      }
+    }
+
+    /** Marks finalized days that new points or newly fetched ranges change. */
+    function mark(
+      siteId: number,
+      fetched: readonly Range[],
+      points: ReadonlyMap<number, { readonly points: number }>,
+    ): void {
+      const ofSite = days.get(siteId) ?? NO_DAYS;
+      if (ofSite.size === 0) return;
+      const touched = new Set([...points.keys()].filter((day) => ofSite.has(day)));
+      for (const { fromMs, toMs } of fetched) {
+        for (const day of ofSite) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
+      }
+      for (const day of touched) {
+        const key = dayKey({ siteId, day });
+        const known = marks.get(key) ?? changes.get(key);
+        const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
+        marks.set(key, {
+          at: isSame ? known.at : isoUtc(nowMs),
+          points: (known?.points ?? 0) + (points.get(day)?.points ?? 0),
+        });
+      }
+    }
+
+    return {
+      events,
+      async count(series, before, after, emitted) {
+        if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
+        const points = countEmitted(emitted, after.resolution, after.timeZone);
+        const wasFetched = fetchedIn(before.spans);
+        const wasUncounted =
+          before.days === undefined && before.countedFrom === undefined && wasFetched.length > 0;
+        const ledger: StoredHistory = {
+          ...after,
+          days: addCounts(before.days ?? "", points),
+          ...(wasUncounted ? { countedFrom: isoUtc(wasFetched.at(-1)?.toMs ?? nowMs) } : {}),
+        };
+        const ranges = newlyComplete(before, ledger);
+        if (ranges.length > 0) await emitComplete(series, ledger, ranges);
+        const fetched =
+          before.spans === ledger.spans
+            ? []
+            : fetchedIn(ledger.spans).flatMap((range) => subtract(range, wasFetched));
+        mark(series.located.siteId, fetched, points);
+        return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;
+      },
+      documents: () =>
+        [
+          { set: countsSet, put: [...moved] },
+          { set: changedSet, put: [...marks] },
+        ].filter(({ put }) => put.length > 0),
+      committed() {
+        for (const [key, mark] of marks) changes.set(key, mark);
+        for (const [series, before] of ledgersBefore) noteMove(before, series);
+      },
+    };
+  }
+
+  function noteMove(before: StoredHistory, series: Series): void {
+    const [old, now] = [reachOf({ ...series, ledger: before }), reachOf(series)];
+    hasMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
+    if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
+  }
+
+  /** Emits the completeness of the series of one site with one resolution, unless it was emitted already. */
+  async function emitSiteComplete({ first, reach, size }: Group, nowMs: number): Promise<void> {
     const { located, ledger, rules, total } = first;
     const { resolution, timeZone } = ledger;
     const from = Math.max(reach.from, reach.begin);
-    if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return null;
+    if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
     const key = `${located.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
     const before = complete.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
-    // What closed two fetches ago and is not had is held back by somebody.
+    // Buckets that closed two fetches ago are overdue.
     const overdue = dayOf(closedUntil(rules, nowMs - 2 * rules.everyMs));
     const isHeldBack = reach.until < overdue;
     const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
-    const isTold =
-      before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack;
-    if (isTold) return null;
+    if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
     const waiting = isHeldBack ? waitingFor(first, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
       site: await siteOf(located.siteId),
@@ -344,64 +275,55 @@ export function createCompleteDays(options: {
     };
     const event = makeEvent({
       type: "history-complete",
-      source: uri,
+      source: sourceUri(source),
       subject: subjectOf("site", null, String(located.siteId)),
       time: isoUtc(nowMs),
       siteId: located.siteId,
       data,
       facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
     });
-    return { key, event, told: { ...dates, heldBack } satisfies StoredCompleteness };
+    const emitted: StoredCompleteness = { ...dates, heldBack };
+    await store.commit({ documents: [{ set: completeSet, put: [[key, emitted]] }], events: [event] });
+    complete.set(key, emitted);
   }
 
+  /** Returns the series of a group that do not reach beyond a day, with the reasons. */
   function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
-    return book.series().flatMap((series) => {
+    return options.series().flatMap((series) => {
       if (groupName(series) !== groupName(like) || reachOf(series).until > until) return [];
       if (series.located.siteId !== like.located.siteId) return [];
       const { tag } = series.located;
       const { why, refusal } = accountOf(series, until, undefined, nowMs);
-      const word = { said: refusal?.said ?? null, at: refusal?.at ?? null };
-      return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...word }];
+      const statement = { said: refusal?.said ?? null, at: refusal?.at ?? null };
+      return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...statement }];
     });
   }
 
-  async function tellComplete(sites: ReadonlyMap<number, SiteReach>, nowMs: number): Promise<void> {
-    for (const { groups } of sites.values()) {
-      for (const group of groups.values()) {
-        const news = await completeness(group, nowMs);
-        if (news === null) continue;
-        const put = [[news.key, news.told] as const];
-        await store.commit({ documents: [{ set: completeSet, put }], events: [news.event] });
-        complete.set(news.key, news.told);
-      }
-    }
-  }
-
-  /** Days that can be sealed by what the ledgers reach, oldest first. */
-  function sealable(sites: ReadonlyMap<number, SiteReach>, nowMs: number) {
-    const found: { siteId: number; day: number }[] = [];
+  /** Returns the days that every series of a site has reached, oldest first. */
+  function dueDays(sites: ReadonlyMap<number, SiteReach>, nowMs: number): SiteDate[] {
+    const found: SiteDate[] = [];
     for (const [siteId, { reach, lookBackMs }] of sites) {
       const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
       const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
       if (!Number.isFinite(first)) continue;
       for (let day = first; day < end; day++) {
-        const key = finalizedKey(siteId, day);
-        const mark = marks.get(key);
-        const isSettled = mark !== undefined && nowMs - Date.parse(mark.at) >= SETTLING_MS;
-        const isTried = clock.monotonic() - (tried.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
-        if ((!sealed.has(key) || isSettled) && !isTried) found.push({ siteId, day });
+        const key = dayKey({ siteId, day });
+        const change = changes.get(key);
+        const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
+        const wasTried = clock.monotonic() - (attempts.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
+        if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
       }
     }
     return found;
   }
 
-  async function count(siteId: number, day: number, nowMs: number): Promise<SiteDay> {
+  async function accountDay({ siteId, day }: SiteDate, nowMs: number): Promise<SiteDay> {
     const siteDay = createSiteDay(day);
     let counted = 0;
-    for (const series of book.series()) {
+    for (const series of options.series()) {
       if (series.located.siteId !== siteId) continue;
       const { ledger, key } = series;
-      // Most have it in the ledger, and nothing is waited for.
+      // Most ledgers contain the count, so the loop does not await.
       const count =
         ledger.daysMoved === true
           ? await countFor(store, source, key, ledger, day)
@@ -412,27 +334,28 @@ export function createCompleteDays(options: {
     return siteDay.done();
   }
 
-  /** Counts a day, and tells it where nothing of it is pending; how many series were counted. */
-  async function seal(siteId: number, day: number): Promise<number> {
+  /** Counts a day and emits it if none of it is pending. Returns the number of series counted. */
+  async function finalize(date: SiteDate): Promise<number> {
+    const { siteId, day } = date;
     const nowMs = clock.now();
-    const key = finalizedKey(siteId, day);
+    const key = dayKey(date);
     const watched = { siteId, day, isDisturbed: false };
     counting = watched;
     try {
-      const siteDay = await count(siteId, day, nowMs);
+      const siteDay = await accountDay(date, nowMs);
       const { account, series } = siteDay;
       if (watched.isDisturbed || account.pending > 0) {
-        if (account.pending > 0) tried.set(key, clock.monotonic());
-        isMoved = true;
+        if (account.pending > 0) attempts.set(key, clock.monotonic());
+        hasMoved = true;
         return series;
       }
-      tried.delete(key);
-      const revision = (sealed.get(key)?.revision ?? 0) + 1;
-      const finalized: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
-      const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, marks.get(key)?.points ?? 0);
+      attempts.delete(key);
+      const revision = (finalized.get(key)?.revision ?? 0) + 1;
+      const stored: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
       const event = makeEvent({
         type: "day-sealed",
-        source: uri,
+        source: sourceUri(source),
         subject: subjectOf("site", null, String(siteId)),
         time: isoUtc(nowMs),
         siteId,
@@ -441,111 +364,69 @@ export function createCompleteDays(options: {
       });
       await store.commit({
         documents: [
-          { set: sealedSet, put: [[key, finalized]], remove: forgotten(siteId, nowMs) },
+          { set: finalizedSet, put: [[key, stored]], remove: forgetOldDays(siteId, nowMs) },
           { set: changedSet, remove: [key] },
         ],
-        // Of some days nobody wants anything, as of six of seven where weeks are followed.
+        // No bucket begins on six of seven days if only weeks are followed.
         events: account.expected === 0 ? [] : [event],
       });
-      sealed.set(key, finalized);
-      marks.delete(key);
-      // It changed between the count and the disk.
-      if (watched.isDisturbed) await markAgain(key);
+      finalized.set(key, stored);
+      changes.delete(key);
+      // A reply changed the day between the count and the commit.
+      if (watched.isDisturbed) await markChanged(key);
       return series;
     } finally {
       counting = null;
-      if (!sealed.has(key)) days.get(siteId)?.delete(day);
+      if (!finalized.has(key)) days.get(siteId)?.delete(day);
     }
   }
 
-  async function markAgain(key: string): Promise<void> {
-    const mark: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
-    await store.commit({ documents: [{ set: changedSet, put: [[key, mark]] }] });
-    marks.set(key, mark);
+  async function markChanged(key: string): Promise<void> {
+    const change: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
+    await store.commit({ documents: [{ set: changedSet, put: [[key, change]] }] });
+    changes.set(key, change);
   }
 
-  /** Seals of days that are not remembered any more; removed from memory, too. */
-  function forgotten(siteId: number, nowMs: number): readonly string[] {
+  /** Removes days beyond the retention from memory. Returns their keys. */
+  function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
     const known = days.get(siteId) ?? new Set();
     const old = [...known].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
     for (const day of old) known.delete(day);
-    const keys = old.map((day) => finalizedKey(siteId, day));
-    for (const key of keys) sealed.delete(key);
+    const keys = old.map((day) => dayKey({ siteId, day }));
+    for (const key of keys) finalized.delete(key);
     return keys;
   }
 
   return {
-    sealed: {
-      of: (siteId) => days.get(siteId) ?? NO_DAYS,
-      mark: (key) => marks.get(key),
-      changed(put) {
-        for (const [key, mark] of put) marks.set(key, mark);
-      },
-      moved(before, series) {
-        const [old, now] = [reachOf({ ...series, ledger: before }), reachOf(series)];
-        isMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
-        if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
-      },
-    },
+    notes,
     async look() {
       if (!isLoaded) await load();
       let counted = 0;
       for (let next = due.shift(); next !== undefined; next = due.shift()) {
-        counted += await seal(next.siteId, next.day);
+        counted += await finalize(next);
         if (counted >= COUNTED_PER_LOOK) return;
       }
       const passedMs = clock.monotonic() - comparedAtMs;
-      if (!((isMoved && passedMs >= COMPARE_MS) || passedMs >= CLOCK_MS)) return;
-      isMoved = false;
+      if (!((hasMoved && passedMs >= COMPARE_MS) || passedMs >= CLOCK_MS)) return;
+      hasMoved = false;
       comparedAtMs = clock.monotonic();
       const nowMs = clock.now();
-      const sites = reachOfSites(book.series(), knowsTagsOf);
-      await tellComplete(sites, nowMs);
-      // Counted at the next look: until then whatever is settled notes that they are about to be sealed.
-      due = sealable(sites, nowMs);
-      for (const { siteId, day } of due) days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
+      const sites = reachOfSites(options.series(), knowsTagsOf);
+      for (const { groups } of sites.values())
+        for (const group of groups.values()) await emitSiteComplete(group, nowMs);
+      // The next look counts them. Until then, replies note that these days are about to be finalized.
+      due = dueDays(sites, nowMs);
+      for (const { siteId, day } of due) addDay(siteId, day);
     },
   };
 }
 
-const NO_DAYS: ReadonlySet<number> = new Set();
-
-/** What the series of a site reach, and those of each resolution, zone and kind. */
-interface SiteReach {
-  reach: Reach;
-  lookBackMs: number;
-  readonly groups: Map<string, Group>;
+interface SiteDate {
+  readonly siteId: number;
+  /** UTC day number. */
+  readonly day: number;
 }
 
-interface Group {
-  readonly first: Series;
-  reach: Reach;
-  size: number;
-}
-
-function groupName({ rules, total }: Series): string {
-  return total ? `${rules.resolution} ${rules.timeZone} total` : `${rules.resolution} ${rules.timeZone}`;
-}
-
-/** Series with the same rules share them, and mostly reach the same: what they add is looked up, not made anew. */
-function reachOfSites(
-  all: readonly Series[],
-  knowsTagsOf: (siteId: number) => boolean,
-): ReadonlyMap<number, SiteReach> {
-  const sites = new Map<number, SiteReach>();
-  for (const series of all) {
-    const { siteId } = series.located;
-    const reach = reachOf(series);
-    const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
-    const name = groupName(series);
-    const group = site.groups.get(name) ?? { first: series, reach, size: 0 };
-    site.reach = commonReach(site.reach, reach);
-    site.lookBackMs = Math.max(site.lookBackMs, series.rules.lookBackMs);
-    group.reach = commonReach(group.reach, reach);
-    group.size++;
-    if (group.size === 1) site.groups.set(name, group);
-    if (!sites.has(siteId)) sites.set(siteId, site);
-  }
-  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
-  return sites;
+function dayKey({ siteId, day }: SiteDate): string {
+  return `${siteId} ${dateOf(day)}`;
 }

@@ -1,6 +1,7 @@
 import { BUCKET_MS } from "../../../core/model/building.ts";
+import type { HistoryQuery } from "../../source/source.ts";
 import { type BackfillRequest, followedRange } from "./backfills.ts";
-import { bucketBefore, bucketEnd, bucketStart, type Range } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, type Range, rangeTime } from "./buckets.ts";
 import {
   closedUntil,
   followingRange,
@@ -127,8 +128,8 @@ export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): 
 
 type Group = readonly [Wanted, ...Wanted[]];
 
-function isAlone({ ledger, suspect }: Series): boolean {
-  return suspect || ledger.refusal !== null;
+function isAlone({ ledger, isSuspect }: Series): boolean {
+  return isSuspect || ledger.refusal !== null;
 }
 
 /**
@@ -140,7 +141,7 @@ function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
   if (part === undefined) return [];
   const first = part.unreadable === true ? parts.find(({ unreadable }) => unreadable === true) : part;
   const range = { fromMs: first?.fromMs ?? part.fromMs, toMs: part.toMs };
-  return [{ series, range, alone: part.alone || series.suspect }];
+  return [{ series, range, alone: part.alone || series.isSuspect }];
 }
 
 /** The first group of series with the same resolution and zone, neighbours in the given order. */
@@ -218,4 +219,67 @@ export function chooseRequest(kind: HistoryRequest["kind"], group: Group, range:
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[resolution]));
   const values = kind === "total" ? series.length : buckets * series.length;
   return { kind, series, range, ranges, alone: group[0].alone, values };
+}
+
+export function describeQuery(ask: HistoryRequest, part: readonly Series[]): string {
+  const { tagIds, from, to, resolution, timeZone } = queryFor(ask, part);
+  return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
+}
+
+/** The query starts one bucket early, because the interface does not say whether the start is included. */
+export function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery {
+  const [first] = series;
+  if (first === undefined) throw new Error("A history request is for at least one series.");
+  const { resolution, timeZone } = first.rules;
+  const { fromMs, toMs } = ask.range;
+  const from = ask.kind === "total" ? fromMs : bucketBefore(fromMs, resolution, timeZone);
+  const tagIds = series.map(({ located }) => located.tag.id);
+  return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
+}
+
+export interface RefusedSingly<T, R> {
+  readonly member: T;
+  readonly refusal: R;
+}
+
+/**
+ * Serves a group that is refused because of some of its members: requests halves, and halves of refused halves, until each
+ * refused member was refused singly. One bad member of 20 costs at most nine requests. `attempt` returns null when it
+ * served a part, or the refusal, or `stop`: then the group gets no verdict (null). A last refusal ends the search early.
+ */
+export async function divide<T, R extends { readonly isLast: boolean }>(
+  group: readonly T[],
+  attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
+): Promise<readonly RefusedSingly<T, R>[] | null> {
+  const refused: RefusedSingly<T, R>[] = [];
+  let isOver = false;
+
+  /** Returns true for a served part, and null when the search ends. */
+  const serve = async (part: readonly T[]): Promise<boolean | null> => {
+    const refusal = await attempt(part);
+    if (refusal === null) return true;
+    if (refusal === "stop") return null;
+    const [member] = part;
+    if (part.length === 1 && member !== undefined) refused.push({ member, refusal });
+    isOver = refusal.isLast;
+    return isOver ? null : false;
+  };
+
+  /** Searches the halves of a refused part. Returns false when the search ends. */
+  const search = async (part: readonly T[]): Promise<boolean> => {
+    if (part.length <= 1) return true;
+    const middle = Math.floor(part.length / 2);
+    const [first, second] = [part.slice(0, middle), part.slice(middle)];
+    const isServed = await serve(first);
+    if (isServed === null || (!isServed && !(await search(first)))) return false;
+    // The first half is good, so the second is bad: divide it without a request for all of it.
+    if (isServed && second.length > 1) return search(second);
+    const isOtherServed = await serve(second);
+    return isOtherServed !== null && (isOtherServed || search(second));
+  };
+
+  const isServed = await serve(group);
+  if (isServed === true) return [];
+  const isDone = isServed !== null && (await search(group));
+  return isDone || isOver ? refused : null;
 }

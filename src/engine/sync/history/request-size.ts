@@ -12,42 +12,40 @@ import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
 /**
- * How many values one history request asks for: the service states no limit, so it is learned. Pure.
+ * How many values one request asks for, and what to do with responses that may have been cut at a limit of the service.
  *
- * Doubled after two full answers until the first failure, then halved between the best and the worst until they
- * are 3 % apart, then held, with a try of 25 % more after every 200 full answers. A failure at a size that has
- * worked before is most likely not about the size: the history store is down, and what was concluded just before is
- * taken back. From the second in a row on less is asked for, half as much each time, because the service may bear
- * less than it did, or the buckets were emptier than expected when the size was learned; it grows again from what is
- * answered.
+ * The service states no limit, so the size is learned: doubled after two full responses until the first failure, then
+ * halved between the best and the worst size until they are 3 % apart, then kept, with a try of 25 % more after every 200
+ * full responses. A failure at a size that has worked is probably an outage of the history store, so the conclusion
+ * before it is withdrawn. From the second such failure in a row on the size is halved each time; it grows again later.
  */
 export interface WindowLimits {
-  /** Never ask for more, whatever the service bears: the values that fit into the largest reply that is read. */
+  /** Values that fit into the largest reply that is read. */
   readonly most: number;
 }
 
-/** JSON of one value, its time and what separates it, bytes; a reply that is larger after all is learned from. */
+/** JSON of one value with its time and separators, bytes. */
 const BYTES_PER_VALUE = 64;
 
-/** The most values that a reply of so many bytes has room for. */
+/** Returns the number of values that fit into a reply of so many bytes. */
 export function valuesThatFit(bytes: number): number {
   return Math.max(LEAST, Math.floor(bytes / BYTES_PER_VALUE));
 }
 
 /** First size: a day of 5-minute values of 20 tags. */
 const FIRST = 5_760;
-/** Taken for granted: an hour of 5-minute values of 20 tags. */
+/** Smallest size: an hour of 5-minute values of 20 tags. */
 const LEAST = 240;
 const FULL_ANSWERS_TO_GROW = 2;
 const FULL_ANSWERS_TO_TRY = 200;
 const CLOSE_ENOUGH = 1.03;
 const TRY = 1.25;
-/** A request this close to the size that was meant teaches something about it. */
+/** Share of the planned size from which on a response counts as full. */
 const FULL = 0.8;
 
 export const INITIAL_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
 
-/** Failures in a row, at a size that has worked, before less is asked for. */
+/** Failures in a row at a size that has worked, after which the size shrinks. */
 const FAILURES_TO_RETREAT = 2;
 
 export function windowValues(window: StoredWindow, { most }: WindowLimits): number {
@@ -68,7 +66,7 @@ export function afterResponse(window: StoredWindow, values: number, limits: Wind
   const settled = window.doubt === null ? window : { ...window, doubt: null };
   const isFull = values >= windowValues(window, limits) * FULL;
   if (isRetreating(window)) {
-    // A small answer says that the store is there again, not what it bears.
+    // A small response proves that the store is back, not that it bears the full size.
     return isFull ? { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 } : settled;
   }
   if (values > window.good) {
@@ -94,15 +92,12 @@ function isRetreating(window: StoredWindow): boolean {
 }
 
 /**
- * Whether an answer may end where it does because the service gives no more points at once, without an error. The
- * interface is silent on such a limit. Pure.
+ * Point counts of a response that may be a limit of the service. The interface is silent on limits without an error.
  *
- * Whoever gave 2,016 points of a series at once does not leave off at 1,000 or at 2,000: an answer is in doubt only where
- * it has more points, of one series or in all, than any before it, or as many. A sensor that was installed last week, a
- * logger that was off and a gateway that was away have fewer points than the series that went on, and are believed at
- * once. So an honest service is asked again only while the largest answer still grows, however long the backfill is: of
- * 200 tags, half of which have such ends, 134 requests for a month where it was 114 without any doubt, of 60 tags 167 for
- * 300 days where it was 143 (`test/sync/history-short.test.ts`). That is a minute of the quota.
+ * A service that once returned 2,016 points of a series does not cut at 1,000. So a response is unverified only if it has
+ * as many points as any before it, of one series or in all; new sensors and gateways that were away have fewer points than
+ * their neighbours. Cost with an honest service: 134 instead of 114 requests for a month of 200 tags of which half end
+ * early (`test/sync/history-short.test.ts`).
  */
 export interface Counts {
   /** Points of the longest series. */
@@ -111,15 +106,15 @@ export interface Counts {
   readonly answer: number;
 }
 
-/** Counts that are no limit. */
+/** Counts that are no limit of the service. */
 export interface Known {
-  /** The largest that are known to be none. */
+  /** The largest counts that are known to be no limit. */
   readonly none: Counts;
-  /** Those of the last answer that was found to have ended by itself. */
+  /** Counts of the last response that turned out to be complete. */
   readonly once: Counts;
 }
 
-/** Points that any service gives at once: as many records as a page of a list has. */
+/** Points that any service returns at once: the records of one page of a list. */
 const GIVEN = 99;
 
 export const NOTHING_KNOWN: Known = {
@@ -127,10 +122,10 @@ export const NOTHING_KNOWN: Known = {
   once: { series: 0, answer: 0 },
 };
 
-/** So long a proved limit is believed, in milliseconds: what was logged late looks like one, and services change. */
+/** Lifetime of a proven limit, in milliseconds: late points look like one, and services change. */
 const BELIEVED_MS = 30 * 86_400_000;
 
-/** Whoever gave so many points would have given one fewer. */
+/** A response proves that one point fewer is no limit. */
 export function withResponse({ none, once }: Known, { series, answer }: Counts): Known {
   return {
     none: { series: Math.max(none.series, series - 1), answer: Math.max(none.answer, answer - 1) },
@@ -138,14 +133,14 @@ export function withResponse({ none, once }: Known, { series, answer }: Counts):
   };
 }
 
-/** The counts of an answer that may be limits, 0 for one that is none. */
+/** Returns the counts of a response that may be limits, 0 for one that is none. */
 export function unverified({ none }: Known, { series, answer }: Counts): Counts {
   return { series: series > none.series ? series : 0, answer: answer > none.answer ? answer : 0 };
 }
 
 /**
- * Nothing more was there where an answer with these counts left off. An end may fall on a limit by chance, but not twice;
- * and a count that nobody would choose, 4,108 say, is believed at once.
+ * A response with these counts was complete. One end may fall on a limit by chance, two do not; and nobody chooses a limit
+ * like 4,108.
  */
 export function withEnd({ none, once }: Known, { series, answer }: Counts): Known {
   const isNone = (count: number, before: number) => count === before || !isChosen(count);
@@ -158,12 +153,12 @@ export function withEnd({ none, once }: Known, { series, answer }: Counts): Know
   };
 }
 
-/** A number that people choose for a limit: 500, 1,440, 4,096. */
+/** Returns true for numbers that people choose as limits: 500, 1,440, 4,096. */
 function isChosen(count: number): boolean {
   return count % 10 === 0 || Number.isInteger(Math.log2(count));
 }
 
-/** It was given later what an answer with these counts left out; what gave more before does not count any more. */
+/** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
 export function withLimit({ none }: Known, { series, answer }: Counts): Known {
   return {
     none: {
@@ -175,8 +170,8 @@ export function withLimit({ none }: Known, { series, answer }: Counts): Known {
 }
 
 /**
- * What is known of the limit, now that one of these counts is proved to be it. Of 20 series that end at 250 points each it
- * is not known whether it is 250 for each or 5,000 for all: the one that comes again with another number of tags is it.
+ * Returns the proven limit of the service. For 20 series that end at 250 points each, it is 250 a series or 5,000 in all:
+ * the count that comes again with another number of tags decides.
  */
 export function provedCut(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
@@ -191,8 +186,8 @@ export function provedCut(before: StoredCut | null, { series, answer }: Counts, 
 }
 
 /**
- * Buckets that each of so many tags may be asked for at once. A reply may have the bucket before the range and the one at
- * its end too, and stays one below the limit, so that a full one is no cause for doubt.
+ * Returns the buckets that a request may ask for of each tag. A reply may also have the buckets before and after the
+ * range, and stays one below the limit so that a full reply is not in question.
  */
 export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + BELIEVED_MS < nowMs) return Number.POSITIVE_INFINITY;
@@ -202,22 +197,22 @@ export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number):
   return Math.max(1, Math.floor(each) - 3);
 }
 
-/** Values that one request of as many tags as it takes may ask for. */
+/** Returns the values that a request with 20 tags may ask for. */
 export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
   return TAGS_PER_REQUEST * bucketsEach(cut, TAGS_PER_REQUEST, nowMs);
 }
 
-/** How much one request of a source may ask for; learned while it is used, remembered over restarts. */
+/** Learned size of the requests to one source, stored so that it survives restarts. */
 export interface LearnedWindow {
   load(): Promise<void>;
   /** Values that the next request may ask for. */
   values(): number;
-  /** A request for so many values was answered; returns what is to be remembered of it, with the answer. */
+  /** Learns from a response; returns the documents to commit with it. */
   answered(values: number): readonly DocumentChange[];
   failed(values: number): Promise<void>;
-  /** An answer left off at one of these counts, without an error. */
+  /** Learns that the service cut a response at one of these counts. */
   cutAt(counts: Counts): Promise<void>;
-  /** Buckets that each of so many tags may be asked for; infinite where no answer left off. */
+  /** Buckets that a request may ask for of each of so many tags; infinite without a proven limit. */
   bucketsEach(tags: number): number;
 }
 
@@ -233,9 +228,10 @@ export function createLearnedWindow(
   let cut: StoredCut | null = null;
 
   const learn = (next: StoredWindow): readonly DocumentChange[] => {
-    const isNews = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
+    const isChanged =
+      next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
     window = next;
-    return isNews ? [{ set, put: [[key, next]] }] : [];
+    return isChanged ? [{ set, put: [[key, next]] }] : [];
   };
 
   return {
@@ -258,47 +254,46 @@ export function createLearnedWindow(
 }
 
 /**
- * Holds back what an answer leaves out at its ends while it may have been cut there (src/engine/sync/history/cuts.ts): it is
- * no answer without a value then but a hole, which is asked for by itself. If there are points, the limit is learned and
- * the hole is fetched as every other, in smaller pieces; if there are none, it is booked as it always was.
+ * Treats missing points at the ends of a response that may have been cut as a gap, and requests them again singly:
  *
- *      asked for   |-------------- 2,016 --------------|
- *      answered    |---- 1,000 ----|     in doubt      |
- *      asked again                 |------ 1,016 ------|
+ *      requested   |-------------- 2,016 --------------|
+ *      response    |---- 1,000 ----|    unverified     |
+ *      again                       |------ 1,016 ------|
  *
- * Doubts are in memory: after a restart a hole is a hole.
+ * If there are points, the limit is learned and the gap is fetched in smaller pieces. If there are none, it is recorded as
+ * answered without values. Unverified ends are only in memory: after a restart they are ordinary gaps.
  */
 export interface ShortResponses {
-  /** The same request with what of each series' part the answer says something of. */
+  /** Returns the request with the verified part of each range. */
   believed(ask: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest>;
-  /** Whether nothing can be missing at the ends of an answer, whose counts are remembered as those of any other. */
-  isWhole(logs: readonly TagLog[]): boolean;
-  /** The next that is asked for again; `past`: also what no following waits for. */
+  /** Returns true if no end of a response can be cut. */
+  isComplete(logs: readonly TagLog[]): boolean;
+  /** Returns the next request for unverified ends; `past`: also of the past. */
   next(free: readonly Series[], limit: Limit, past: boolean): HistoryRequest | null;
-  /** Whether something of a series is in doubt; `live`: what following waits for. */
+  /** Returns true for a series with an unverified end; `live`: one of following, or only of the past. */
   has(series: Series, live?: boolean): boolean;
-  /** These were refused when they were asked again: that has rules of its own. */
+  /** Drops the unverified ends of series that were refused. */
   forget(series: readonly Series[]): void;
 }
 
-interface Doubt {
+interface UnverifiedEnd {
   readonly range: Range;
-  /** Points that its answer had of the series. */
+  /** Points of the series in the response. */
   readonly count: number;
   readonly isLive: boolean;
   readonly answer: ShortAnswer;
-  /** It was asked again beside series that had much to say, which proved nothing. */
+  /** The repeated request returned too many points of other series to prove an end. */
   readonly alone: boolean;
 }
 
 interface ShortAnswer {
-  /** What may be the limit. */
+  /** Counts that may be the limit. */
   readonly counts: Counts;
 }
 
-/** What gave much is not counted on for longer, in milliseconds: a service may get a limit. */
+/** Lifetime of the largest counts, in milliseconds: a service may introduce a limit. */
 const COUNTED_ON_MS = 86_400_000;
-/** Buckets that are absent at an end of what is followed and are read again with the next fetch anyway. */
+/** Missing buckets at the end of following that the next fetch reads again anyway. */
 const READ_AGAIN = 2;
 
 export function createShortResponses(options: {
@@ -307,17 +302,17 @@ export function createShortResponses(options: {
   readonly log: Pick<Log, "warn">;
 }): ShortResponses {
   const { clock, window, log } = options;
-  const doubts = new Map<string, readonly Doubt[]>();
+  const unverifiedEnds = new Map<string, readonly UnverifiedEnd[]>();
   let known: Known = NOTHING_KNOWN;
   let knownSinceMs = clock.monotonic();
 
-  const all = () => [...doubts.values()].flat();
-  const keep = (key: string, left: readonly Doubt[]) => {
-    if (left.length === 0) doubts.delete(key);
-    else doubts.set(key, left);
+  const all = () => [...unverifiedEnds.values()].flat();
+  const keep = (key: string, left: readonly UnverifiedEnd[]) => {
+    if (left.length === 0) unverifiedEnds.delete(key);
+    else unverifiedEnds.set(key, left);
   };
 
-  /** The counts of an answer, which say something of those that are smaller. */
+  /** Returns the counts of a response, which prove that smaller counts are no limit. */
   function counted(answer: readonly Points[]): Counts {
     if (clock.monotonic() - knownSinceMs > COUNTED_ON_MS) {
       known = NOTHING_KNOWN;
@@ -329,37 +324,37 @@ export function createShortResponses(options: {
     return counts;
   }
 
-  /** What an answer to what was in doubt says; whether some of it was there after all. */
+  /** Evaluates a repeated request. Returns true if it found points that the first response left out. */
   async function conclude(
     ask: HistoryRequest,
     byId: ReadonlyMap<string, Points>,
     counts: Counts,
   ): Promise<boolean> {
-    const proofs = new Map<ShortAnswer, Doubt[]>();
+    const proofs = new Map<ShortAnswer, UnverifiedEnd[]>();
     const isSure = isOneRange(ask) || isNone(unverified(known, counts));
     const ended: ShortAnswer[] = [];
-    const isOpenStill = ({ answer }: Doubt) => !proofs.has(answer);
+    const isOpenStill = ({ answer }: UnverifiedEnd) => !proofs.has(answer);
     for (const { key, located } of ask.series) {
       const own = ask.ranges.get(key);
       const points = byId.get(located.tag.id);
-      const [doubt, ...others] = doubts.get(key) ?? [];
-      if (own === undefined || points === undefined || doubt === undefined) continue;
+      const [end, ...others] = unverifiedEnds.get(key) ?? [];
+      if (own === undefined || points === undefined || end === undefined) continue;
       if (points.ascending().between(own.fromMs, own.toMs).length > 0)
-        proofs.set(doubt.answer, [...(proofs.get(doubt.answer) ?? []), doubt]);
-      else if (!isSure) keep(key, [{ ...doubt, alone: true }, ...others]);
+        proofs.set(end.answer, [...(proofs.get(end.answer) ?? []), end]);
+      else if (!isSure) keep(key, [{ ...end, alone: true }, ...others]);
       else {
-        const left = subtract(doubt.range, [own]).map((range) => ({ ...doubt, range }));
+        const left = subtract(end.range, [own]).map((range) => ({ ...end, range }));
         keep(key, [...left, ...others]);
-        ended.push(doubt.answer);
+        ended.push(end.answer);
       }
     }
     for (const answer of new Set(ended)) {
-      if (!proofs.has(answer) && all().every((doubt) => doubt.answer !== answer))
+      if (!proofs.has(answer) && all().every((end) => end.answer !== answer))
         known = withEnd(known, answer.counts);
     }
-    if (proofs.size > 0) for (const [key, own] of doubts) keep(key, own.filter(isOpenStill));
+    if (proofs.size > 0) for (const [key, own] of unverifiedEnds) keep(key, own.filter(isOpenStill));
     for (const [{ counts: before }, proved] of proofs) {
-      // What leaves off at a count of its own does so with each series; series with fewer points were cut as a whole.
+      // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
       const isEach = proved.every(({ count }) => count === before.series);
       const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
       known = withLimit(known, limit);
@@ -376,14 +371,16 @@ export function createShortResponses(options: {
       for (const log of logs) {
         const points = answeredPoints(log);
         if (points !== null) byId.set(log.id, points);
-        // The refusal of a log that is unreadable has it requested again.
-        else for (const { key, located } of ask.series) if (located.tag.id === log.id) doubts.delete(key);
+        // An unreadable log is refused, and requested again for that reason.
+        else
+          for (const { key, located } of ask.series)
+            if (located.tag.id === log.id) unverifiedEnds.delete(key);
       }
       const counts = counted([...byId.values()]);
       const ranges = new Map(ask.ranges);
       if (ask.again === true && !(await conclude(ask, byId, counts))) {
         for (const series of ask.series)
-          if (doubts.get(series.key)?.[0]?.alone === true) ranges.delete(series.key);
+          if (unverifiedEnds.get(series.key)?.[0]?.alone === true) ranges.delete(series.key);
         return { ...ask, ranges };
       }
       const answer: ShortAnswer = { counts: unverified(known, counts) };
@@ -400,22 +397,22 @@ export function createShortResponses(options: {
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
         const found = ends.map((range) => ({ range, count: points.length, isLive, answer, alone: false }));
-        keep(series.key, [...(doubts.get(series.key) ?? []), ...found]);
+        keep(series.key, [...(unverifiedEnds.get(series.key) ?? []), ...found]);
       }
       return { ...ask, ranges };
     },
 
-    isWhole(logs) {
+    isComplete(logs) {
       const counts = counted(logs.map((log) => answeredPoints(log) ?? new Points()));
       return isNone(unverified(known, counts));
     },
 
     next(free, limit, past) {
-      const wanted = free.flatMap((series): readonly (Wanted & { readonly doubt: Doubt })[] => {
-        const doubt = doubts.get(series.key)?.[0];
-        return doubt === undefined || !(past || doubt.isLive)
+      const wanted = free.flatMap((series): readonly (Wanted & { readonly end: UnverifiedEnd })[] => {
+        const end = unverifiedEnds.get(series.key)?.[0];
+        return end === undefined || !(past || end.isLive)
           ? []
-          : [{ series, range: doubt.range, alone: false, doubt }];
+          : [{ series, range: end.range, alone: false, end }];
       });
       const [first] = wanted;
       if (first === undefined) return null;
@@ -423,14 +420,14 @@ export function createShortResponses(options: {
       const { range } = first;
       const group: [Wanted, ...Wanted[]] = [first];
       let hull = range;
-      for (const each of first.doubt.alone ? [] : wanted.slice(1)) {
+      for (const each of first.end.alone ? [] : wanted.slice(1)) {
         const { rules } = each.series;
-        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.doubt.alone) continue;
+        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.end.alone) continue;
         const next = {
           fromMs: Math.min(hull.fromMs, each.range.fromMs),
           toMs: Math.max(hull.toMs, each.range.toMs),
         };
-        // Points beside what is in doubt: an answer that can have too many of them proves no end.
+        // Too many points of verified ranges in a response would make its end unverified again.
         const beside = [...group, each].map(
           (member) => (span(next) - span(member.range)) / BUCKET_MS[resolution] + 2,
         );
@@ -447,9 +444,9 @@ export function createShortResponses(options: {
     },
 
     has: ({ key }, live) =>
-      doubts.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
+      unverifiedEnds.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
     forget(series) {
-      for (const { key } of series) doubts.delete(key);
+      for (const { key } of series) unverifiedEnds.delete(key);
     },
   };
 }
@@ -466,12 +463,12 @@ function isSameRange(a: Range, b: Range): boolean {
   return a.fromMs === b.fromMs && a.toMs === b.toMs;
 }
 
-/** All were asked for the same: whatever points an answer has are then what was in doubt. */
+/** Returns true if every series has the same range, so that all points belong to unverified ranges. */
 function isOneRange({ range, ranges }: HistoryRequest): boolean {
   return [...ranges.values()].every((own) => isSameRange(own, range));
 }
 
-/** What of a range lies before the first and after the last point, as far as it is a bucket or more. */
+/** Returns the parts of a range before the first and after the last point that are a bucket or longer. */
 function absentEnds(points: Points, range: Range, series: Series, isLive: boolean): readonly Range[] {
   const { resolution, timeZone } = series.rules;
   const leastMs = (isLive ? READ_AGAIN + 0.9 : 0.9) * BUCKET_MS[resolution];

@@ -5,6 +5,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag } from "../inventory/held.ts";
 import type { FollowedHistory } from "../plan/quota-share.ts";
+import type { TokenScope } from "../scope.ts";
 import { firstMatch } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredToken, syncSet } from "../snapshot.ts";
 import {
@@ -29,89 +30,218 @@ import {
   type SeriesRules,
   upgradeLedger,
 } from "./ledger.ts";
-import type { HistoryScope } from "./request.ts";
 
-/** One series that is followed, in memory. */
+/** One series that is followed, with its ledger in memory. */
 export interface Series {
   /** Key of its ledger. */
   readonly key: string;
   readonly located: LocatedTag;
   readonly rules: SeriesRules;
-  /** Totals per bucket instead of the values. */
+  /** Totals per bucket instead of values. */
   readonly total: boolean;
   ledger: StoredHistory;
-  /** A request for it is under way. */
-  busy: boolean;
-  /** It may not have been recorded as it was meant: what the store has of it counts. */
-  unsure: boolean;
-  /** Monotonic time before which it is not asked for again, because the last answer brought it no further. */
+  /** A request for it is in flight. */
+  isBusy: boolean;
+  /** The last request failed, perhaps after its commit: the next refresh reads the ledger from the store. */
+  isUnsure: boolean;
+  /** Monotonic time before which it is not requested, because the last response added nothing. */
   notBeforeMs: number;
-  /** A request with it was refused lately: it is asked alone until it is answered. */
-  suspect: boolean;
+  /** A recent request with it was refused: it is requested singly until a request succeeds. */
+  isSuspect: boolean;
 }
 
-/** Every series that the configuration asks for, of the tags that are there. */
-export interface HistoryLedgers {
-  /** `orders`: what is asked for beyond the classes. */
-  refresh(nowMs: number, orders: readonly BackfillRequest[]): Promise<void>;
-  /** In the order of the tags' ids, which is roughly that of their hosts. */
-  series(): readonly Series[];
+export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
+  Partial<Pick<TokenScope, "askedAtMs">>;
+
+/**
+ * All series of one source: those of the configured classes and of open backfill requests, for every known tag. Each
+ * refresh reads tags, backfill requests and missing ledgers from the store.
+ */
+export interface HistorySeries {
+  /** Returns the series whose "no log" was retracted because the token no longer sees their site. */
+  refresh(): Promise<readonly Series[]>;
+  /** Sorted by tag id, which is roughly the order of their hosts. */
+  all(): readonly Series[];
   ofTag(tagId: string): readonly Series[];
-  /** Other classes, from the next refresh on. */
+  /** Uses other classes from the next refresh on. */
   change(classes: HistoryConfig): void;
+  /** Unfinished requests of `plenum backfill`. */
+  backfills(): BackfillRequests;
+  /** Reports added, paused and removed backfill requests. Reads the store at most every 4.5 s. */
+  haveBackfillsChanged(): Promise<boolean>;
+  /** Marks backfill requests as done when no range of theirs is missing. */
+  endBackfills(): Promise<void>;
+  /** Earliest time for which a class or a backfill request needs a series, milliseconds since 1970. */
+  neededFrom(series: Series): number;
 }
+
+/** Slightly less than the 5 s between two looks, so that an early timer does not skip one. */
+const BACKFILL_LOOK_MS = 4_500;
 
 export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-export function createHistoryLedgers(options: {
+export function createHistorySeries(options: {
   readonly store: Store;
   readonly source: string;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "info">;
+  readonly scope: HistoryScope;
   readonly classes: HistoryConfig;
   readonly timeZone: string;
-}): HistoryLedgers {
-  const { store, source } = options;
+}): HistorySeries {
+  const { store, source, clock, log, scope } = options;
   const set = documentSet("history", source);
   let seriesOf = wantedSeries(options.classes, options.timeZone);
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
+  let backfills: BackfillRequests = { open: [], paused: false };
+  let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
+  /** Time of the last confirmation that the token sees a site, by site id; null before it is loaded. */
+  let seenAt: Map<number, string> | null = null;
+  const unseenSites = new Set<number>();
+
+  async function refreshBackfills(): Promise<void> {
+    await removeOldBackfills(store, source, clock.now());
+    backfills = await loadBackfills(store, source);
+    backfillsLoadedAtMs = clock.monotonic();
+  }
+
+  async function refreshLedgers(nowMs: number): Promise<void> {
+    const [tags, ledgers] = await Promise.all([
+      expectedTags(store, source),
+      store.documents<StoredHistory | LegacyLedger>(set),
+    ]);
+    const known = new Map(all.map((series) => [series.key, series]));
+    const next: Series[] = [];
+    const changed: (readonly [string, StoredHistory])[] = [];
+    for (const located of tags) {
+      for (const { key, rules, total } of seriesOf(located, backfills.open)) {
+        const old = known.get(key);
+        const before = old?.isUnsure === false ? old.ledger : (ledgers.get(key) ?? old?.ledger);
+        const ledger = ledgerFor(before, rules, total, nowMs);
+        if (ledger !== before) changed.push([key, ledger]);
+        const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = old ?? {};
+        next.push(
+          old?.isBusy === true
+            ? Object.assign(old, { located })
+            : { key, located, rules, total, ledger, isBusy: false, isUnsure: false, notBeforeMs, isSuspect },
+        );
+      }
+    }
+    all = next;
+    byTag = Map.groupBy(next, (series) => series.located.tag.id);
+    // Stored at once, so that a restart does not move the start of following.
+    if (changed.length > 0) await store.commit({ documents: [{ set, put: changed }] });
+  }
+
+  async function loadSeenSites(): Promise<Map<number, string>> {
+    const token = await store.document<StoredToken>(documentSet("token", source), "token");
+    return new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
+  }
+
+  /**
+   * Retracts "no log" responses for tags of sites that the token no longer sees: the service also answers "no log" for
+   * tags out of scope. Only responses after the last confirmed sight of the site are in question. Reopens backfill
+   * requests that ended on such a response.
+   */
+  async function retractUnseen(): Promise<readonly Series[]> {
+    seenAt ??= await loadSeenSites();
+    const confirmedAtMs = scope.askedAtMs?.() ?? null;
+    const retracted: Series[] = [];
+    let earliest: string | null = null;
+    for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {
+      if (scope.sees(siteId)) {
+        unseenSites.delete(siteId);
+        if (confirmedAtMs !== null) seenAt.set(siteId, isoUtc(confirmedAtMs));
+        continue;
+      }
+      if (unseenSites.has(siteId)) continue;
+      const after = seenAt.get(siteId) ?? "";
+      if (earliest === null || after < earliest) earliest = after;
+      for (const series of members) {
+        const ledger = retractNoLog(series.ledger, after, series.total);
+        if (ledger === series.ledger) continue;
+        // Before the commit, so that a reply in flight is settled on the new ledger.
+        series.ledger = ledger;
+        retracted.push(series);
+      }
+      unseenSites.add(siteId);
+    }
+    if (earliest === null) return [];
+    const reopened = await reopenedBackfills(earliest);
+    await store.commit({
+      documents: [
+        { set, put: retracted.map(({ key, ledger }) => [key, ledger] as const) },
+        { set: syncSet("backfill", source), put: reopened },
+      ],
+    });
+    return retracted;
+  }
+
+  async function reopenedBackfills(after: string): Promise<(readonly [string, StoredBackfill])[]> {
+    const stored = await store.documents<StoredBackfill>(syncSet("backfill", source));
+    return [...stored].flatMap(([id, { withoutLog, ...request }]) => {
+      const isInQuestion = (request.doneAt ?? "") >= after && (withoutLog?.buckets ?? 0) > 0;
+      return isInQuestion ? [[id, { ...request, doneAt: null }] as const] : [];
+    });
+  }
+
+  /** Returns null while a bucket of the request is neither fetched nor without a log. */
+  function endOf(request: BackfillRequest, nowMs: number): EndedBackfill | null {
+    const members = all.filter(
+      ({ located, rules, total }) =>
+        !total && rules.resolution === request.resolution && request.matches(located),
+    );
+    // Before the first listing of tags there are no members, and the request is not done.
+    const isEnded =
+      members.length > 0 && members.every(({ ledger, rules }) => isDone(request, ledger, rules, nowMs));
+    if (!isEnded) return null;
+    const counts = members
+      .map(({ ledger, rules }) => withoutLogOf(request, ledger, rules, nowMs))
+      .filter((buckets) => buckets > 0);
+    const buckets = counts.reduce((sum, each) => sum + each, 0);
+    return { order: request, withoutLog: { buckets, tags: counts.length } };
+  }
 
   return {
-    async refresh(nowMs, orders) {
-      const [tags, ledgers] = await Promise.all([
-        expectedTags(store, source),
-        store.documents<StoredHistory | LegacyLedger>(set),
-      ]);
-      const known = new Map(all.map((series) => [series.key, series]));
-      const next: Series[] = [];
-      const changed: (readonly [string, StoredHistory])[] = [];
-      for (const located of tags) {
-        for (const { key, rules, total } of seriesOf(located, orders)) {
-          const inMemory = known.get(key);
-          const before =
-            inMemory?.unsure === false ? inMemory.ledger : (ledgers.get(key) ?? inMemory?.ledger);
-          const ledger = ledgerFor(before, rules, total, nowMs);
-          if (ledger !== before) changed.push([key, ledger]);
-          const {
-            busy = false,
-            suspect = false,
-            notBeforeMs = Number.NEGATIVE_INFINITY,
-          } = known.get(key) ?? {};
-          const series = { key, located, rules, total, ledger, busy, unsure: false, notBeforeMs, suspect };
-          next.push(busy ? Object.assign(known.get(key) ?? series, { located }) : series);
-        }
-      }
-      all = next;
-      byTag = Map.groupBy(next, (series) => series.located.tag.id);
-      // The first sight is kept, so that a restart does not move it.
-      if (changed.length > 0) await store.commit({ documents: [{ set, put: changed }] });
+    async refresh() {
+      await refreshBackfills();
+      await refreshLedgers(clock.now());
+      const retracted = await retractUnseen();
+      if (retracted.length > 0) await refreshBackfills();
+      return retracted;
     },
-    series: () => all,
+    all: () => all,
     ofTag: (tagId) => byTag.get(tagId) ?? [],
     change(classes) {
       seriesOf = wantedSeries(classes, options.timeZone);
     },
+    backfills: () => backfills,
+    async haveBackfillsChanged() {
+      const nowMs = clock.monotonic();
+      if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOK_MS) return false;
+      backfillsLoadedAtMs = nowMs;
+      return !sameBackfills(await loadBackfills(store, source), backfills);
+    },
+    async endBackfills() {
+      const nowMs = clock.now();
+      const done = backfills.open.flatMap((request) => endOf(request, nowMs) ?? []);
+      if (done.length === 0) return;
+      await markDone(store, source, done, isoUtc(nowMs));
+      for (const { order, withoutLog } of done)
+        log.info({ order: order.id, withoutLog }, "a backfill is done");
+      const ids = new Set(done.map(({ order }) => order.id));
+      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !ids.has(id)) };
+    },
+    neededFrom: ({ ledger, located }) =>
+      Math.min(
+        parseTime(ledger.wished),
+        ...backfills.open
+          .filter((request) => request.matches(located))
+          .map(({ stored }) => parseTime(stored.from)),
+      ),
   };
 }
 
@@ -218,153 +348,4 @@ export function followedSeries(all: readonly Series[]): readonly FollowedHistory
 /** Whether it may be asked for now, as far as its log is concerned. */
 export function isFollowed(series: Series): boolean {
   return series.ledger.state === "following";
-}
-
-/** The orders of `plenum backfill` that are not done, as the command line left them in the store. */
-export interface OpenBackfills {
-  now(): BackfillRequests;
-  refresh(): Promise<void>;
-  /** Whether a person ordered, paused or gave up something since; it is looked up every few seconds at most. */
-  haveChanged(): Promise<boolean>;
-  /** Says of the orders of which nothing is left that they are done. */
-  end(): Promise<void>;
-  /** From when on an order wants a series, milliseconds since 1970; infinite when none does. */
-  wantedFrom(series: Series): number;
-}
-
-/** A little less than the five seconds after which somebody asks, so that no timer which is early puts it off. */
-const LOOK_MS = 4_500;
-
-export function createOpenBackfills(options: {
-  readonly store: Store;
-  readonly source: string;
-  readonly clock: Clock;
-  readonly log: Pick<Log, "info">;
-  readonly book: Pick<HistoryLedgers, "series">;
-}): OpenBackfills {
-  const { store, source, clock, log, book } = options;
-  let orders: BackfillRequests = { open: [], paused: false };
-  let lookedAtMs = Number.NEGATIVE_INFINITY;
-
-  return {
-    now: () => orders,
-    async refresh() {
-      await removeOldBackfills(store, source, clock.now());
-      orders = await loadBackfills(store, source);
-      lookedAtMs = clock.monotonic();
-    },
-    async haveChanged() {
-      const nowMs = clock.monotonic();
-      if (nowMs - lookedAtMs < LOOK_MS) return false;
-      lookedAtMs = nowMs;
-      return !sameBackfills(await loadBackfills(store, source), orders);
-    },
-    async end() {
-      const nowMs = clock.now();
-      const done = orders.open.flatMap((order) => endOf(order, nowMs) ?? []);
-      if (done.length === 0) return;
-      await markDone(store, source, done, isoUtc(nowMs));
-      for (const { order, withoutLog } of done)
-        log.info({ order: order.id, withoutLog }, "a backfill is done");
-      const ids = new Set(done.map(({ order }) => order.id));
-      orders = { ...orders, open: orders.open.filter(({ id }) => !ids.has(id)) };
-    },
-    wantedFrom: ({ located }) =>
-      Math.min(
-        Number.POSITIVE_INFINITY,
-        ...orders.open.filter((order) => order.matches(located)).map((order) => parseTime(order.stored.from)),
-      ),
-  };
-
-  /** Null while something of it is neither had nor without a log. */
-  function endOf(order: BackfillRequest, nowMs: number): EndedBackfill | null {
-    const concerned = book
-      .series()
-      .filter(
-        ({ located, rules, total }) =>
-          !total && rules.resolution === order.resolution && order.matches(located),
-      );
-    // Without its tags, before the first listing say, nothing is known of an order.
-    const isEnded =
-      concerned.length > 0 && concerned.every(({ ledger, rules }) => isDone(order, ledger, rules, nowMs));
-    if (!isEnded) return null;
-    const counts = concerned
-      .map(({ ledger, rules }) => withoutLogOf(order, ledger, rules, nowMs))
-      .filter((buckets) => buckets > 0);
-    const buckets = counts.reduce((sum, each) => sum + each, 0);
-    return { order, withoutLog: { buckets, tags: counts.length } };
-  }
-}
-
-/**
- * Takes back what was said of the logs of a site's tags since the token was last known to see the site, once it does not
- * see it any more: whoever cannot see a tag is told that it has no log. Orders that ended on that word are open again.
- */
-export interface TakeBack {
-  /** Looks at the scope as it is now; returns the series that are to be learned again. */
-  look(): Promise<readonly Series[]>;
-}
-
-export function createTakeBack(options: {
-  readonly store: Store;
-  readonly source: string;
-  readonly book: Pick<HistoryLedgers, "series">;
-  readonly scope: HistoryScope;
-}): TakeBack {
-  const { store, source, book, scope } = options;
-  /** When the service last said that the token sees a site. */
-  const seenAt = new Map<number, string>();
-  const gone = new Set<number>();
-  let isLoaded = false;
-
-  /** What was known before a restart. */
-  async function load(): Promise<void> {
-    const token = await store.document<StoredToken>(documentSet("token", source), "token");
-    for (const { id } of token?.info.sites ?? []) seenAt.set(id, token?.checkedAt ?? "");
-    isLoaded = true;
-  }
-
-  async function reopened(after: string): Promise<(readonly [string, StoredBackfill])[]> {
-    const orders = await store.documents<StoredBackfill>(syncSet("backfill", source));
-    return [...orders].flatMap(([id, { withoutLog, ...order }]) => {
-      const isDoubted = (order.doneAt ?? "") >= after && (withoutLog?.buckets ?? 0) > 0;
-      return isDoubted ? [[id, { ...order, doneAt: null }] as const] : [];
-    });
-  }
-
-  return {
-    async look() {
-      if (!isLoaded) await load();
-      const saidAtMs = scope.askedAtMs?.() ?? null;
-      const doubted: Series[] = [];
-      const put = new Map<string, StoredHistory>();
-      let earliest: string | null = null;
-      for (const [siteId, all] of Map.groupBy(book.series(), ({ located }) => located.siteId)) {
-        if (scope.sees(siteId)) {
-          gone.delete(siteId);
-          if (saidAtMs !== null) seenAt.set(siteId, isoUtc(saidAtMs));
-          continue;
-        }
-        if (gone.has(siteId)) continue;
-        const after = seenAt.get(siteId) ?? "";
-        if (earliest === null || after < earliest) earliest = after;
-        for (const series of all) {
-          const ledger = retractNoLog(series.ledger, after, series.total);
-          if (ledger === series.ledger) continue;
-          // At once, so that a reply that is under way settles on it.
-          series.ledger = ledger;
-          put.set(series.key, ledger);
-          doubted.push(series);
-        }
-        gone.add(siteId);
-      }
-      if (earliest === null) return [];
-      const documents = [
-        { set: documentSet("history", source), put: [...put] },
-        { set: syncSet("backfill", source), put: await reopened(earliest) },
-      ];
-      await store.commit({ documents });
-      return doubted;
-    },
-  };
 }
