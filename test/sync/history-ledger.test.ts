@@ -1,49 +1,16 @@
-import fc from "fast-check";
-import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import {
-  bucketBefore,
-  bucketStart,
-  mergeRanges,
-  type Range,
-  subtract,
-  totalLength,
-} from "#src/engine/sync/history/buckets.ts";
+import { type Range, bucketBefore, bucketStart, mergeRanges, subtract, totalLength } from "#src/engine/sync/history/buckets.ts";
 import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
-import {
-  closedUntil,
-  followingRange,
-  isBackingOff,
-  type LegacyLedger,
-  newLedger,
-  openParts,
-  parseTime,
-  recordNoLog,
-  recordPastRefusal,
-  recordRefusal,
-  retractNoLog,
-  type SeriesRules,
-  settleFollowing,
-  settlePast,
-  targetPast,
-  upgradeLedger,
-} from "#src/engine/sync/history/ledger.ts";
-import {
-  answeredRanges,
-  answeredWithin,
-  fetchedIn,
-  isFetched,
-  RANGES_MAX,
-  rangesIn,
-  storedRanges,
-  withRanges,
-} from "#src/engine/sync/history/ledger-ranges.ts";
+import { RANGES_MAX, answeredRanges, answeredWithin, fetchedIn, isFetched, rangesIn, storedRanges, withRanges } from "#src/engine/sync/history/ledger-ranges.ts";
+import { type SeriesRules, closedUntil, followingRange, isBackingOff, newLedger, openParts, parseTime, recordNoLog, recordPastRefusal, recordRefusal, retractNoLog, settleFollowing, settlePast, targetPast } from "#src/engine/sync/history/ledger.ts";
 import { gapsIn } from "#src/engine/sync/history/progress.ts";
-import { ledgerFor, type Series } from "#src/engine/sync/history/series.ts";
-import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
+import { type LegacyLedger, type Series, ledgerFor, upgradeLedger } from "#src/engine/sync/history/series.ts";
+import { type StoredHistory, isComplete } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
+import { describe, expect, test } from "vitest";
+import fc from "fast-check";
 
 const MINUTE_MS = 60_000;
 const FIVE_MS = 5 * MINUTE_MS;

@@ -176,7 +176,7 @@ function wantedOf(held: StoredHistory) {
     ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },
     ...{ graceMs: 120_000, lookBackMs: DAY_MS },
   };
-  return [{ held, rules, total: false, placed: { siteId: 1, tag: tagNamed("1") } }];
+  return [{ ledger: held, rules, total: false, located: { siteId: 1, tag: tagNamed("1") } }];
 }
 
 test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {

@@ -8,21 +8,17 @@ import type {
   WaitingSeries,
 } from "../../../core/model/history-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { bucketStart, bucketsIn, mergeRanges, type Range, subtract } from "../history/buckets.ts";
-import { earlierTime, type SeriesRules } from "../history/ledger.ts";
-import { fetchedIn, type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
+import { bucketStart, bucketsIn, type Range } from "../history/buckets.ts";
+import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
-import type { StoredHistory } from "../snapshot.ts";
 import {
   type AccountedSeries,
   commonReach,
-  completeDays,
   DAY_MS,
   type DayCount,
   type DayCounts,
   type Days,
   dateOf,
-  dayOf,
   isWanted,
   type Reach,
   reachOf,

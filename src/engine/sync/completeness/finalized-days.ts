@@ -20,10 +20,8 @@ import {
 } from "../snapshot.ts";
 import {
   accountOf,
-  addAccounts,
   createSiteDay,
   dayFinalized,
-  EMPTY_ACCOUNT,
   type Group,
   groupName,
   reachOfSites,
@@ -33,14 +31,11 @@ import {
 } from "./account.ts";
 import {
   addCounts,
-  commonReach,
   countEmitted,
   countFor,
   countOn,
   countsIn,
   DAY_MS,
-  type DayCount,
-  type DayCounts,
   type Days,
   dateOf,
   dayOf,

@@ -14,23 +14,20 @@ import {
 } from "./ledger.ts";
 import type { Series } from "./series.ts";
 
-/**
- * Which request comes next. Following goes before totals, those before the backfill; the probes for tags about which
- * nothing is known come between. Pure.
- */
+/** A request for up to 20 tags with similar ranges. These functions choose the next request, and are pure. */
 export interface HistoryRequest {
-  /** `following`: what has closed lately. `backfill`: the configured past. `ordered`: the past a person asked for. */
+  /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: a request of `plenum backfill`. */
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
-  /** The range of the whole request; each series takes its own part of it. */
+  /** Range of the complete request; each series takes its own part of it. */
   readonly range: Range;
-  /** The part of each series, by its key. */
+  /** Part of each series, by its key. */
   readonly ranges: ReadonlyMap<string, Range>;
   /** One series that was refused before: alone, it spoils nobody else's request. */
   readonly alone: boolean;
   /** Values that the reply is expected to have. */
   readonly values: number;
-  /** What an answer left out that may have been cut: asked for again by itself. */
+  /** Repeats the unverified ends of a response that may have been cut. */
   readonly again?: true;
 }
 
@@ -46,9 +43,9 @@ export interface Limit {
   readonly size: number;
   /** Values in one reply. */
   readonly values: number;
-  /** Whether what is asked alone goes before the others now; it takes turns with them. */
+  /** Single series go first now; they take turns with groups. */
   readonly aloneFirst: boolean;
-  /** Buckets that each of so many tags may be asked for, where the service leaves off; as many as one likes by default. */
+  /** Buckets per tag for a number of tags if the service has a limit; unlimited by default. */
   readonly bucketsEach?: (tags: number) => number;
 }
 
@@ -66,7 +63,7 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limi
   return chooseRequest("following", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
 }
 
-/** Until when the buckets of a series have closed: many series share the same few rules, and those of a zone cost microseconds. */
+/** Caches the closing time: many series share few rules, and zone rules cost microseconds. */
 function closings(nowMs: number): (series: Series) => number {
   const ends = new Map<SeriesRules, number>();
   return ({ rules }) => {
@@ -76,21 +73,24 @@ function closings(nowMs: number): (series: Series) => number {
   };
 }
 
-/** The configured past, newest first. */
+/** Returns the next request for the configured past, newest first. */
 export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
   const closedFor = closings(nowMs);
   const wanted = all.flatMap((series) => {
     const { ledger, total } = series;
     if (total) return [];
     const { fromMs, toMs } = targetPast(ledger);
-    // A series that was first seen while our clock was ahead has its front in the future, and what is open has no value yet.
+    // If the clock was ahead when the series was first seen, its front is in the future.
     const closedMs = Math.min(toMs, closedFor(series));
     return fromMs < closedMs ? latest(series, openParts(ledger, { fromMs, toMs: closedMs }, nowMs)) : [];
   });
   return askForPast("backfill", wanted, limit);
 }
 
-/** What a person asked for, newest first; before the configured backfill, because somebody waits for it. */
+/**
+ * Returns the next request of `plenum backfill`, newest first. It precedes the configured backfill, because a person
+ * waits for it.
+ */
 export function nextOrdered(
   all: readonly Series[],
   orders: readonly BackfillRequest[],
@@ -109,7 +109,7 @@ export function nextOrdered(
   return null;
 }
 
-/** One period at a time, because a reply holds one number per tag. */
+/** Returns the next request for totals: one period, because a reply has one number per tag. */
 export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
   const wanted = all.flatMap((series): readonly Wanted[] => {
     if (!series.total || isBackingOff(series.ledger, nowMs)) return [];
@@ -133,8 +133,8 @@ function isAlone({ ledger, isSuspect }: Series): boolean {
 }
 
 /**
- * Picks the latest part that was not refused, then the latest that was. All unreadable parts of a series are requested
- * together: the points between them are fetched, and 100 requests of one bucket would take five minutes of the quota.
+ * Picks the latest part that was not refused, then the latest refused one. All unreadable parts of a series are
+ * requested together: 100 requests for one bucket each would take five minutes of the quota.
  */
 function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
   const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);
@@ -144,7 +144,7 @@ function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
   return [{ series, range, alone: part.alone || series.isSuspect }];
 }
 
-/** The first group of series with the same resolution and zone, neighbours in the given order. */
+/** Returns the first group of series with the same resolution and zone, in the given order. */
 function similar(
   wanted: readonly Wanted[],
   order: (a: Wanted, b: Wanted) => number,
@@ -179,8 +179,8 @@ function lengthOf(group: Group, limit: Limit): number {
 }
 
 /**
- * The latest part of what a group wants that the limit allows, and at least a bucket. Who wants nothing of it is left
- * out: a reply has the whole range for every tag, so a group that lies far apart would be larger than was meant.
+ * Returns the latest part of a group's range that the limit allows, at least one bucket. Series without a gap in it
+ * are left out, because a reply has the complete range for every tag.
  */
 function backFrom(group: Group, limit: Limit): Range {
   const { toMs } = group[0].range;
@@ -193,7 +193,7 @@ function backFrom(group: Group, limit: Limit): Range {
   };
 }
 
-/** As many whole buckets of a range as the limit allows, and at least one: of a part the service has another value. */
+/** Returns the end of the longest part of complete buckets that the limit allows, at least one bucket. */
 function cut(fromMs: number, toMs: number, group: Group, limit: Limit): number {
   const { resolution, timeZone } = group[0].series.rules;
   const least = bucketEnd(fromMs, resolution, timeZone);
@@ -205,7 +205,7 @@ export function chooseRequest(kind: HistoryRequest["kind"], group: Group, range:
   const ranges = new Map<string, Range>();
   const series: Series[] = [];
   for (const wanted of group) {
-    // A total is of one whole period, a series takes its part of the range.
+    // A total is for one complete period.
     if (kind === "total" && wanted.range.fromMs !== range.fromMs) continue;
     const own = {
       fromMs: Math.max(range.fromMs, wanted.range.fromMs),
@@ -226,7 +226,10 @@ export function describeQuery(ask: HistoryRequest, part: readonly Series[]): str
   return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }
 
-/** The query starts one bucket early, because the interface does not say whether the start is included. */
+/**
+ * Returns the query of a request. It starts one bucket early, because the interface does not say whether the start is
+ * included.
+ */
 export function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [first] = series;
   if (first === undefined) throw new Error("A history request is for at least one series.");

@@ -19,10 +19,10 @@ export interface LedgerRange extends Range {
 }
 
 /**
- * A silence shorter than this between two values counts as part of them, in milliseconds: many devices are logged
- * every hour, and asked for every five minutes such a series would be nothing but silences.
+ * A shorter silence between two values counts as part of them, in milliseconds: many devices log every hour, and
+ * every second range of a 5-minute series would be a silence.
  */
-export const SILENCE_MS: Readonly<Record<Resolution, number>> = {
+const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
   "1d": 2 * BUCKET_MS["1d"],
@@ -30,19 +30,19 @@ export const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 2 * BUCKET_MS["1mo"],
 };
 
-/** Spans of one series that are kept apart, so that the ledgers of thousands of tags fit into memory. */
+/** Most ranges of one ledger, so that the ledgers of thousands of tags fit into memory. */
 export const RANGES_MAX = 48;
 
 export function isFetched({ why }: Pick<LedgerRange, "why">): boolean {
   return why !== "refused";
 }
 
-/** True for a range that was answered with unreadable data. It is requested again as the past; following continues after it. */
+/** Returns true for a range with unreadable data. It is requested again as the past; following continues after it. */
 export function isUnreadable({ reason }: Pick<LedgerRange, "reason">): boolean {
   return reason === "unreadable";
 }
 
-/** Thousands of ledgers are looked through several times a second, and few of them change in between. */
+/** Caches by stored ranges: thousands of ledgers are read several times a second, and few of them change. */
 const parsedCache = new WeakMap<readonly StoredRange[], readonly LedgerRange[]>();
 const fetchedCache = new WeakMap<readonly StoredRange[], readonly Range[]>();
 const answeredCache = new WeakMap<readonly StoredRange[], readonly Range[]>();
@@ -59,7 +59,7 @@ export function rangesIn(stored: readonly StoredRange[]): readonly LedgerRange[]
   return ranges;
 }
 
-/** What is had, in as few ranges as possible, ascending. */
+/** Returns the fetched times in as few ranges as possible, ascending. */
 export function fetchedIn(stored: readonly StoredRange[]): readonly Range[] {
   const known = fetchedCache.get(stored);
   if (known !== undefined) return known;
@@ -73,7 +73,7 @@ export function fetchedIn(stored: readonly StoredRange[]): readonly Range[] {
   return ranges;
 }
 
-/** Answered times, readable or not, in as few ranges as possible, ascending. */
+/** Returns the times with a response, readable or not, in as few ranges as possible, ascending. */
 export function answeredWithin(stored: readonly StoredRange[]): readonly Range[] {
   const known = answeredCache.get(stored);
   if (known !== undefined) return known;
@@ -95,8 +95,8 @@ export function storedRanges(ranges: readonly LedgerRange[]): readonly StoredRan
 }
 
 /**
- * With what was learned of some times. What weighs more stands: values before a silence that was answered, that before a
- * word about a time that was not answered itself, and a refusal says something of what is not had alone.
+ * Adds what was learned about some ranges. The stronger statement wins: values, then a response without values, then
+ * a statement about times that were not requested, then a refusal.
  */
 export function withRanges(
   stored: readonly StoredRange[],
@@ -121,7 +121,7 @@ function weight({ why, said }: LedgerRange): number {
   return isFetched({ why }) ? 1 : 0;
 }
 
-/** Spans without those that are not believed any more: holes from now on. */
+/** Removes ranges that are no longer trusted; they become gaps. */
 export function rangesWithout(
   stored: readonly StoredRange[],
   isDoubted: (range: LedgerRange) => boolean,
@@ -130,7 +130,7 @@ export function rangesWithout(
   return left.length === stored.length ? stored : storedRanges(left);
 }
 
-/** What the answer for a range says: values, and the silences before, between and after them. */
+/** Returns what the response for a range states: values, and the silences before, between and after them. */
 export function answeredRanges(
   points: Points,
   range: Range,
@@ -145,7 +145,7 @@ export function answeredRanges(
     else if (toMs > atMs) ranges.push({ fromMs: atMs, toMs, why });
     atMs = Math.max(atMs, toMs);
   };
-  // Of two answers for one time, one of them a value, it is a value that was had.
+  // If a time has two points and one of them is a value, the value counts.
   const known = points.isAscending() ? points : points.withValue().ascending();
   const inside = known.between(range.fromMs, range.toMs);
   const { length } = inside;
@@ -158,7 +158,7 @@ export function answeredRanges(
   for (let i = nextValue(0); i < length; i = nextValue(i + 1)) {
     let time = inside.timeMs(i);
     if (time > atMs) until(time, "null");
-    // The rules of a zone are slow: only where another value does not follow at once does the end of a bucket matter.
+    // Zone rules are slow: look up the end of a bucket only if no other value follows at once.
     for (let next = nextValue(i + 1); next < length; next = nextValue(i + 1)) {
       const nextMs = inside.timeMs(next);
       if (nextMs - time >= steadyMs) break;
@@ -176,7 +176,7 @@ function cutOut(range: LedgerRange, taken: Range): readonly LedgerRange[] {
   return subtract(range, [taken]).map((part) => ({ ...range, ...part }));
 }
 
-/** As few spans as say the same; a short silence between two stretches of values becomes part of them. */
+/** Joins neighbours with the same statement, and short silences with the values around them. */
 function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   const result: LedgerRange[] = [];
   for (const range of ranges) {
@@ -197,7 +197,7 @@ function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): rea
 }
 
 function sameReason(a: LedgerRange, b: LedgerRange): boolean {
-  // What was said of it last counts for both: it may have to be taken back.
+  // The later statement counts for both, because it may be retracted.
   const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
   return isSame && (isFetched(a) || (a.againAt === b.againAt && a.reason === b.reason));
 }
@@ -208,10 +208,9 @@ function joinPair(a: LedgerRange, b: LedgerRange): LedgerRange {
 }
 
 /**
- * At most so many: the shortest silences become part of the values next to them, then the shortest refusals are
- * forgotten, which makes them a hole that nobody asked for. Unreadable stretches are not forgotten, or they would be
- * requested again at once: the two that are nearest to each other become one. What is had apart from everything else
- * stays.
+ * Returns at most 48 ranges: the shortest silences join the values next to them, then the shortest refusals are
+ * dropped, which makes them gaps. Unreadable ranges are not dropped, because they would be requested at once: the two
+ * nearest ones become one.
  */
 function limitRanges(all: readonly LedgerRange[]): readonly LedgerRange[] {
   let ranges = all;
@@ -241,7 +240,7 @@ function limitRanges(all: readonly LedgerRange[]): readonly LedgerRange[] {
   return ranges;
 }
 
-/** Joins the two unreadable stretches that are nearest to each other, and the points between them, which were emitted. */
+/** Joins the two nearest unreadable ranges and the emitted points between them. */
 function withNearestJoined(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
   const pairs: {
     readonly first: LedgerRange;
@@ -251,7 +250,7 @@ function withNearestJoined(ranges: readonly LedgerRange[]): readonly LedgerRange
   }[] = [];
   let before: { readonly range: LedgerRange; readonly at: number } | null = null;
   for (const [at, range] of ranges.entries()) {
-    // The points of a hole between them were not emitted.
+    // The points of a gap between them were not emitted.
     if (ranges[at - 1]?.toMs !== range.fromMs) before = null;
     if (!isUnreadable(range)) continue;
     if (before !== null) pairs.push({ first: before.range, from: before.at, last: range, to: at });
@@ -292,13 +291,14 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 /** How long something is left alone after its first, second, third and any later refusal in a row, milliseconds. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
+/** Returns the back-off after a number of refusals in a row, in milliseconds. */
 export function waitMs(times: number): number {
   return REFUSAL_WAITS_MS[Math.min(times, REFUSAL_WAITS_MS.length) - 1] ?? DAY_MS;
 }
 
 /**
- * Buckets that were answered and are unreadable: neither had nor null nor absent. The ledger refuses them, and they are
- * requested again singly after 10 minutes, 1, 6 and 24 hours. Pure.
+ * Buckets of a response that could not be read. The ledger stores them as refused, and they are requested again
+ * singly after 10 minutes, 1, 6 and 24 hours.
  */
 export interface Unreadable {
   /** Complete buckets, ascending and disjoint. */
@@ -307,12 +307,12 @@ export interface Unreadable {
   readonly said: string;
 }
 
-/** How a ledger, a hole and a metric name the sentence of an unreadable answer. */
+/** Returns the message that ledgers, gaps and metrics show for an unreadable response. */
 export function unreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
 
-/** Returns the sentence of each unreadable log or total of a reply, by tag id. */
+/** Returns the message of each unreadable log or total of a reply, by tag id. */
 export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
     reply.flatMap(({ id, unreadable }) => {
@@ -323,8 +323,8 @@ export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyM
 }
 
 /**
- * Returns the unreadable buckets of a log within a range; null where everything could be read. `isRetry`: refused buckets were
- * requested, and nothing else.
+ * Returns the unreadable buckets of a log within a range; null if everything could be read. `isRetry`: the request
+ * was only for refused buckets.
  */
 export function unreadableIn(
   { unreadable }: TagLog,
@@ -335,7 +335,7 @@ export function unreadableIn(
   if (unreadable === undefined) return null;
   const said = unreadableMessage(unreadable.said);
   const buckets = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, ledger);
-  // The readable points of such a stretch were emitted already: it waits until all of it is readable.
+  // The readable points of such a range are emitted: it waits until all of it is readable.
   const waiting = isRetry
     ? rangesIn(ledger.spans).filter(
         ({ emitted, ...span }) => emitted === true && buckets.some((each) => overlaps(each, span)),
@@ -348,7 +348,7 @@ export function unreadableIn(
 function bucketsOf(timesMs: readonly number[], range: Range, ledger: StoredHistory): readonly Range[] {
   const { resolution, timeZone } = ledger;
   const bucketOf = bucketFinder(resolution, timeZone);
-  // The rules of a zone are slow: the end of a bucket matters only where another does not follow at once.
+  // Zone rules are slow: look up the end of a bucket only if no other bucket follows at once.
   const steadyMs = 1.2 * BUCKET_MS[resolution];
   const starts = timesMs.toSorted((a, b) => a - b).map(bucketOf);
   const buckets = starts.map((startMs, at) => {
@@ -383,9 +383,9 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
 }
 
 /**
- * Returns the spans that an answer adds to a ledger: refusals in place of the silences of unreadable buckets. Refused
- * buckets that were not requested by themselves keep the time at which they are requested again, and buckets near them
- * share it: a tag with an unreadable bucket every hour is requested again once a day, and not for each of them.
+ * Returns the ranges that a response adds to a ledger: refusals instead of the silences of unreadable buckets.
+ * Refused buckets that were not requested singly keep their retry time, and nearby buckets share it: a tag with an
+ * unreadable bucket every hour is requested again once a day.
  */
 export function withUnreadable(
   ledger: StoredHistory,
@@ -395,7 +395,7 @@ export function withUnreadable(
   nowMs: number,
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
-  // Buckets that were open still are not settled.
+  // Open buckets are not settled.
   const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
   const ranges = unreadable.ranges.flatMap((range) =>
     clipped(range, { fromMs: range.fromMs, toMs: untilMs }),

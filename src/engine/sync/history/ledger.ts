@@ -21,7 +21,6 @@ import {
   REFUSAL_WAITS_MS,
   rangesIn,
   rangesWithout,
-  storedRanges,
   waitMs,
   withRanges,
 } from "./ledger-ranges.ts";
@@ -29,7 +28,7 @@ import {
 /** Emitted values by the bucket's timestamp, milliseconds since 1970. */
 export type EmittedValues = Map<number, TagValue>;
 
-/** How one series is followed; from the configuration. */
+/** Rules for one series, from the configuration. */
 export interface SeriesRules {
   readonly resolution: Resolution;
   readonly timeZone: string;
@@ -40,13 +39,13 @@ export interface SeriesRules {
 }
 
 /**
- * The ledger of one series: which range is to be fetched next, and what a fetched range turns into. Pure.
- * The picture is at `StoredHistory`.
+ * The ledger of one series: which range to fetch next, and how responses and refusals change it. Pure. `StoredHistory` has
+ * a diagram. A refused range is a gap and is requested again; only "no log" from the service counts as a response.
  */
 
 const DAY_MS = 86_400_000;
 
-/** Thousands of ledgers share few moments and are looked through several times a second. */
+/** Cache of parsed times: thousands of ledgers share few times and are read several times a second. */
 const parsed = new Map<string, number>();
 const PARSED_MAX = 10_000;
 
@@ -80,12 +79,12 @@ export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   };
 }
 
-/** Counted from when following began: by the clock each look would reach one bucket further or less. */
+/** The depth counts from the start of following; counted from now, it would move with each look. */
 function targetStart(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
   return bucketStart(sinceMs - backfillMs, resolution, timeZone);
 }
 
-/** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
+/** Adapts a ledger to changed rules. Another zone has other buckets, so following starts again. */
 export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
   if (ledger.timeZone !== rules.timeZone) {
     return { ...newLedger(rules, nowMs), state: ledger.state, refusal: ledger.refusal };
@@ -94,12 +93,12 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
   return parseTime(wished) < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished } : ledger;
 }
 
-/** Buckets that begin before this have closed, and had their time of grace. */
+/** Returns the time before which all buckets have closed, the grace period included. */
 export function closedUntil(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
 }
 
-/** What following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
+/** Returns the next range of following: new closed buckets, and the latest ones again; null if none is due. */
 export function followingRange(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -113,15 +112,15 @@ export function followingRange(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** From when on everything up to the watermark was answered. */
+/** Returns the time from which everything up to the watermark has a response. */
 export function fetchedSince(ledger: StoredHistory): number {
   const watermark = parseTime(ledger.watermark);
   return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
- * Whether days are counted by the calendar of the zone: where the buckets are days or longer, or are fetched once a day. A day
- * of 24 hours would pass over a fetch that comes half a second earlier in the day than the one before, or after 23 hours.
+ * Returns true if days are calendar days: for buckets of a day or longer, and for series fetched once a day. A fixed
+ * day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   return (
@@ -129,12 +128,12 @@ function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   );
 }
 
-/** The time so long before another one, as days are counted for this series. */
+/** Returns the time that is a length earlier, by the day rule of the series. */
 export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules): number {
   return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
-/** Whether so many days have passed since the last reading that reached back so far. */
+/** Returns true if so many days have passed since the last reread. */
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
   const { timeZone } = rules;
   if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
@@ -142,8 +141,8 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
 }
 
 /**
- * Two buckets each time; the last day (from the last such reading on) once a day, the whole look-back once a week.
- * It reaches back before the last such reading by the full time that data may be late, so that nothing falls between.
+ * Returns the start of the next following range: two buckets back each time, the last day once a day, the complete
+ * look-back once a week. A reread overlaps the one before by the full look-back, so that no late data falls between.
  */
 function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { resolution, timeZone, lookBackMs } = rules;
@@ -157,7 +156,7 @@ function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number)
     starts.push(earlierTime(parseTime(ledger.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
   if (isRereadDue(ledger.weeklyAt, 7, rules, nowMs))
     starts.push(earlierTime(parseTime(ledger.weeklyAt), lookBackMs, rules));
-  // What is not had yet is the backfill's to tell.
+  // The backfill emits earlier points that are not fetched.
   const floor = Math.max(
     Math.min(fetchedSince(ledger), parseTime(ledger.watermark)),
     parseTime(ledger.rememberedFrom),
@@ -166,7 +165,7 @@ function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number)
   return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
 }
 
-/** The start of the first bucket that begins at this time or later. */
+/** Returns the start of the first bucket at or after a time. */
 function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): number {
   const startMs = bucketStart(atMs, resolution, zone);
   return startMs === atMs ? atMs : bucketEnd(startMs, resolution, zone);
@@ -174,16 +173,13 @@ function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): nu
 
 export interface Settled {
   readonly ledger: StoredHistory;
-  /** Points that were never told; ascending, each time once. */
+  /** Points emitted for the first time; ascending, each time once. */
   readonly fresh: Points;
-  /** Points that were told with another value; in the same order. */
+  /** Points emitted before with another value; ascending, each time once. */
   readonly revised: Points;
 }
 
-/**
- * A fetched range of following: what is new in it, what has changed, and how far the ledger comes. `learn` changes what
- * the answer says of the range.
- */
+/** Settles a fetched range of following. `learn` changes what the response states about the range. */
 export function settleFollowing(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -196,10 +192,10 @@ export function settleFollowing(
   const { resolution, timeZone } = rules;
   const fresh = new Points();
   const revised = new Points();
-  // A range that was asked for by a clock that was ahead, and has been compared since, is had as far as it has closed.
+  // If the clock was ahead at the request, the range counts only as far as it has closed.
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
   const all = points.ascending();
-  // What was told of a time before that is not remembered.
+  // Emitted points of earlier times are not stored.
   const first = Math.max(
     indexByEnd(all, range.fromMs, ledger),
     all.placeOf(parseTime(ledger.rememberedFrom)),
@@ -208,8 +204,8 @@ export function settleFollowing(
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, resolution, timeZone);
-    // By its own stamp it was still open, or the range ended within it, and then its value is that of a part: the
-    // service cuts its buckets elsewhere than we thought. Such a bucket at the beginning would bring us no further.
+    // The bucket is still open by its own timestamp, or the range ends within it and its value is that of a part: the
+    // service cuts its buckets differently. A bucket at the start of the range is accepted, so that the range advances.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > range.fromMs)) {
       toMs = Math.min(toMs, atMs);
     } else if (!emitted.has(atMs)) {
@@ -220,7 +216,7 @@ export function settleFollowing(
   }
   const isDone = range.toMs >= parseTime(ledger.watermark);
   const isBegun = ledger.rereadFrom === null;
-  // A request that left before a day began and is answered in it did not reach back for that day.
+  // A request sent before midnight and answered after it did not reach back for the new day.
   const reachesBack = isBegun && range.fromMs <= lookBackStart(ledger, rules, nowMs);
   const rereads = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
@@ -236,8 +232,8 @@ export function settleFollowing(
 }
 
 /**
- * A fetched range of the past: new as far as it was not told by another way meanwhile, and is whole. `learned` is what the
- * answer says of it; a part of a longer range is settled with what the whole answer says of that part.
+ * Settles a fetched range of the past: points that are not fetched yet are new. `learned` is what the response
+ * states; a part of a longer range gets the statement of the complete response about that part.
  */
 export function settlePast(
   ledger: StoredHistory,
@@ -254,9 +250,8 @@ export function settlePast(
 }
 
 /**
- * The place of the first point whose bucket ends after a time, by its own stamp. Where a service cuts its buckets as we do,
- * that is the first point from that time on. Where it does not, a bucket that lies across the seam of two ranges belongs
- * to the later one, which asks one bucket further back and has all of it; the earlier one has its first part.
+ * Returns the index of the first point whose bucket ends after a time. If the service cuts its buckets differently, a
+ * bucket across the border of two ranges belongs to the later range, whose query starts a bucket early.
  */
 function indexByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
   let index = all.placeOf(atMs);
@@ -264,7 +259,7 @@ function indexByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredH
   return index;
 }
 
-/** A period whose total was answered. */
+/** Settles the total of a period. */
 export function settleTotal(ledger: StoredHistory, range: Range, total: number | null): StoredHistory {
   const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
   return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, [span], ledger.resolution) });
@@ -274,7 +269,7 @@ function addRanges(ledger: StoredHistory, learned: readonly LedgerRange[]): Stor
   return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, learned, ledger.resolution) });
 }
 
-/** The watermark goes as far as everything was answered. */
+/** Moves the watermark to the end of the range with responses. */
 function advanceWatermark(ledger: StoredHistory): StoredHistory {
   const watermark = parseTime(ledger.watermark);
   const run = answeredWithin(ledger.spans).find(
@@ -283,7 +278,7 @@ function advanceWatermark(ledger: StoredHistory): StoredHistory {
   return run === undefined ? ledger : { ...ledger, watermark: isoUtc(run.toMs) };
 }
 
-/** A stretch of which something else than an answer for it says that nothing is there. */
+/** Records that a range has no values by a statement other than a response for it. */
 export function recordEmpty(
   ledger: StoredHistory,
   range: Range,
@@ -295,19 +290,19 @@ export function recordEmpty(
   });
 }
 
-/** What of a range is not had, ascending. */
+/** Returns the parts of a range that are not fetched, ascending. */
 export function unfetched(ledger: StoredHistory, range: Range): readonly Range[] {
   return subtract(range, fetchedIn(ledger.spans));
 }
 
-/** A part of a hole that may be asked for now; what was refused before is asked for alone. */
+/** A part of a gap that may be requested now; a part that was refused is requested singly. */
 export interface OpenPart extends Range {
   readonly alone: boolean;
   /** It was answered and is unreadable. */
   readonly unreadable?: true;
 }
 
-/** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
+/** Returns the parts of a range that may be requested now, ascending. Recently refused parts wait. */
 export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
   const holes = unfetched(ledger, range);
   const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
@@ -326,7 +321,7 @@ export function openParts(ledger: StoredHistory, range: Range, nowMs: number): r
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-/** The past that is wished: from the depth of the backfill to the front of following. */
+/** Returns the past to fetch: from the depth of the backfill to the front of following. */
 export function targetPast(ledger: StoredHistory): Range {
   return {
     fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)),
@@ -334,7 +329,7 @@ export function targetPast(ledger: StoredHistory): Range {
   };
 }
 
-/** From where on told points may be met again, and have to be remembered. It never goes back. */
+/** Returns the time from which emitted points are stored for comparison. It never goes back. */
 function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
   let buckets = parseTime(ledger.watermark);
@@ -348,17 +343,11 @@ function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   return Math.max(parseTime(ledger.rememberedFrom), Math.min(buckets, deep, underWay));
 }
 
-/**
- * What a refusal of one series, asked alone, leaves in its ledger. A refusal is no answer: whatever was refused is a
- * hole and is asked for again; only where the service itself says that there is no log of a time, that is its answer.
- * Pure.
- */
-
-/** How long a tag that never had a log is left alone: a day, then twice as long each time, up to 32 days. */
+/** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
 const NEVER_DOUBLINGS = 5;
 
 function noLogWaitMs(times: number, wasAnswered: boolean): number {
-  // What had a log until lately may have it again soon: then the long waits begin after the short ones.
+  // A tag that had a log may have it again soon: its long waits follow the short ones.
   const never = wasAnswered ? times - REFUSAL_WAITS_MS.length : times;
   return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
 }
@@ -373,14 +362,14 @@ function nextRefusal(
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
 }
 
-/** The service says that there is no log of the tag (any more). */
+/** Records that the service has no log of the tag. */
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
   const before = ledger.state === "no-log" ? ledger.refusal : null;
   const refusal = nextRefusal(before, said, nowMs, (times) => noLogWaitMs(times, wasAnswered(ledger)));
   return { ...ledger, state: "no-log", refusal };
 }
 
-/** Following, or learning whether there is a log, was refused for another reason; of a total also that it is unreadable. */
+/** Records a refusal of following or log discovery for another reason, or an unreadable total. */
 export function recordRefusal(
   ledger: StoredHistory,
   said: string,
@@ -388,7 +377,7 @@ export function recordRefusal(
   reason?: "unreadable",
 ): StoredHistory {
   if (ledger.state === "no-log") {
-    // What the service said of its log still stands; only the asking again did not work.
+    // "No log" remains valid; only the retry failed.
     const againAt = isoUtc(nowMs + waitMs(1));
     return ledger.refusal === null ? ledger : { ...ledger, refusal: { ...ledger.refusal, againAt } };
   }
@@ -396,7 +385,7 @@ export function recordRefusal(
   return { ...ledger, refusal: reason === undefined ? refusal : { ...refusal, reason } };
 }
 
-/** A stretch of the past was refused for another reason than a missing log. */
+/** Records a refusal of a past range for another reason than a missing log. */
 export function recordPastRefusal(
   ledger: StoredHistory,
   range: Range,
@@ -418,13 +407,13 @@ export function recordPastRefusal(
   return { ...ledger, spans: withRanges(ledger.spans, [refusal], ledger.resolution) };
 }
 
-/** It is left alone because of a refusal. */
+/** Returns true while a refused series waits for its retry. */
 export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
 /**
- * Whether an order may count on the word that there is no log: of a tag that had one, only once it was said twice, ten
+ * Returns true if a backfill request may count on "no log": for a tag that had a log, only after two statements, ten
  * minutes apart.
  */
 export function hasNoLog(ledger: StoredHistory): boolean {
@@ -436,56 +425,18 @@ function wasAnswered({ spans }: StoredHistory): boolean {
 }
 
 /**
- * Takes back what was said of its log after a time: the site may have been out of the token's scope then, and
- * a tag that cannot be seen has no log for whoever asks.
+ * Retracts statements of "no log" since a time: the site may have been out of scope, and the service also answers "no
+ * log" for tags that the token does not see.
  */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const first = rangesIn(ledger.spans).find(isDoubted);
   let back = ledger;
   if (first !== undefined) {
-    // Totals only go forward, so they begin again there.
+    // Totals only go forward, so they restart there.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
     back = { ...ledger, watermark, spans: rangesWithout(ledger.spans, isDoubted) };
   }
   if (back.refusal === null || back.refusal.at < after) return back;
   return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };
-}
-
-/** A ledger as it was written before a span said why. */
-export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
-  readonly version?: undefined;
-  readonly reached: string;
-}
-
-/**
- * Reads what was written before with suspicion: until then a refusal could pass for an answer. What was followed stays;
- * the past before the first sight is asked for again, and so is whether a tag has a log at all. What had been told of
- * that past comes again, as backfill.
- */
-export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
-  if (stored.version !== undefined) return stored;
-  const { reached, ...kept } = stored;
-  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
-  // Totals are told from the depth of the backfill on, and only answers ever brought them further.
-  const from = total ? parseTime(reached) : parseTime(since);
-  const spans = [
-    { fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const },
-  ];
-  const wasFollowed = kept.state === "following" && parseTime(watermark) > from;
-  return {
-    version: 2,
-    resolution,
-    timeZone,
-    since,
-    watermark: wasFollowed ? watermark : isoUtc(Math.min(from, parseTime(watermark))),
-    wished,
-    spans: wasFollowed ? storedRanges(spans) : [],
-    rereadFrom: wasFollowed ? kept.rereadFrom : null,
-    dailyAt,
-    weeklyAt,
-    rememberedFrom,
-    state: kept.state === "no-log" ? "unproven" : kept.state,
-    refusal: null,
-  };
 }

@@ -380,7 +380,7 @@ const NO_EVIDENCE: Belief = { good: 1, bad: 1 };
 const scaled = ({ good, bad }: Belief, by: number): Belief => ({ good: good / by, bad: bad / by });
 
 /** `known`: verdict of each place in a row, null if unknown. The place before the first is good. */
-export function createChain(known: readonly (Verdict | null)[], { afterGood, afterBad }: Shares): Chain {
+function createChain(known: readonly (Verdict | null)[], { afterGood, afterBad }: Shares): Chain {
   const possible = (place: number, { good, bad }: Belief): Belief => {
     const verdict = known[place] ?? null;
     return { good: verdict === "bad" ? 0 : good, bad: verdict === "good" ? 0 : bad };

@@ -6,7 +6,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
-import { bucketEnd, type Range, subtract } from "./buckets.ts";
+import { bucketEnd, type Range, subtract, totalLength } from "./buckets.ts";
 import { chooseRequest, type HistoryRequest, type Limit, type Wanted } from "./choose-request.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
@@ -281,14 +281,10 @@ interface UnverifiedEnd {
   /** Points of the series in the response. */
   readonly count: number;
   readonly isLive: boolean;
-  readonly answer: ShortAnswer;
+  /** Counts of the response that may be the limit; the same object for all ends of one response. */
+  readonly counts: Counts;
   /** The repeated request returned too many points of other series to prove an end. */
   readonly alone: boolean;
-}
-
-interface ShortAnswer {
-  /** Counts that may be the limit. */
-  readonly counts: Counts;
 }
 
 /** Lifetime of the largest counts, in milliseconds: a service may introduce a limit. */
@@ -306,7 +302,6 @@ export function createShortResponses(options: {
   let known: Known = NOTHING_KNOWN;
   let knownSinceMs = clock.monotonic();
 
-  const all = () => [...unverifiedEnds.values()].flat();
   const keep = (key: string, left: readonly UnverifiedEnd[]) => {
     if (left.length === 0) unverifiedEnds.delete(key);
     else unverifiedEnds.set(key, left);
@@ -330,30 +325,30 @@ export function createShortResponses(options: {
     byId: ReadonlyMap<string, Points>,
     counts: Counts,
   ): Promise<boolean> {
-    const proofs = new Map<ShortAnswer, UnverifiedEnd[]>();
+    const proofs = new Map<Counts, UnverifiedEnd[]>();
     const isSure = isOneRange(ask) || isNone(unverified(known, counts));
-    const ended: ShortAnswer[] = [];
-    const isOpenStill = ({ answer }: UnverifiedEnd) => !proofs.has(answer);
+    const ended: Counts[] = [];
+    const isOpenStill = ({ counts: own }: UnverifiedEnd) => !proofs.has(own);
     for (const { key, located } of ask.series) {
       const own = ask.ranges.get(key);
       const points = byId.get(located.tag.id);
       const [end, ...others] = unverifiedEnds.get(key) ?? [];
       if (own === undefined || points === undefined || end === undefined) continue;
       if (points.ascending().between(own.fromMs, own.toMs).length > 0)
-        proofs.set(end.answer, [...(proofs.get(end.answer) ?? []), end]);
+        proofs.set(end.counts, [...(proofs.get(end.counts) ?? []), end]);
       else if (!isSure) keep(key, [{ ...end, alone: true }, ...others]);
       else {
         const left = subtract(end.range, [own]).map((range) => ({ ...end, range }));
         keep(key, [...left, ...others]);
-        ended.push(end.answer);
+        ended.push(end.counts);
       }
     }
-    for (const answer of new Set(ended)) {
-      if (!proofs.has(answer) && all().every((end) => end.answer !== answer))
-        known = withEnd(known, answer.counts);
+    for (const before of new Set(ended)) {
+      const isOpen = [...unverifiedEnds.values()].flat().some((end) => end.counts === before);
+      if (!proofs.has(before) && !isOpen) known = withEnd(known, before);
     }
     if (proofs.size > 0) for (const [key, own] of unverifiedEnds) keep(key, own.filter(isOpenStill));
-    for (const [{ counts: before }, proved] of proofs) {
+    for (const [before, proved] of proofs) {
       // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
       const isEach = proved.every(({ count }) => count === before.series);
       const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
@@ -383,20 +378,22 @@ export function createShortResponses(options: {
           if (unverifiedEnds.get(series.key)?.[0]?.alone === true) ranges.delete(series.key);
         return { ...ask, ranges };
       }
-      const answer: ShortAnswer = { counts: unverified(known, counts) };
-      if (isNone(answer.counts)) return ask;
+      const suspicious = unverified(known, counts);
+      if (isNone(suspicious)) return ask;
       const isLive = ask.kind === "following";
       for (const series of ask.series) {
         const own = ranges.get(series.key);
         const points = byId.get(series.located.tag.id);
         if (own === undefined || points === undefined) continue;
-        if (answer.counts.answer === 0 && points.length < counts.series) continue;
+        if (suspicious.answer === 0 && points.length < counts.series) continue;
         const ends = absentEnds(points.ascending(), own, series, isLive);
         if (ends.length === 0) continue;
         const [left] = subtract(own, ends);
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
-        const found = ends.map((range) => ({ range, count: points.length, isLive, answer, alone: false }));
+        const found = ends.map((range) => ({
+          ...{ range, count: points.length, isLive, counts: suspicious, alone: false },
+        }));
         keep(series.key, [...(unverifiedEnds.get(series.key) ?? []), ...found]);
       }
       return { ...ask, ranges };
@@ -429,7 +426,7 @@ export function createShortResponses(options: {
         };
         // Too many points of verified ranges in a response would make its end unverified again.
         const beside = [...group, each].map(
-          (member) => (span(next) - span(member.range)) / BUCKET_MS[resolution] + 2,
+          (member) => (totalLength([next]) - totalLength([member.range])) / BUCKET_MS[resolution] + 2,
         );
         const isShort =
           Math.max(...beside) <= known.none.series &&
@@ -455,17 +452,9 @@ function isNone({ series, answer }: Counts): boolean {
   return series === 0 && answer === 0;
 }
 
-function span({ fromMs, toMs }: Range): number {
-  return toMs - fromMs;
-}
-
-function isSameRange(a: Range, b: Range): boolean {
-  return a.fromMs === b.fromMs && a.toMs === b.toMs;
-}
-
 /** Returns true if every series has the same range, so that all points belong to unverified ranges. */
 function isOneRange({ range, ranges }: HistoryRequest): boolean {
-  return [...ranges.values()].every((own) => isSameRange(own, range));
+  return [...ranges.values()].every((own) => own.fromMs === range.fromMs && own.toMs === range.toMs);
 }
 
 /** Returns the parts of a range before the first and after the last point that are a bucket or longer. */

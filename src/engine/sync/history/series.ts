@@ -21,15 +21,8 @@ import {
   withoutLogOf,
 } from "./backfills.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
-import {
-  adaptLedger,
-  type LegacyLedger,
-  newLedger,
-  parseTime,
-  retractNoLog,
-  type SeriesRules,
-  upgradeLedger,
-} from "./ledger.ts";
+import { adaptLedger, newLedger, parseTime, retractNoLog, type SeriesRules } from "./ledger.ts";
+import { storedRanges } from "./ledger-ranges.ts";
 
 /** One series that is followed, with its ledger in memory. */
 export interface Series {
@@ -348,4 +341,42 @@ export function followedSeries(all: readonly Series[]): readonly FollowedHistory
 /** Whether it may be asked for now, as far as its log is concerned. */
 export function isFollowed(series: Series): boolean {
   return series.ledger.state === "following";
+}
+
+/** A ledger as it was written before a span said why. */
+export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
+  readonly version?: undefined;
+  readonly reached: string;
+}
+
+/**
+ * Reads what was written before with suspicion: until then a refusal could pass for an answer. What was followed stays;
+ * the past before the first sight is asked for again, and so is whether a tag has a log at all. What had been told of
+ * that past comes again, as backfill.
+ */
+export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
+  if (stored.version !== undefined) return stored;
+  const { reached, ...kept } = stored;
+  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
+  // Totals are told from the depth of the backfill on, and only answers ever brought them further.
+  const from = total ? parseTime(reached) : parseTime(since);
+  const spans = [
+    { fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const },
+  ];
+  const wasFollowed = kept.state === "following" && parseTime(watermark) > from;
+  return {
+    version: 2,
+    resolution,
+    timeZone,
+    since,
+    watermark: wasFollowed ? watermark : isoUtc(Math.min(from, parseTime(watermark))),
+    wished,
+    spans: wasFollowed ? storedRanges(spans) : [],
+    rereadFrom: wasFollowed ? kept.rereadFrom : null,
+    dailyAt,
+    weeklyAt,
+    rememberedFrom,
+    state: kept.state === "no-log" ? "unproven" : kept.state,
+    refusal: null,
+  };
 }
