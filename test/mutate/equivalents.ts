@@ -947,19 +947,19 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "At another moment of the second.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "let next = 0;",
     after: "let next = 1;",
     reason: "Set with the first time.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "if (days.size >= KNOWN_MAX) days.clear();",
     after: "if (days.size >= KNOWN_MAX) ;",
     reason: "A bound of the memory that is used.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before:
       "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
     after:
@@ -974,18 +974,18 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/completeness/account.ts",
-    before: "} else if (pending > 0 && held.refusal !== null) {",
-    after: "} else if (pending >= 0 && held.refusal !== null) {",
+    before: "} else if (pending > 0 && ledger.refusal !== null) {",
+    after: "} else if (pending >= 0 && ledger.refusal !== null) {",
     reason: "Of no bucket none is refused.",
   },
   {
     file: "src/engine/sync/completeness/finalized-days.ts",
-    before: "return (held.days?.length ?? 0) > INLINE_MAX ? move(series, held) : held;",
-    after: "return (held.days?.length) > INLINE_MAX ? move(series, held) : held;",
+    before: "return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
+    after: "return (ledger.days?.length) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
     reason: "For the type checker: the counts were just written.",
   },
   {
-    file: "src/engine/sync/completeness/finalized-days.ts",
+    file: "src/engine/sync/completeness/account.ts",
     before: "const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };",
     after: "const site = sites.get(siteId) ?? { reach, lookBackMs: 1, groups: new Map<string, Group>() };",
     reason: "No look-back is as short as a millisecond.",

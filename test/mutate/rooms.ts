@@ -43,9 +43,8 @@ export const ROOMS: readonly Room[] = [
     name: "ledger",
     files: [
       "src/engine/sync/history/ledger.ts",
-      "src/engine/sync/history/ledger.ts",
+      "src/engine/sync/history/series.ts",
       "src/engine/sync/history/ledger-ranges.ts",
-      "src/engine/sync/history/buckets.ts",
       "src/engine/sync/history/buckets.ts",
     ],
     tests: [
@@ -217,11 +216,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "completeness",
-    files: [
-      "src/engine/sync/completeness/*.ts",
-      "src/engine/sync/completeness/finalized-days.ts",
-      "src/engine/sync/completeness/finalized-days.ts",
-    ],
+    files: ["src/engine/sync/completeness/*.ts"],
     tests: [
       "test/sync/day-account.test.ts",
       "test/sync/site-day.test.ts",

@@ -25,16 +25,16 @@ import {
   wantedFrom,
 } from "./days.ts";
 
-/** The service's words, and when it said them, UTC. */
+/** Message of the service and its time, UTC. */
 export interface Statement {
   readonly said: string | null;
   readonly at: string | null;
 }
 
 export interface SeriesDay extends DayAccount {
-  /** Why buckets are pending; null where none is. */
+  /** Reason of pending buckets; null without any. */
   readonly why: WaitingSeries["why"] | null;
-  /** The last word on buckets without a log, and on refused ones; null where there are none. */
+  /** Last statement about buckets without a log, and about refused ones; null without any. */
   readonly noLog: Statement | null;
   readonly refusal: Statement | null;
 }
@@ -63,7 +63,10 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   };
 }
 
-/** What became of the buckets of a series that begin in a UTC day; `count` is of the points of that day. Pure. */
+/**
+ * Returns the state of the buckets of a series that begin in a UTC day. `count` is the number of points of that day.
+ * Pure.
+ */
 export function accountOf(
   series: AccountedSeries,
   day: number,
@@ -99,7 +102,7 @@ export function accountOf(
     noLog = ledger.refusal === null ? (noLog ?? { said: null, at: null }) : statementOf(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
-    // Following was refused, or learning whether there is a log; the past before it may still be fetched.
+    // Following or log discovery was refused; the past before it may still be fetched.
     const closedMs = Math.min(theDay.toMs, bucketStart(nowMs - series.rules.graceMs, resolution, timeZone));
     const front = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
     const most = buckets(opened({ fromMs: front, toMs: closedMs }));
@@ -149,13 +152,13 @@ function reasonOf(
       : "backfill";
 }
 
-/** A series of a site, as its account needs it. */
+/** A series of a site, as input of its account. */
 export interface SiteSeries extends AccountedSeries {
   readonly total: boolean;
   readonly located: AccountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
-/** What is known of one UTC day of a site. */
+/** Account of one UTC day of a site. */
 export interface SiteDay {
   readonly account: DayAccount;
   readonly series: number;
@@ -164,10 +167,10 @@ export interface SiteDay {
   readonly refused: readonly SeriesStatement[];
 }
 
-/** Series that are named at most, of each kind. */
+/** Most series that are named, of each kind. */
 const NAMED_MAX = 200;
 
-/** Gathers the accounts of the series of a site, one after the other. */
+/** Adds up the accounts of the series of a site. */
 export interface SiteDayLedger {
   add(series: SiteSeries, count: DayCount | undefined, nowMs: number): SeriesDay;
   done(): SiteDay;

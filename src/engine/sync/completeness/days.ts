@@ -35,8 +35,8 @@ export function dayOfDate(date: string): number {
 }
 
 /**
- * The days that are had whole where a time is had: those of which no bucket begins outside of it. `opensAt` is where
- * what is wanted begins: of the day in which it does, only what follows counts.
+ * Returns the days of which every bucket begins within a range. The day of `opensAt`, where the needed time begins,
+ * counts from there.
  */
 export function completeDays(
   { fromMs, toMs }: Range,
@@ -89,7 +89,7 @@ interface Entry extends DayCount {
   readonly last: number;
 }
 
-/** The counts of the days from one up to another, which is not included. */
+/** Returns the counts of the days in a range; the end is not included. */
 export function countsIn(text: string, from: number, until: number): DayCounts {
   const counts = new Map<number, DayCount>();
   for (const { first, last, ...count } of entriesOf(text)) {
@@ -102,14 +102,14 @@ export function countOn(text: string, day: number): DayCount | undefined {
   return entriesOf(text).find(({ first, last }) => first <= day && day <= last);
 }
 
-/** The text with counts added to it. */
+/** Returns the text with counts added to it. */
 export function addCounts(text: string, more: DayCounts): string {
   if (more.size === 0) return text;
   const entries: Entry[] = [];
   const left = new Map(more);
   for (const entry of entriesOf(text)) {
     let { first } = entry;
-    // An entry of many days is only taken apart where something is added.
+    // Split an entry of many days only at days with an addition.
     const within = [...more.keys()].filter((day) => day >= entry.first && day <= entry.last);
     for (const day of within.sort((a, b) => a - b)) {
       if (first < day) entries.push({ ...entry, first, last: day - 1 });
@@ -123,7 +123,7 @@ export function addCounts(text: string, more: DayCounts): string {
   return textOf(entries.sort((a, b) => a.first - b.first));
 }
 
-/** What lies before a day, and the rest. */
+/** Splits the text at a day. */
 export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
   const entries = entriesOf(text);
   const before = entries.flatMap((entry) =>
@@ -135,17 +135,17 @@ export function splitCounts(text: string, day: number): readonly [before: string
   return [textOf(before), textOf(rest)];
 }
 
-/** What was told of a series. */
+/** Emitted points of a series. */
 export interface EmittedCounts {
-  /** Ascending; told for the first time. */
+  /** Ascending; emitted for the first time. */
   readonly fresh: Points;
-  /** Ascending; told with another value before. */
+  /** Ascending; emitted before with another value. */
   readonly revised: Points;
-  /** What was told before, by the stamp in milliseconds. */
+  /** Values emitted before, by timestamp in milliseconds. */
   readonly before: ReadonlyMap<number, TagValue>;
 }
 
-/** What points that are told add to the counts, and how many of each day there were. */
+/** Returns the change of the counts by emitted points, and the number of points, by day. */
 export function countEmitted(
   { fresh, revised, before }: EmittedCounts,
   resolution: Resolution,
@@ -168,7 +168,7 @@ export function countEmitted(
   };
   for (let at = 0; at < fresh.length; at++) {
     const startMs = bucketOf(fresh.timeMs(at));
-    // Of a service that samples, several points may lie in one bucket.
+    // A service that samples may have several points in one bucket.
     if (startMs === bucketMs) continue;
     bucketMs = startMs;
     const ofDay = dayOf(startMs);
@@ -230,48 +230,48 @@ function textOf(entries: readonly Entry[]): string {
   return parts.join();
 }
 
-/** What the account of a series is made from. */
+/** A series as input of its account. */
 export interface AccountedSeries {
   readonly ledger: StoredHistory;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
 }
 
-/** Where what is wanted of a series begins, milliseconds since 1970. */
+/** Returns the start of the needed time of a series, milliseconds since 1970. */
 export function wantedFrom({ wished, since }: StoredHistory): number {
   return Math.min(Date.parse(wished), Date.parse(since));
 }
 
 /**
- * Whether everything from `wantedFrom` on is wanted. Of a tag that the listings show no more, and of a series that only
- * an order asks for, it is what there is of it.
+ * Returns true if everything from `wantedFrom` on is needed. Tags that left the lists, and series of backfill
+ * requests only, need no more than they have.
  */
 export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
 /**
- * From which UTC day on, and up to which, a series is known without a hole, as day numbers, the end not included. Where
- * it holds nothing back, the ends are infinite. Pure.
+ * First and last UTC day without a gap of a series, as day numbers; the end is not included. If a series holds
+ * nothing back, the ends are infinite. Pure.
  */
 export interface Reach {
-  /** The first day of which something is wanted. */
+  /** The first day that is needed. */
   readonly begin: number;
-  /** Every bucket is answered, or has no log by the service's word. */
+  /** Every bucket has a response, or has no log. */
   readonly from: number;
   readonly until: number;
-  /** The same where a refusal that was repeated counts as known, and late data have been looked for. */
+  /** The same range for finalized days: repeated refusals count as known, and late data have been looked for. */
   readonly sealFrom: number;
   readonly sealUntil: number;
 }
 
-/** A refusal counts as known when it was given so often, which takes 70 minutes: the first may pass by itself. */
+/** Refusals in a row, within 70 minutes, that count as known. The first one may be temporary. */
 const REFUSALS_TO_BELIEVE = 3;
 
 const EVERYTHING = { from: Number.NEGATIVE_INFINITY, until: Number.POSITIVE_INFINITY };
 const ALL_SEALABLE = { sealFrom: Number.NEGATIVE_INFINITY, sealUntil: Number.POSITIVE_INFINITY };
 
-/** Most ledgers are the same as when somebody asked last. */
+/** Most ledgers are unchanged since the last comparison. */
 const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
 
 export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
@@ -301,7 +301,7 @@ function reached(ledger: StoredHistory, rules: SeriesRules, total: boolean): Rea
   const believed = rangesIn(ledger.spans).filter(isBelieved);
   const seal = believed.length === 0 ? strict : days(mergeRanges([...fetched, ...believed]));
   const isRefused = ledger.refusal !== null && ledger.refusal.times >= REFUSALS_TO_BELIEVE;
-  // Nothing is read again of what is refused: then the clock alone says when the look-back has passed.
+  // Refused series are not read again: the clock alone decides when the look-back has passed.
   const looked = isRefused || total ? Number.POSITIVE_INFINITY : lookedBackUntil(ledger, rules);
   return {
     begin,
@@ -316,15 +316,15 @@ function isBelieved({ why, times = 0 }: { readonly why: string; readonly times?:
   return why === "refused" && times >= REFUSALS_TO_BELIEVE;
 }
 
-/** The stretch that holds a time or ends there; where there is none, nothing. */
+/** Returns the range that contains a time or ends there; an empty one otherwise. */
 function around(ranges: readonly Range[], atMs: number): Range {
   const found = ranges.find(({ fromMs, toMs }) => fromMs <= atMs && toMs >= atMs);
   return found ?? { fromMs: atMs, toMs: atMs };
 }
 
 /**
- * Up to which day late data have been looked for as long as they may come: the last reading that goes back so far was
- * made a whole look-back after the day's last bucket had closed.
+ * Returns the day up to which late data have been looked for: the last reread that deep was a complete look-back
+ * after the last bucket of the day had closed.
  */
 function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
   const { lookBackMs, resolution, timeZone } = rules;
@@ -334,22 +334,22 @@ function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules
   return dayOf(bucketStart(until, resolution, timeZone));
 }
 
-/** The first day of which every point was counted. */
+/** Returns the first day with counted points. */
 function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
   // As an earlier version left it: nothing was counted so far.
   if (from === undefined && days === undefined && spans.length > 0) return Number.POSITIVE_INFINITY;
   return from === undefined ? Number.NEGATIVE_INFINITY : Math.ceil(Date.parse(from) / DAY_MS);
 }
 
-/** Days whose counts are remembered: three years. */
+/** Days with stored counts: three years. */
 export const RETAINED_DAYS = 1_100;
 
-/** Whether the points of a day were counted, and are remembered. */
+/** Returns true if the points of a day are counted and the counts are stored. */
 export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
   return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
 }
 
-/** What two of several series both reach, and the first day of which one of them wants something. */
+/** Returns the common reach of two series, and the first day that either needs. */
 export function commonReach(a: Reach, b: Reach): Reach {
   const isWithin =
     a.begin <= b.begin &&
@@ -367,7 +367,7 @@ export function commonReach(a: Reach, b: Reach): Reach {
   };
 }
 
-/** Days that became whole by what a ledger learned, in as few stretches as possible; the end is not included. */
+/** Returns the days that a change of a ledger completed, in as few ranges as possible; the end is not included. */
 export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
   if (before.spans === after.spans) return [];
   const fetched = stretchesOf(before);

@@ -6,7 +6,7 @@ import { bucketEnd, bucketStart, type Range, totalLength } from "./buckets.ts";
 import { closedUntil, hasNoLog, parseTime, type SeriesRules, unfetched } from "./ledger.ts";
 import { rangesIn } from "./ledger-ranges.ts";
 
-/** What a person asked for with `plenum backfill`: a stretch of the past of some tags, beside what the classes follow. */
+/** A request of `plenum backfill`: a past range of some tags, in addition to what the classes follow. */
 export interface BackfillRequest {
   readonly id: string;
   readonly stored: StoredBackfill;
@@ -16,15 +16,18 @@ export interface BackfillRequest {
 
 export interface BackfillRequests {
   readonly open: readonly BackfillRequest[];
-  /** The wish that nothing of the past is fetched for now; live following goes on. */
+  /** Fetching of the past is paused; following continues. */
   readonly paused: boolean;
 }
 
-/** How many orders that are done are kept, and for how long, in milliseconds. */
+/** Done requests that stay listed, and for how long, in milliseconds. */
 const DONE_KEPT = 20;
 const DONE_KEPT_MS = 30 * 86_400_000;
 
-/** Written by the command line, done by the worker. An order that nobody can read is left alone. */
+/**
+ * Reads the unfinished requests. The command line writes them, and the worker completes them. Unreadable requests are
+ * skipped.
+ */
 export async function loadBackfills(store: Store, source: string): Promise<BackfillRequests> {
   const [orders, pause] = await Promise.all([
     store.documents<StoredBackfill>(syncSet("backfill", source)),
@@ -40,14 +43,14 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
   };
 }
 
-/** Null where nobody can read it. */
+/** Returns null for an unreadable request. */
 export function backfillOf(id: string, stored: StoredBackfill): BackfillRequest | null {
   const select = Selection.safeParse(stored.select);
   if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
   return { id, stored, resolution: stored.resolution, matches: selects(select.data) };
 }
 
-/** An order that ended before refusals were told from answers may have ended for nothing: it is asked for again. */
+/** Requests that ended before `withoutLog` was recorded may have ended on refusals, so they count as open. */
 export function hasEnded({ doneAt, withoutLog }: StoredBackfill): boolean {
   return doneAt !== null && withoutLog !== undefined;
 }
@@ -59,11 +62,11 @@ export function sameBackfills(a: BackfillRequests, b: BackfillRequests): boolean
 
 export interface EndedBackfill {
   readonly order: BackfillRequest;
-  /** Buckets that the service says there is no log of, and of how many tags. */
+  /** Buckets without a log according to the service, and the number of their tags. */
   readonly withoutLog: { readonly buckets: number; readonly tags: number };
 }
 
-/** Says of orders that they are done; one that was given up in the meantime stays away. */
+/** Marks requests as done, except those that were deleted in the meantime. */
 export async function markDone(
   store: Store,
   source: string,
@@ -78,7 +81,7 @@ export async function markDone(
   await store.commit({ documents: [{ set, put }] });
 }
 
-/** Forgets orders that were done long ago, so that their list stays one that a person can read. */
+/** Removes requests that were done long ago, so that their list stays readable. */
 export async function removeOldBackfills(store: Store, source: string, nowMs: number): Promise<void> {
   const set = syncSet("backfill", source);
   const done = [...(await store.documents<StoredBackfill>(set))].flatMap(([id, held]) =>
@@ -91,7 +94,7 @@ export async function removeOldBackfills(store: Store, source: string, nowMs: nu
   if (remove.length > 0) await store.commit({ documents: [{ set, remove }] });
 }
 
-/** The whole buckets that an order means, as far as they have closed. */
+/** Returns the complete buckets of a request, as far as they have closed. */
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
   const { resolution, timeZone } = rules;
   const lastMs = bucketStart(
@@ -105,7 +108,7 @@ export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, n
   };
 }
 
-/** Whether every bucket of an order is had for one series, or has no log, its last bucket included. */
+/** Returns true if every bucket of a request is fetched for one series, or has no log. */
 export function isDone(
   order: BackfillRequest,
   ledger: StoredHistory,
@@ -117,7 +120,7 @@ export function isDone(
   return hasNoLog(ledger) || pendingOf(order, ledger, rules, nowMs).length === 0;
 }
 
-/** How many buckets of an order that is done have no log, by the service's word. */
+/** Returns the number of buckets of a done request that have no log according to the service. */
 export function withoutLogOf(
   order: BackfillRequest,
   ledger: StoredHistory,
@@ -133,7 +136,7 @@ export function withoutLogOf(
   return Math.round(sum / BUCKET_MS[order.resolution]);
 }
 
-/** What of an order is not had for one series. */
+/** Returns the ranges of a request that are not fetched for one series. */
 export function pendingOf(
   order: BackfillRequest,
   ledger: StoredHistory,
@@ -144,7 +147,7 @@ export function pendingOf(
   return range.fromMs < range.toMs ? unfetched(ledger, range) : [];
 }
 
-/** The range of an order, but for what has closed lately and is fetched by following, where there is any. */
+/** Returns the range of a request without the recent buckets that following fetches. */
 export function followedRange(
   order: BackfillRequest,
   ledger: StoredHistory,
@@ -158,7 +161,7 @@ export function followedRange(
   };
 }
 
-/** Rules of a series that only orders ask for: nothing is followed, nothing read again. */
+/** Rules of a series that only backfill requests need: no following, no reread. */
 export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
   return {
     resolution,

@@ -1,5 +1,6 @@
 import { DateTime, IANAZone } from "luxon";
-import type { Resolution } from "../../../core/model/building.ts";
+import type { Points } from "../../../core/codec/points.ts";
+import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 
 /** A range of time in milliseconds since 1970; the end is not included. */
 export interface Range {
@@ -242,4 +243,21 @@ function startsOf(day: number, resolution: Resolution, zone: string): readonly n
   const starts: number[] = [];
   for (; at < endMs; at = bucketEnd(at, resolution, zone)) starts.push(at);
   return starts;
+}
+
+/** Returns the parts of a range before the first and after the last point that have at least so many buckets. */
+export function absentEnds(
+  points: Points,
+  range: Range,
+  { resolution, timeZone }: { readonly resolution: Resolution; readonly timeZone: string },
+  leastBuckets: number,
+): readonly Range[] {
+  if (points.length === 0) return [range];
+  const firstMs = points.timeMs(0);
+  const lastMs = bucketEnd(points.timeMs(points.length - 1), resolution, timeZone);
+  const ends = [
+    { fromMs: range.fromMs, toMs: Math.min(range.toMs, firstMs) },
+    { fromMs: Math.max(range.fromMs, lastMs), toMs: range.toMs },
+  ];
+  return ends.filter(({ fromMs, toMs }) => toMs - fromMs >= leastBuckets * BUCKET_MS[resolution]);
 }

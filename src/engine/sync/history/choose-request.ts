@@ -23,7 +23,7 @@ export interface HistoryRequest {
   readonly range: Range;
   /** Part of each series, by its key. */
   readonly ranges: ReadonlyMap<string, Range>;
-  /** One series that was refused before: alone, it spoils nobody else's request. */
+  /** A single series that was refused before, so that it does not spoil the requests of others. */
   readonly alone: boolean;
   /** Values that the reply is expected to have. */
   readonly values: number;
@@ -34,7 +34,7 @@ export interface HistoryRequest {
 export interface Wanted {
   readonly series: Series;
   readonly range: Range;
-  /** It was refused before: asked alone, it spoils nobody else's request. */
+  /** It was refused before and is requested singly. */
   readonly alone: boolean;
 }
 
@@ -230,6 +230,10 @@ export function describeQuery(ask: HistoryRequest, part: readonly Series[]): str
  * Returns the query of a request. It starts one bucket early, because the interface does not say whether the start is
  * included.
  */
+export function isOneRange({ range, ranges }: HistoryRequest): boolean {
+  return [...ranges.values()].every((own) => own.fromMs === range.fromMs && own.toMs === range.toMs);
+}
+
 export function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [first] = series;
   if (first === undefined) throw new Error("A history request is for at least one series.");

@@ -5,8 +5,8 @@ import type { StoredHistory, StoredRange } from "../snapshot.ts";
 import { bucketEnd, bucketFinder, mergeRanges, type Range, subtract } from "./buckets.ts";
 
 /**
- * The spans of one series: what is had and why, or why not. Pure. What is had stays had, and is never lengthened over
- * a time that was not; a hole is whatever no span covers, and whatever was refused.
+ * The ranges of one series: fetched or refused, and why. Pure. A fetched range stays fetched, and never grows over a time
+ * that was not requested. A gap is a time without a range, or a refused range.
  */
 export interface LedgerRange extends Range {
   readonly why: StoredRange["why"];

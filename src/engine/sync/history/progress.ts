@@ -9,18 +9,21 @@ import { closedUntil, hasNoLog, parseTime, targetPast, unfetched } from "./ledge
 import { fetchedIn, type LedgerRange, rangesIn } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
-/** How far the history of one source is told; for the status page, `plenum plan` and a progress bar. */
+/** Progress of the history of one source, for the status page, `plenum plan` and a progress bar. */
 export interface HistoryProgress {
   readonly resolutions: readonly ResolutionProgress[];
   /** Tags of which it is not known yet whether they have a log. */
   readonly unproven: number;
-  /** Requests until the backfill is done, at the present size of a request. */
+  /** Requests until the backfill is done, at the present request size. */
   readonly requestsLeft: number;
-  /** Whether fetching the past is paused. */
+  /** Fetching of the past is paused. */
   readonly paused: boolean;
-  /** What `plenum backfill` asked for and is not done yet. */
+  /** Unfinished requests of `plenum backfill`. */
   readonly orders: readonly BackfillProgress[];
-  /** Since when following or learning is due and no request for it had its turn, far longer than planned; null when none. */
+  /**
+   * Start of the time in which following or log discovery is due and gets no request, far beyond the plan; null if it
+   * gets them.
+   */
   readonly starving: { readonly since: string } | null;
 }
 
@@ -30,10 +33,10 @@ export interface BackfillProgress {
   readonly to: string;
   readonly resolution: Resolution;
   readonly tags: number;
-  /** Tags of the order of which it is not known yet whether they have a log. */
+  /** Tags of the request of which it is not known yet whether they have a log. */
   readonly unproven: number;
   readonly requestsLeft: number;
-  /** Share that is had, 0 to 1. */
+  /** Fetched share, 0 to 1. */
   readonly done: number;
 }
 
@@ -42,23 +45,23 @@ export interface ResolutionProgress {
   readonly total: boolean;
   readonly tags: number;
   readonly withoutLog: number;
-  /** Tags of which something was refused and is asked for again. */
+  /** Tags with a refused range, which is requested again. */
   readonly refused: number;
-  /** Tags without a hole from the depth of their backfill up to what has closed lately. */
+  /** Tags without a gap from the depth of the backfill to the latest closed bucket. */
   readonly complete: number;
-  /** The earliest watermark of a tag that is followed, UTC; null when none is. */
+  /** Earliest watermark of a followed tag, UTC; null without followed tags. */
   readonly oldestWatermark: string | null;
-  /** Ranges of the past that are still to be fetched. */
+  /** Past ranges that are not fetched yet. */
   readonly pendingRanges: number;
   /** Values expected in them. */
   readonly pendingValues: number;
-  /** Requests that they take, at the present size of a request. */
+  /** Requests for them, at the present request size. */
   readonly requestsLeft: number;
   /** Share of the wished past that is had, 0 to 1. */
   readonly done: number;
 }
 
-/** What the ledgers say of a series; a series in memory fits. */
+/** The part of a series that its ledger describes. */
 export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
 
 export function progressOf(
@@ -80,7 +83,7 @@ export function progressOf(
   return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
 }
 
-/** As many as the values need, and one for every 20 ranges at least. */
+/** Returns the requests for so many values, at least one for every 20 ranges. */
 function requestsFor(values: number, ranges: number, valuesPerRequest: number): number {
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
@@ -134,7 +137,7 @@ function progressOfGroup(
   let pendingRanges = 0;
   let complete = 0;
   for (const { ledger, rules, total } of followed) {
-    // Totals come forward from the depth of the backfill, a series goes back from its first sight.
+    // Totals go forward from the depth of the backfill, other series go back from the start of following.
     const left = total
       ? closedUntil(rules, nowMs) - parseTime(ledger.watermark)
       : totalLength(unfetched(ledger, targetPast(ledger)));
@@ -185,28 +188,28 @@ export function setSeriesGauge(
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
 }
 
-/** A stretch of a series of which no values are told, and why. Times are UTC, the end not included. */
+/** A range of a series without emitted values, and the reason. Times are UTC; the end is not included. */
 export interface HistoryGap {
   readonly tagId: string;
   readonly tagName: string;
   readonly resolution: Resolution;
   readonly total: boolean;
-  /** Null where nothing has closed yet of a series that is not followed. */
+  /** Null if no bucket of an unfollowed series has closed yet. */
   readonly from: string | null;
   readonly to: string | null;
   readonly why: HistoryGapReason;
-  /** The service's words, when it said them, and when it is asked again; null where there are none. */
+  /** Message of the service, its time, and the time of the next request; null without a message. */
   readonly said: string | null;
   readonly at: string | null;
   readonly againAt: string | null;
 }
 
 /**
- * Not had: `ordered`, asked for by `plenum backfill`. `backfill`, the configured past, still to be fetched. `behind`,
- * closed lately and overdue. `between`, nobody asked for it, though there is something told before it. `refused`, asked
- * for and refused. `unreadable`, answered, and the answer could not be read. `out-of-scope`, the token does not see the site. `not-listed`, the
- * listings of tags do not show it lately. `unproven`, it is not known yet whether there is a
- * log. Had: `no-log`, the service says that it has none. `null`, it answered, and without a value.
+ * Not fetched: `ordered`, part of a `plenum backfill`. `backfill`, part of the configured past. `behind`, closed
+ * recently and overdue. `between`, before other emitted values, and not requested. `refused`, refused by the service.
+ * `unreadable`, its response could not be read. `out-of-scope`, the token does not see the site. `not-listed`, recent
+ * tag lists do not contain the tag. `unproven`, it is not known yet whether there is a log. Fetched: `no-log`, the
+ * service has no log. `null`, a response without a value.
  */
 export type HistoryGapReason =
   | "ordered"
@@ -224,8 +227,8 @@ export type HistoryGapReason =
 type Words = Pick<LedgerRange, "said" | "at" | "againAt">;
 
 /**
- * Every hole that the ledgers know of, by tag, oldest first; `silences`: also what was answered without a value. What is
- * told, the holes and the silences make up the whole time that is wished. Pure.
+ * Returns every gap that the ledgers know, by tag, oldest first; with `silences`, also responses without a value.
+ * Emitted values, gaps and silences together cover the complete target time. Pure.
  */
 export function gapsIn(
   ledgers: readonly LedgerOf[],
@@ -253,7 +256,7 @@ export function gapsIn(
     const ordered = orderedOf(series, orders, nowMs);
     const front = frontOf(series, nowMs);
     let left = missing(series, [...ordered, front]);
-    /** Gives a reason to what of some ranges has none yet. */
+    /** Assigns a reason to the parts of some ranges that have none yet. */
     const give = (why: HistoryGapReason, ranges: readonly Range[], words?: Words) => {
       for (const range of ranges) {
         for (const part of left.flatMap((hole) => intersection(hole, range))) add(why, part, words);
@@ -281,11 +284,14 @@ export function gapsIn(
   });
 }
 
-/** What has closed and should be had by now: overdue by more than one fetch, or not followed at all. */
+/**
+ * Returns the closed range that following should have fetched by now: overdue by more than one fetch, or not followed
+ * at all.
+ */
 function frontOf({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
   const range = { fromMs: parseTime(ledger.watermark), toMs: closedUntil(rules, nowMs) };
   const everyMs = total ? 0 : rules.everyMs;
-  // Only an order asks for it: it wants nothing that closes from now on.
+  // A series that only backfill requests need has no front.
   if (!Number.isFinite(everyMs)) return { ...range, toMs: range.fromMs };
   const isOverdue = range.toMs - range.fromMs > 2 * Math.max(everyMs, 60_000);
   return isOverdue || ledger.state !== "following" ? range : { ...range, toMs: range.fromMs };
@@ -300,7 +306,7 @@ function orderedOf({ ledger, rules, total, located }: LedgerOf, orders: Backfill
   );
 }
 
-/** Everything between the first and the last time that is told or wanted, as far as it is not had. */
+/** Returns the parts that are not fetched between the first and the last emitted or needed time. */
 function missing({ ledger, total }: LedgerOf, wanted: readonly Range[]): readonly Range[] {
   const past = total ? [] : [targetPast(ledger)];
   const all = mergeRanges([...fetchedIn(ledger.spans), ...wanted, ...past]);

@@ -44,7 +44,7 @@ export interface HistoryPullOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
-  /** What the token may see; everything by default. */
+  /** Sites that the token sees; all of them by default. */
   readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
   /** IANA zone of the buildings, for classes without their own. */

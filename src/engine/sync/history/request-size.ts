@@ -6,8 +6,8 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
-import { bucketEnd, type Range, subtract, totalLength } from "./buckets.ts";
-import { chooseRequest, type HistoryRequest, type Limit, type Wanted } from "./choose-request.ts";
+import { absentEnds, bucketEnd, type Range, subtract, totalLength } from "./buckets.ts";
+import { chooseRequest, type HistoryRequest, isOneRange, type Limit, type Wanted } from "./choose-request.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
@@ -102,7 +102,7 @@ function isRetreating(window: StoredWindow): boolean {
 export interface Counts {
   /** Points of the longest series. */
   readonly series: number;
-  /** Points of the whole answer. */
+  /** Points of the complete response. */
   readonly answer: number;
 }
 
@@ -116,40 +116,38 @@ export interface Known {
 
 /** Points that any service returns at once: the records of one page of a list. */
 const GIVEN = 99;
-
-export const NOTHING_KNOWN: Known = {
-  none: { series: GIVEN, answer: GIVEN },
-  once: { series: 0, answer: 0 },
-};
+const NO_COUNTS: Counts = { series: 0, answer: 0 };
+export const NOTHING_KNOWN: Known = { none: { series: GIVEN, answer: GIVEN }, once: NO_COUNTS };
 
 /** Lifetime of a proven limit, in milliseconds: late points look like one, and services change. */
 const BELIEVED_MS = 30 * 86_400_000;
 
+const counts = (of: (name: keyof Counts) => number): Counts => ({
+  series: of("series"),
+  answer: of("answer"),
+});
+
 /** A response proves that one point fewer is no limit. */
-export function withResponse({ none, once }: Known, { series, answer }: Counts): Known {
-  return {
-    none: { series: Math.max(none.series, series - 1), answer: Math.max(none.answer, answer - 1) },
-    once,
-  };
+export function withResponse({ none, once }: Known, response: Counts): Known {
+  return { none: counts((name) => Math.max(none[name], response[name] - 1)), once };
 }
 
 /** Returns the counts of a response that may be limits, 0 for one that is none. */
-export function unverified({ none }: Known, { series, answer }: Counts): Counts {
-  return { series: series > none.series ? series : 0, answer: answer > none.answer ? answer : 0 };
+export function unverified({ none }: Known, response: Counts): Counts {
+  return counts((name) => (response[name] > none[name] ? response[name] : 0));
 }
 
 /**
- * A response with these counts was complete. One end may fall on a limit by chance, two do not; and nobody chooses a limit
- * like 4,108.
+ * A response with these counts was complete. One end may fall on a limit by chance, two do not; and people do not choose a
+ * limit like 4,108.
  */
-export function withEnd({ none, once }: Known, { series, answer }: Counts): Known {
+export function withEnd({ none, once }: Known, response: Counts): Known {
   const isNone = (count: number, before: number) => count === before || !isChosen(count);
   return {
-    none: {
-      series: isNone(series, once.series) ? Math.max(none.series, series) : none.series,
-      answer: isNone(answer, once.answer) ? Math.max(none.answer, answer) : none.answer,
-    },
-    once: { series: series || once.series, answer: answer || once.answer },
+    none: counts((name) =>
+      isNone(response[name], once[name]) ? Math.max(none[name], response[name]) : none[name],
+    ),
+    once: counts((name) => response[name] || once[name]),
   };
 }
 
@@ -159,14 +157,10 @@ function isChosen(count: number): boolean {
 }
 
 /** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
-export function withLimit({ none }: Known, { series, answer }: Counts): Known {
-  return {
-    none: {
-      series: series === 0 ? none.series : Math.min(none.series, series - 1),
-      answer: answer === 0 ? none.answer : Math.min(none.answer, answer - 1),
-    },
-    once: NOTHING_KNOWN.once,
-  };
+export function withLimit({ none }: Known, limit: Counts): Known {
+  const below = (name: keyof Counts) =>
+    limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1);
+  return { none: counts(below), once: NO_COUNTS };
 }
 
 /**
@@ -191,8 +185,8 @@ export function provedCut(before: StoredCut | null, { series, answer }: Counts, 
  */
 export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + BELIEVED_MS < nowMs) return Number.POSITIVE_INFINITY;
-  const series = cut.series === null ? Number.POSITIVE_INFINITY : cut.series;
-  const answer = cut.answer === null ? Number.POSITIVE_INFINITY : cut.answer / tags;
+  const series = cut.series ?? Number.POSITIVE_INFINITY;
+  const answer = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
   const each = cut.either ? Math.max(series, answer) : Math.min(series, answer);
   return Math.max(1, Math.floor(each) - 3);
 }
@@ -223,7 +217,6 @@ export function createLearnedWindow(
   clock: Pick<Clock, "now">,
 ): LearnedWindow {
   const set = syncSet("history-window", source);
-  const key = "values";
   let window: StoredWindow = INITIAL_WINDOW;
   let cut: StoredCut | null = null;
 
@@ -231,12 +224,12 @@ export function createLearnedWindow(
     const isChanged =
       next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
     window = next;
-    return isChanged ? [{ set, put: [[key, next]] }] : [];
+    return isChanged ? [{ set, put: [["values", next]] }] : [];
   };
 
   return {
     async load() {
-      window = (await store.document<StoredWindow>(set, key)) ?? INITIAL_WINDOW;
+      window = (await store.document<StoredWindow>(set, "values")) ?? INITIAL_WINDOW;
       cut = (await store.document<StoredCut>(set, "cut")) ?? null;
     },
     values: () => Math.min(windowValues(window, limits), valuesBelow(cut, clock.now())),
@@ -386,7 +379,8 @@ export function createShortResponses(options: {
         const points = byId.get(series.located.tag.id);
         if (own === undefined || points === undefined) continue;
         if (suspicious.answer === 0 && points.length < counts.series) continue;
-        const ends = absentEnds(points.ascending(), own, series, isLive);
+        const leastBuckets = isLive ? READ_AGAIN + 0.9 : 0.9;
+        const ends = absentEnds(points.ascending(), own, series.rules, leastBuckets);
         if (ends.length === 0) continue;
         const [left] = subtract(own, ends);
         if (left === undefined) ranges.delete(series.key);
@@ -450,23 +444,4 @@ export function createShortResponses(options: {
 
 function isNone({ series, answer }: Counts): boolean {
   return series === 0 && answer === 0;
-}
-
-/** Returns true if every series has the same range, so that all points belong to unverified ranges. */
-function isOneRange({ range, ranges }: HistoryRequest): boolean {
-  return [...ranges.values()].every((own) => own.fromMs === range.fromMs && own.toMs === range.toMs);
-}
-
-/** Returns the parts of a range before the first and after the last point that are a bucket or longer. */
-function absentEnds(points: Points, range: Range, series: Series, isLive: boolean): readonly Range[] {
-  const { resolution, timeZone } = series.rules;
-  const leastMs = (isLive ? READ_AGAIN + 0.9 : 0.9) * BUCKET_MS[resolution];
-  if (points.length === 0) return [range];
-  const firstMs = points.timeMs(0);
-  const lastMs = bucketEnd(points.timeMs(points.length - 1), resolution, timeZone);
-  const ends = [
-    { fromMs: range.fromMs, toMs: Math.min(range.toMs, firstMs) },
-    { fromMs: Math.max(range.fromMs, lastMs), toMs: range.toMs },
-  ];
-  return ends.filter(({ fromMs, toMs }) => toMs - fromMs >= leastMs);
 }

@@ -35,7 +35,7 @@ import type { HistorySettle } from "./settle.ts";
  *                                         └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
  *
  * A refusal is no data. The service's 404 about a log (`NoLog`) is the only one that says something about a log. `GET me`
- * explains a 403: the token lost an ability, or does not see the site. A 422 is a mistake of ours.
+ * explains a 403: the token lost an ability, or does not see the site. A 422 is our mistake.
  */
 export type Task = { readonly ask: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 

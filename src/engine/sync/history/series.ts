@@ -238,16 +238,16 @@ export function createHistorySeries(options: {
   };
 }
 
-/** A series that the configuration or an order asks for. */
+/** A series that the configuration or a backfill request needs. */
 export interface WantedSeries {
   readonly key: string;
   readonly rules: SeriesRules;
   readonly total: boolean;
-  /** The class that follows it; null where only an order asks for it. */
+  /** The class that follows it; null if only a backfill request needs it. */
   readonly className: string | null;
 }
 
-/** Compiles the classes: in each list of those for the same series, the first that selects the tag has it. */
+/** Compiles the classes. Of the classes for the same series, the first that selects a tag applies. */
 export function wantedSeries(
   classes: HistoryConfig,
   timeZone: string,
@@ -259,7 +259,7 @@ export function wantedSeries(
     RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]),
   );
   return (located, orders) => {
-    // Each of 50,000 tags is asked about every minute, also where no history is followed.
+    // Called for each of 50,000 tags every minute, also without any history.
     if (lists.length === 0 && orders.length === 0) return NONE;
     const wanted: WantedSeries[] = [];
     for (const entryOf of lists) {
@@ -282,7 +282,7 @@ export function wantedSeries(
 
 const NONE: readonly WantedSeries[] = [];
 
-/** The ledger to go on with: the one there is, adapted to the rules, or that of a first sight. */
+/** Returns the stored ledger adapted to the rules, or a new one. */
 export function ledgerFor(
   before: StoredHistory | LegacyLedger | undefined,
   rules: SeriesRules,
@@ -297,8 +297,8 @@ export function ledgerFor(
 }
 
 /**
- * A first sight that a clock which was ahead took, and from which on nothing was told: a worker that starts at 12:00 with
- * its clock at 16:00 and meets a new series would follow it from 16:00 on, and nobody would fetch those four hours.
+ * Returns true for a ledger that a clock ahead of time created, without points. Example: a worker starts at 12:00
+ * with its clock at 16:00; without this check, four hours of a new series would never be fetched.
  */
 function isYetToCome({ since, spans, watermark }: StoredHistory, nowMs: number): boolean {
   return spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
@@ -315,16 +315,13 @@ function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
   };
 }
 
-/** Totals are told period by period from the depth of the backfill on: there is nothing to go back for. */
+/** Totals go forward from the depth of the backfill, period by period. */
 function firstTotal(rules: SeriesRules, nowMs: number): StoredHistory {
   const first = newLedger(rules, nowMs);
   return { ...first, watermark: first.wished < first.since ? first.wished : first.since };
 }
 
-/**
- * The series by how they are followed, counted, for what they cost. Of some it is not known yet whether they have a
- * log: they count, so that their share is kept for them.
- */
+/** Counts series by resolution, kind and interval, for the plan. Series that may have a log count, too. */
 export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const groups = Map.groupBy(
     all.filter(({ ledger }) => ledger.state !== "no-log"),
@@ -338,27 +335,26 @@ export function followedSeries(all: readonly Series[]): readonly FollowedHistory
   });
 }
 
-/** Whether it may be asked for now, as far as its log is concerned. */
+/** Returns true if the series has a log. */
 export function isFollowed(series: Series): boolean {
   return series.ledger.state === "following";
 }
 
-/** A ledger as it was written before a span said why. */
+/** A ledger in the format before ranges had a reason. */
 export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
   readonly version?: undefined;
   readonly reached: string;
 }
 
 /**
- * Reads what was written before with suspicion: until then a refusal could pass for an answer. What was followed stays;
- * the past before the first sight is asked for again, and so is whether a tag has a log at all. What had been told of
- * that past comes again, as backfill.
+ * Upgrades a ledger of the old format, in which a refusal could pass for a response: keeps what was followed, and
+ * requests the past and the log again. Points of that past are emitted again as backfill.
  */
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
   const { reached, ...kept } = stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
-  // Totals are told from the depth of the backfill on, and only answers ever brought them further.
+  // Totals start at the depth of the backfill, and only responses moved them forward.
   const from = total ? parseTime(reached) : parseTime(since);
   const spans = [
     { fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const },
