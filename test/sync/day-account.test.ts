@@ -71,7 +71,7 @@ describe("the account of a series for a UTC day", () => {
     expect([had, nulls, absent]).toEqual(expected);
   });
 
-  test("leaves out what is before the first wanted bucket, and days that no span touches", () => {
+  test("leaves out buckets before the first needed one, and days without a range", () => {
     expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({
       expected: 216,
       absent: 0,
@@ -83,7 +83,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(backfilled, 2)).toMatchObject({ expected: 72, pending: 72, why: "backfill" });
   });
 
-  test("counts buckets without a log and refused ones with the last word on each", () => {
+  test("counts buckets without a log and refused ones with the last message", () => {
     const older = { said: "older", at: "2026-11-04T01:00:00.000Z" };
     const held = ledger({
       spans: [
@@ -104,7 +104,7 @@ describe("the account of a series for a UTC day", () => {
     });
   });
 
-  test("counts everything that is pending as without a log, once the service said there is none", () => {
+  test("counts pending buckets as without a log after the service says so", () => {
     const held = ledger({ state: "no-log", spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
@@ -113,7 +113,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account({ ...held, refusal: REFUSAL }, 4)).toMatchObject({ withoutLog: 216, noLog: SAID });
   });
 
-  test("counts what following was refused from its watermark on as refused, and the past before it as pending", () => {
+  test("counts buckets after the watermark of a refused series as refused, and earlier ones as pending", () => {
     const held = ledger({
       refusal: REFUSAL,
       watermark: "2026-11-04T12:00:00.000Z",
@@ -122,7 +122,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: SAID, why: "behind" },
     });
-    // Of today only what has closed by now can have been refused.
+    // Only closed buckets of today can be refused.
     expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
     expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
     // Whether there is a log at all was refused: then that is all there is to say of the past, too.
@@ -133,7 +133,7 @@ describe("the account of a series for a UTC day", () => {
     });
   });
 
-  test("wants no more than there is of a tag that the listings do not show any more", () => {
+  test("needs no more buckets of a tag that left the lists", () => {
     const held = ledger({ spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "tag" })).toMatchObject({
       ...{ expected: 72, had: 72, pending: 0, notWanted: 216 },

@@ -35,7 +35,7 @@ const RULES = {
 };
 
 describe("counts by day", () => {
-  test("say the same as a map, in one entry for days that are alike", () => {
+  test("agree with a map, with one entry for equal days", () => {
     const random = randomFrom(seed);
     let text = "";
     const plain = new Map<number, { had: number; null: number }>();
@@ -70,7 +70,7 @@ describe("counts by day", () => {
     );
   });
 
-  test("a revision moves a point between with and without a value, and several points of one bucket are one", () => {
+  test("a revision moves a point between value and null, and several points of a bucket count once", () => {
     const [fresh, revised] = [new Points(), new Points()];
     for (const minute of [0, 2, 5, 10]) fresh.push(NOW + minute * 60_000, 1);
     revised.push(NOW + 900_000, Number.NaN);
@@ -156,7 +156,7 @@ const had = (from: string, to: string) =>
   storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
 describe("a ledger", () => {
-  test("of an earlier version is not judged where nobody counted", async () => {
+  test("of an earlier version has no judged days before the first count", async () => {
     const { days: _, ...before } = {
       ...newLedger(RULES, NOW),
       state: "following" as const,
@@ -181,7 +181,7 @@ describe("a ledger", () => {
     expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
   });
 
-  test("marks sealed days with the points that changed them, and goes on with a mark that is fresh", async () => {
+  test("marks finalized days with their changed points, and reuses a recent mark", async () => {
     const ledger = {
       ...newLedger(RULES, NOW),
       state: "following" as const,
@@ -224,7 +224,7 @@ describe("a ledger", () => {
     expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
 
-  test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
+  test("moves long counts out and still counts each day", async () => {
     const store = createMemoryStore();
     let held: StoredHistory = { ...newLedger(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
@@ -248,7 +248,7 @@ describe("a ledger", () => {
       );
   });
 
-  test("that is filled backwards says a day is whole with its first bucket, and a wider stretch only what is new", () => {
+  test("that is filled backwards reports a day with its first bucket, and each day once", () => {
     const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");

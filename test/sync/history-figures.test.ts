@@ -22,7 +22,7 @@ describe("group testing", () => {
     },
   );
 
-  test("repeats its question until it is answered, and takes more members in between", () => {
+  test("repeats a group until it is settled, and accepts members in between", () => {
     const testing = createGroupTesting<number>(20);
     testing.add([1, 2, 3]);
     expect(testing.next()).toEqual([1, 2, 3]);
@@ -41,7 +41,7 @@ describe("the size of a request", () => {
     expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
   });
 
-  test("an outage does not pass for a limit", () => {
+  test("does not mistake an outage for a limit", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
@@ -54,7 +54,7 @@ describe("the size of a request", () => {
     expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
 
-  test("shrinks when a size that has worked is refused again and again, and grows back", () => {
+  test("shrinks after repeated failures at a size that has worked, and grows back", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     let requests = 0;
@@ -76,7 +76,7 @@ describe("the size of a request", () => {
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 
-  test("a small answer does not prove that the size which failed is borne", () => {
+  test("does not grow after a small response", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);

@@ -1,16 +1,47 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { type Range, bucketBefore, bucketStart, mergeRanges, subtract, totalLength } from "#src/engine/sync/history/buckets.ts";
+import {
+  bucketBefore,
+  bucketStart,
+  mergeRanges,
+  type Range,
+  subtract,
+  totalLength,
+} from "#src/engine/sync/history/buckets.ts";
 import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
-import { RANGES_MAX, answeredRanges, answeredWithin, fetchedIn, isFetched, rangesIn, storedRanges, withRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import { type SeriesRules, closedUntil, followingRange, isBackingOff, newLedger, openParts, parseTime, recordNoLog, recordPastRefusal, recordRefusal, retractNoLog, settleFollowing, settlePast, targetPast } from "#src/engine/sync/history/ledger.ts";
+import {
+  closedUntil,
+  followingRange,
+  isBackingOff,
+  newLedger,
+  openParts,
+  parseTime,
+  recordNoLog,
+  recordPastRefusal,
+  recordRefusal,
+  retractNoLog,
+  type SeriesRules,
+  settleFollowing,
+  settlePast,
+  targetPast,
+} from "#src/engine/sync/history/ledger.ts";
+import {
+  answeredRanges,
+  answeredWithin,
+  fetchedIn,
+  isFetched,
+  RANGES_MAX,
+  rangesIn,
+  storedRanges,
+  withRanges,
+} from "#src/engine/sync/history/ledger-ranges.ts";
 import { gapsIn } from "#src/engine/sync/history/progress.ts";
-import { type LegacyLedger, type Series, ledgerFor, upgradeLedger } from "#src/engine/sync/history/series.ts";
-import { type StoredHistory, isComplete } from "#src/engine/sync/snapshot.ts";
+import { type LegacyLedger, ledgerFor, type Series, upgradeLedger } from "#src/engine/sync/history/series.ts";
+import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
-import { describe, expect, test } from "vitest";
-import fc from "fast-check";
 
 const MINUTE_MS = 60_000;
 const FIVE_MS = 5 * MINUTE_MS;
@@ -42,8 +73,8 @@ const whys = (held: StoredHistory) => held.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
-describe("a bucket that has closed", () => {
-  test("is told once its grace is over as well, whatever was asked for", () => {
+describe("a closed bucket", () => {
+  test("is emitted after its grace period, whatever the request range", () => {
     const held: StoredHistory = { ...newLedger(RULES, at(-1)), state: "following" };
     const lastHour = hours(-1, 0);
     const settled = (nowMs: number) =>
@@ -64,7 +95,7 @@ describe("a bucket that has closed", () => {
   });
 });
 
-describe("whatever comes, a ledger says only what was so", () => {
+describe("random responses and refusals", () => {
   type Step = {
     readonly kind: string;
     readonly size: number;
@@ -79,7 +110,7 @@ describe("whatever comes, a ledger says only what was so", () => {
     every: fc.constantFrom(0, 1, 1, 12, 40),
   });
 
-  test("what is had was answered, holes and had make the wished time, and both ways nothing is told twice", () => {
+  test("fetched ranges had a response, gaps and fetched ranges cover the target, and no point is emitted twice", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
@@ -93,7 +124,7 @@ describe("whatever comes, a ledger says only what was so", () => {
           if (kind === "asleep") continue;
           if (kind === "scope-lost") {
             held = retractNoLog(held, isoUtc(nowMs - HOUR_MS), false);
-            // What the service said of a log is not believed any more.
+            // Retracts statements about a log.
             held = { ...held, state: "following" };
             continue;
           }
@@ -181,7 +212,7 @@ describe("whatever comes, a ledger says only what was so", () => {
     );
   });
 
-  test("a thousand silences do not make a ledger grow, and no hole becomes something that was had", () => {
+  test("limits the ranges of 1,000 silences without turning a gap into a fetched range", () => {
     let held: StoredHistory = {
       ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START),
       state: "following",
@@ -202,8 +233,8 @@ describe("whatever comes, a ledger says only what was so", () => {
   });
 });
 
-describe("a bucket is whole", () => {
-  /** Everything up to the watermark was told; it is remembered since a moment within a bucket. */
+describe("complete buckets", () => {
+  /** Everything up to the watermark is emitted; stored points begin within a bucket. */
   const readAgain = (): StoredHistory => ({
     ...newLedger(RULES, at(48)),
     state: "following",
@@ -213,7 +244,7 @@ describe("a bucket is whole", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("wherever a limit cuts what is read again, and wherever in one the memory begins", () => {
+  test("survive a size limit within a reread and stored points that begin within a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series: Series = {
@@ -227,14 +258,14 @@ describe("a bucket is whole", () => {
           notBeforeMs: 0,
           isSuspect: false,
         };
-        const ask = nextFollowing([series], at(49), { size: 20, values, aloneFirst: false });
+        const ask = nextFollowing([series], at(49), { size: 20, values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
     );
   });
 
-  test("or its value is not told: a range that ends within one is read again from there", () => {
+  test("only: rereads a range that ends within a bucket from there", () => {
     const held = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
@@ -247,7 +278,7 @@ describe("a bucket is whole", () => {
   });
 });
 
-test("what a clock that was eight days ahead asked for is had only as far as it has closed", () => {
+test("counts a request of a clock eight days ahead only as far as buckets have closed", () => {
   const held = newLedger(RULES, START);
   const range = { fromMs: parseTime(held.watermark), toMs: at(8 * 24) };
   const settled = settleFollowing(held, RULES, NOTHING, range, new Map(), at(1));
@@ -255,7 +286,7 @@ test("what a clock that was eight days ahead asked for is had only as far as it 
   expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
 });
 
-test("of what a clock that was ahead took for past, only what has closed is asked for", () => {
+test("requests only closed buckets after a clock was ahead", () => {
   const series: Series = {
     key: "101 5m",
     located: PLACED,
@@ -267,12 +298,12 @@ test("of what a clock that was ahead took for past, only what has closed is aske
     notBeforeMs: 0,
     isSuspect: false,
   };
-  const limit = { size: 20, values: 100, aloneFirst: false };
+  const limit = { size: 20, values: 100, singleFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
-test("a series that a clock which was ahead saw first is followed from when it was right, unless something was had", () => {
+test("restarts a series that a clock ahead of time created, unless points were fetched", () => {
   const rules = { ...RULES, backfillMs: 0 };
   const early: StoredHistory = { ...newLedger(rules, at(4)), state: "following" };
   const found = ledgerFor(early, rules, false, START);
@@ -287,15 +318,15 @@ test("a series that a clock which was ahead saw first is followed from when it w
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
-test("a refusal elsewhere has nothing to do with what is asked for", () => {
+test("a refusal of another range does not affect a request", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
   const held: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
   expect(openParts(held, range, START)).toEqual([{ ...range, alone: false }]);
 });
 
-describe("why a span is had", () => {
-  test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
+describe("reasons of ranges", () => {
+  test("separates values and silences, except an hour's silence of an hourly device", () => {
     const range = hours(-24, 0);
     const hourly = answeredRanges(
       points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
@@ -316,7 +347,7 @@ describe("why a span is had", () => {
     expect(answeredRanges(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
   });
 
-  test("a refusal takes nothing away, an answer takes the refusal away", () => {
+  test("a refusal removes no fetched range, and a response removes the refusal", () => {
     const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const fetched = settlePast(
       seen,
@@ -336,7 +367,7 @@ describe("why a span is had", () => {
     expect(answered.fresh.length).toBe(15 * 12);
   });
 
-  test("what is refused rests for ten minutes, an hour, six hours, a day, and is asked alone then", () => {
+  test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let held: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const waits: number[] = [];
     let nowMs = START;
@@ -351,7 +382,7 @@ describe("why a span is had", () => {
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
-  test("what is unreadable is answered, and requested again as such", () => {
+  test("an unreadable range counts as a response and is requested again", () => {
     const spans = storedRanges([
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
@@ -364,7 +395,7 @@ describe("why a span is had", () => {
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
 
-  test("a tag that had a log is asked for soon, one that never had one after days", () => {
+  test("retries a tag that had a log soon, and one that never had a log after days", () => {
     const waitsOf = (first: StoredHistory) => {
       let held = first;
       return Array.from({ length: 7 }, () => {
@@ -383,7 +414,7 @@ describe("why a span is had", () => {
   });
 });
 
-describe("the holes of a series", () => {
+describe("the gaps of a series", () => {
   const NOBODY = { open: [], paused: false };
   const nowMs = at(0) + MINUTE_MS;
   const named = (held: StoredHistory, more: { placed?: object; silences?: boolean } = {}) =>
@@ -400,7 +431,7 @@ describe("the holes of a series", () => {
     hours(-30, 0),
   ).ledger;
 
-  test("have a reason each, with the service's words; silences are named when they are asked for", () => {
+  test("have a reason with the message of the service, and include silences on request", () => {
     const held = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const holes = [
       ["backfill", wishedFrom(held), null],
@@ -410,7 +441,7 @@ describe("the holes of a series", () => {
     expect(named(held, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
   });
 
-  test("are those of a site that the token does not see, of a log that is gone, of a series that nobody knows", () => {
+  test("include unseen sites, lost logs and unproven series", () => {
     expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([
       ["out-of-scope", wishedFrom(silent), null],
     ]);
@@ -424,7 +455,7 @@ describe("the holes of a series", () => {
   const wishedFrom = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
 });
 
-describe("a ledger of before", () => {
+describe("a ledger of the old format", () => {
   const writtenBefore = (state: StoredHistory["state"]): LegacyLedger =>
     ({
       resolution: "5m",
@@ -444,7 +475,7 @@ describe("a ledger of before", () => {
       refusals: 0,
     }) as unknown as LegacyLedger;
 
-  test("stays with what was followed, and asks again for the past", () => {
+  test("keeps what was followed, and requests the past again", () => {
     const held = upgradeLedger(writtenBefore("following"), false);
     expect(held).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(held.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
@@ -453,7 +484,7 @@ describe("a ledger of before", () => {
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("asks again whether there is a log", () => {
+  test("requests the log again", () => {
     expect(upgradeLedger(writtenBefore("no-log"), false)).toMatchObject({
       state: "unproven",
       spans: [],
@@ -461,7 +492,7 @@ describe("a ledger of before", () => {
     });
   });
 
-  test("keeps totals, which only answers brought forward", () => {
+  test("keeps totals", () => {
     const held = upgradeLedger(writtenBefore("following"), true);
     expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });

@@ -48,10 +48,10 @@ function settleTo(store: Store) {
 
 function askFor(series: readonly Series[]): HistoryRequest {
   const ranges = new Map(series.map(({ key }) => [key, RANGE]));
-  return { kind: "backfill", series, range: RANGE, ranges, alone: false, values: 1 };
+  return { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 };
 }
 
-test("a long answer is settled in several transactions, with the events and the ledger of a single one", async () => {
+test("settles a long response in several transactions with the events and ledger of one", async () => {
   const store = createMemoryStore();
   const settle = settleTo(store);
   const series = ["101", "102"].map(seriesOf);
@@ -74,7 +74,7 @@ test("a long answer is settled in several transactions, with the events and the 
   }
 });
 
-test("what a fault leaves out of it is not had, and what was told before is not told again", async () => {
+test("after a failed commit, fetches the rest and emits no point twice", async () => {
   const store = createMemoryStore();
   const settle = settleTo(store);
   const series = [seriesOf("101")];

@@ -39,7 +39,7 @@ export interface SeriesDay extends DayAccount {
   readonly refusal: Statement | null;
 }
 
-export const EMPTY_ACCOUNT: DayAccount = {
+const EMPTY_ACCOUNT: DayAccount = {
   expected: 0,
   had: 0,
   null: 0,

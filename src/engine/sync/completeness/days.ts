@@ -38,7 +38,7 @@ export function dayOfDate(date: string): number {
  * Returns the days of which every bucket begins within a range. The day of `opensAt`, where the needed time begins,
  * counts from there.
  */
-export function completeDays(
+function completeDays(
   { fromMs, toMs }: Range,
   opensAt: number,
   resolution: Resolution,

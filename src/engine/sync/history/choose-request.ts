@@ -24,18 +24,18 @@ export interface HistoryRequest {
   /** Part of each series, by its key. */
   readonly ranges: ReadonlyMap<string, Range>;
   /** A single series that was refused before, so that it does not spoil the requests of others. */
-  readonly alone: boolean;
+  readonly isSingle: boolean;
   /** Values that the reply is expected to have. */
   readonly values: number;
   /** Repeats the unverified ends of a response that may have been cut. */
-  readonly again?: true;
+  readonly isRepeat?: true;
 }
 
-export interface Wanted {
+export interface Candidate {
   readonly series: Series;
   readonly range: Range;
   /** It was refused before and is requested singly. */
-  readonly alone: boolean;
+  readonly isSingle: boolean;
 }
 
 export interface Limit {
@@ -44,19 +44,19 @@ export interface Limit {
   /** Values in one reply. */
   readonly values: number;
   /** Single series go first now; they take turns with groups. */
-  readonly aloneFirst: boolean;
+  readonly singleFirst: boolean;
   /** Buckets per tag for a number of tags if the service has a limit; unlimited by default. */
   readonly bucketsEach?: (tags: number) => number;
 }
 
 export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const closedFor = closings(nowMs);
-  const wanted = all.flatMap((series): readonly Wanted[] => {
+  const closedFor = closingTimes(nowMs);
+  const wanted = all.flatMap((series): readonly Candidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
     const range = followingRange(series.ledger, series.rules, nowMs, closedFor(series));
-    return range === null ? [] : [{ series, range, alone: isAlone(series) }];
+    return range === null ? [] : [{ series, range, isSingle: isAlone(series) }];
   });
-  const first = similar(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
+  const first = similarSeries(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
   if (first === undefined) return null;
   const { fromMs } = first[0].range;
   const toMs = Math.max(...first.map(({ range }) => range.toMs));
@@ -64,7 +64,7 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limi
 }
 
 /** Caches the closing time: many series share few rules, and zone rules cost microseconds. */
-function closings(nowMs: number): (series: Series) => number {
+function closingTimes(nowMs: number): (series: Series) => number {
   const ends = new Map<SeriesRules, number>();
   return ({ rules }) => {
     const known = ends.get(rules) ?? closedUntil(rules, nowMs);
@@ -75,7 +75,7 @@ function closings(nowMs: number): (series: Series) => number {
 
 /** Returns the next request for the configured past, newest first. */
 export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const closedFor = closings(nowMs);
+  const closedFor = closingTimes(nowMs);
   const wanted = all.flatMap((series) => {
     const { ledger, total } = series;
     if (total) return [];
@@ -111,22 +111,22 @@ export function nextOrdered(
 
 /** Returns the next request for totals: one period, because a reply has one number per tag. */
 export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const wanted = all.flatMap((series): readonly Wanted[] => {
+  const wanted = all.flatMap((series): readonly Candidate[] => {
     if (!series.total || isBackingOff(series.ledger, nowMs)) return [];
     const { resolution, timeZone, graceMs } = series.rules;
     const fromMs = parseTime(series.ledger.watermark);
     if (fromMs + BUCKET_MS[resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, resolution, timeZone);
-    const alone = isAlone(series);
-    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs }, alone }] : [];
+    const isSingle = isAlone(series);
+    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs }, isSingle }] : [];
   });
-  const first = similar(wanted, (a, b) => b.range.fromMs - a.range.fromMs, limit);
+  const first = similarSeries(wanted, (a, b) => b.range.fromMs - a.range.fromMs, limit);
   if (first === undefined) return null;
   const { range } = first[0];
   return chooseRequest("total", first, range);
 }
 
-type Group = readonly [Wanted, ...Wanted[]];
+type Group = readonly [Candidate, ...Candidate[]];
 
 function isAlone({ ledger, isSuspect }: Series): boolean {
   return isSuspect || ledger.refusal !== null;
@@ -136,23 +136,26 @@ function isAlone({ ledger, isSuspect }: Series): boolean {
  * Picks the latest part that was not refused, then the latest refused one. All unreadable parts of a series are
  * requested together: 100 requests for one bucket each would take five minutes of the quota.
  */
-function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
-  const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);
+function latest(series: Series, parts: readonly OpenPart[]): readonly Candidate[] {
+  const part = parts.findLast(({ isSingle }) => !isSingle) ?? parts.at(-1);
   if (part === undefined) return [];
   const first = part.unreadable === true ? parts.find(({ unreadable }) => unreadable === true) : part;
   const range = { fromMs: first?.fromMs ?? part.fromMs, toMs: part.toMs };
-  return [{ series, range, alone: part.alone || series.isSuspect }];
+  return [{ series, range, isSingle: part.isSingle || series.isSuspect }];
 }
 
 /** Returns the first group of series with the same resolution and zone, in the given order. */
-function similar(
-  wanted: readonly Wanted[],
-  order: (a: Wanted, b: Wanted) => number,
+function similarSeries(
+  wanted: readonly Candidate[],
+  order: (a: Candidate, b: Candidate) => number,
   limit: Limit,
 ): Group | undefined {
-  const [ordinary, alone] = [wanted.filter((each) => !each.alone), wanted.filter((each) => each.alone)];
-  if (alone.length > 0 && (limit.aloneFirst || ordinary.length === 0)) {
-    return alone.toSorted(order).slice(0, 1) as [Wanted];
+  const [ordinary, isSingle] = [
+    wanted.filter((each) => !each.isSingle),
+    wanted.filter((each) => each.isSingle),
+  ];
+  if (isSingle.length > 0 && (limit.singleFirst || ordinary.length === 0)) {
+    return isSingle.toSorted(order).slice(0, 1) as [Candidate];
   }
   const [first, ...others] = ordinary.toSorted(order);
   if (first === undefined) return undefined;
@@ -165,10 +168,10 @@ function similar(
 
 function askForPast(
   kind: "backfill" | "ordered",
-  wanted: readonly Wanted[],
+  wanted: readonly Candidate[],
   limit: Limit,
 ): HistoryRequest | null {
-  const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
+  const first = similarSeries(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
   return first === undefined ? null : chooseRequest(kind, first, backFrom(first, limit));
 }
 
@@ -218,7 +221,7 @@ export function chooseRequest(kind: HistoryRequest["kind"], group: Group, range:
   const { resolution } = group[0].series.rules;
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[resolution]));
   const values = kind === "total" ? series.length : buckets * series.length;
-  return { kind, series, range, ranges, alone: group[0].alone, values };
+  return { kind, series, range, ranges, isSingle: group[0].isSingle, values };
 }
 
 export function describeQuery(ask: HistoryRequest, part: readonly Series[]): string {

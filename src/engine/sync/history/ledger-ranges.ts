@@ -289,7 +289,7 @@ function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-/** How long something is left alone after its first, second, third and any later refusal in a row, milliseconds. */
+/** Back-off after the first, second, third and any later refusal in a row, in milliseconds. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 /** Returns the back-off after a number of refusals in a row, in milliseconds. */
 export function waitMs(times: number): number {

@@ -297,7 +297,7 @@ export function unfetched(ledger: StoredHistory, range: Range): readonly Range[]
 
 /** A part of a gap that may be requested now; a part that was refused is requested singly. */
 export interface OpenPart extends Range {
-  readonly alone: boolean;
+  readonly isSingle: boolean;
   /** It was answered and is unreadable. */
   readonly unreadable?: true;
 }
@@ -306,15 +306,15 @@ export interface OpenPart extends Range {
 export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
   const holes = unfetched(ledger, range);
   const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
-  if (refused.length === 0) return holes.map((hole) => ({ ...hole, alone: false }));
+  if (refused.length === 0) return holes.map((hole) => ({ ...hole, isSingle: false }));
   const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return holes
     .flatMap((hole): readonly OpenPart[] => [
-      ...subtract(hole, refused).map((part) => ({ ...part, alone: false })),
+      ...subtract(hole, refused).map((part) => ({ ...part, isSingle: false })),
       ...due.flatMap((span) => {
         const fromMs = Math.max(span.fromMs, hole.fromMs);
         const toMs = Math.min(span.toMs, hole.toMs);
-        const part = { fromMs, toMs, alone: true };
+        const part = { fromMs, toMs, isSingle: true };
         return fromMs >= toMs ? [] : [isUnreadable(span) ? { ...part, unreadable: true as const } : part];
       }),
     ])

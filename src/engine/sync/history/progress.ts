@@ -57,7 +57,7 @@ export interface ResolutionProgress {
   readonly pendingValues: number;
   /** Requests for them, at the present request size. */
   readonly requestsLeft: number;
-  /** Share of the wished past that is had, 0 to 1. */
+  /** Fetched share of the past to fetch, 0 to 1. */
   readonly done: number;
 }
 

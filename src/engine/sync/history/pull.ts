@@ -136,7 +136,7 @@ function transition(state: PullState, change: Change): PullState {
     case "sent":
       return "discovery" in change.task
         ? { ...state, isDiscovering: true, discoveredAtMs: change.atMs }
-        : { ...state, wasSingle: change.task.ask.alone };
+        : { ...state, wasSingle: change.task.request.isSingle };
     case "settled": {
       const wasDiscovery = change.task !== null && "discovery" in change.task;
       return { ...state, dueSinceMs: null, isDiscovering: state.isDiscovering && !wasDiscovery };
@@ -226,12 +226,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const limit = {
       size: TAGS_PER_REQUEST,
       values: window.values(),
-      aloneFirst: !state.wasSingle,
+      singleFirst: !state.wasSingle,
       bucketsEach: window.bucketsEach,
     };
     if (kind === "totals") {
       const total = nextTotal(free, nowMs, limit);
-      return total === null ? null : { ask: total };
+      return total === null ? null : { request: total };
     }
     const { isDiscovering } = state;
     const { open, paused } = book.backfills();
@@ -240,14 +240,14 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const toDiscover = isDiscovering || !discover ? null : discovery.next(nowMs);
     if (first !== null || (!isDiscovering && discovery.waiting() > 0)) apply({ type: "due", atMs });
     else if (!isDiscovering && !book.all().some(({ isBusy }) => isBusy)) apply({ type: "nothing-due", atMs });
-    if (first !== null) return { ask: first };
+    if (first !== null) return { request: first };
     if (toDiscover !== null) return { discovery: toDiscover };
     if (!past || paused) return null;
     const verified = free.filter((series) => !short.has(series));
     const ask = nextOrdered(verified, open, nowMs, limit) ?? nextBackfill(verified, nowMs, limit);
     // A request with 20 tags costs one slot, too: during discovery, a smaller one waits for more tags.
-    const isFull = ask === null || ask.alone || ask.series.length === TAGS_PER_REQUEST;
-    return ask === null || (isDiscovering && !isFull) ? null : { ask };
+    const isFull = ask === null || ask.isSingle || ask.series.length === TAGS_PER_REQUEST;
+    return ask === null || (isDiscovering && !isFull) ? null : { request: ask };
   }
 
   const discoveryRate = () =>
@@ -350,7 +350,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 }
 
 function seriesIn(task: Task | null): readonly Series[] {
-  return task !== null && "ask" in task ? task.ask.series : [];
+  return task !== null && "request" in task ? task.request.series : [];
 }
 
 function seesEverything(): HistoryScope {

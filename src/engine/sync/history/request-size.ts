@@ -6,8 +6,14 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
-import { absentEnds, bucketEnd, type Range, subtract, totalLength } from "./buckets.ts";
-import { chooseRequest, type HistoryRequest, isOneRange, type Limit, type Wanted } from "./choose-request.ts";
+import { absentEnds, type Range, subtract, totalLength } from "./buckets.ts";
+import {
+  type Candidate,
+  chooseRequest,
+  type HistoryRequest,
+  isOneRange,
+  type Limit,
+} from "./choose-request.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
@@ -96,8 +102,7 @@ function isRetreating(window: StoredWindow): boolean {
  *
  * A service that once returned 2,016 points of a series does not cut at 1,000. So a response is unverified only if it has
  * as many points as any before it, of one series or in all; new sensors and gateways that were away have fewer points than
- * their neighbours. Cost with an honest service: 134 instead of 114 requests for a month of 200 tags of which half end
- * early (`test/sync/history-short.test.ts`).
+ * their neighbours. A month of 200 tags of which half end early needs 134 instead of 114 requests.
  */
 export interface Counts {
   /** Points of the longest series. */
@@ -107,7 +112,7 @@ export interface Counts {
 }
 
 /** Counts that are no limit of the service. */
-export interface Known {
+export interface SafeCounts {
   /** The largest counts that are known to be no limit. */
   readonly none: Counts;
   /** Counts of the last response that turned out to be complete. */
@@ -117,7 +122,7 @@ export interface Known {
 /** Points that any service returns at once: the records of one page of a list. */
 const GIVEN = 99;
 const NO_COUNTS: Counts = { series: 0, answer: 0 };
-export const NOTHING_KNOWN: Known = { none: { series: GIVEN, answer: GIVEN }, once: NO_COUNTS };
+export const INITIAL_COUNTS: SafeCounts = { none: { series: GIVEN, answer: GIVEN }, once: NO_COUNTS };
 
 /** Lifetime of a proven limit, in milliseconds: late points look like one, and services change. */
 const BELIEVED_MS = 30 * 86_400_000;
@@ -128,12 +133,12 @@ const counts = (of: (name: keyof Counts) => number): Counts => ({
 });
 
 /** A response proves that one point fewer is no limit. */
-export function withResponse({ none, once }: Known, response: Counts): Known {
+export function withResponse({ none, once }: SafeCounts, response: Counts): SafeCounts {
   return { none: counts((name) => Math.max(none[name], response[name] - 1)), once };
 }
 
 /** Returns the counts of a response that may be limits, 0 for one that is none. */
-export function unverified({ none }: Known, response: Counts): Counts {
+export function unverified({ none }: SafeCounts, response: Counts): Counts {
   return counts((name) => (response[name] > none[name] ? response[name] : 0));
 }
 
@@ -141,7 +146,7 @@ export function unverified({ none }: Known, response: Counts): Counts {
  * A response with these counts was complete. One end may fall on a limit by chance, two do not; and people do not choose a
  * limit like 4,108.
  */
-export function withEnd({ none, once }: Known, response: Counts): Known {
+export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
   const isNone = (count: number, before: number) => count === before || !isChosen(count);
   return {
     none: counts((name) =>
@@ -157,7 +162,7 @@ function isChosen(count: number): boolean {
 }
 
 /** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
-export function withLimit({ none }: Known, limit: Counts): Known {
+export function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
   const below = (name: keyof Counts) =>
     limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1);
   return { none: counts(below), once: NO_COUNTS };
@@ -167,7 +172,7 @@ export function withLimit({ none }: Known, limit: Counts): Known {
  * Returns the proven limit of the service. For 20 series that end at 250 points each, it is 250 a series or 5,000 in all:
  * the count that comes again with another number of tags decides.
  */
-export function provedCut(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
+export function provenLimit(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
   const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
   const isAnswerAgain = isBoth && before?.answer === answer && before.series !== series;
@@ -199,7 +204,6 @@ export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
 /** Learned size of the requests to one source, stored so that it survives restarts. */
 export interface LearnedWindow {
   load(): Promise<void>;
-  /** Values that the next request may ask for. */
   values(): number;
   /** Learns from a response; returns the documents to commit with it. */
   answered(values: number): readonly DocumentChange[];
@@ -235,7 +239,7 @@ export function createLearnedWindow(
     values: () => Math.min(windowValues(window, limits), valuesBelow(cut, clock.now())),
     bucketsEach: (tags) => bucketsEach(cut, tags, clock.now()),
     async cutAt(counts) {
-      cut = provedCut(cut, counts, isoUtc(clock.now()));
+      cut = provenLimit(cut, counts, isoUtc(clock.now()));
       await store.commit({ documents: [{ set, put: [["cut", cut]] }] });
     },
     answered: (values) => learn(afterResponse(window, values, limits)),
@@ -277,7 +281,7 @@ interface UnverifiedEnd {
   /** Counts of the response that may be the limit; the same object for all ends of one response. */
   readonly counts: Counts;
   /** The repeated request returned too many points of other series to prove an end. */
-  readonly alone: boolean;
+  readonly isInconclusive: boolean;
 }
 
 /** Lifetime of the largest counts, in milliseconds: a service may introduce a limit. */
@@ -292,7 +296,7 @@ export function createShortResponses(options: {
 }): ShortResponses {
   const { clock, window, log } = options;
   const unverifiedEnds = new Map<string, readonly UnverifiedEnd[]>();
-  let known: Known = NOTHING_KNOWN;
+  let known: SafeCounts = INITIAL_COUNTS;
   let knownSinceMs = clock.monotonic();
 
   const keep = (key: string, left: readonly UnverifiedEnd[]) => {
@@ -303,7 +307,7 @@ export function createShortResponses(options: {
   /** Returns the counts of a response, which prove that smaller counts are no limit. */
   function counted(answer: readonly Points[]): Counts {
     if (clock.monotonic() - knownSinceMs > COUNTED_ON_MS) {
-      known = NOTHING_KNOWN;
+      known = INITIAL_COUNTS;
       knownSinceMs = clock.monotonic();
     }
     const lengths = answer.map(({ length }) => length);
@@ -329,7 +333,7 @@ export function createShortResponses(options: {
       if (own === undefined || points === undefined || end === undefined) continue;
       if (points.ascending().between(own.fromMs, own.toMs).length > 0)
         proofs.set(end.counts, [...(proofs.get(end.counts) ?? []), end]);
-      else if (!isSure) keep(key, [{ ...end, alone: true }, ...others]);
+      else if (!isSure) keep(key, [{ ...end, isInconclusive: true }, ...others]);
       else {
         const left = subtract(end.range, [own]).map((range) => ({ ...end, range }));
         keep(key, [...left, ...others]);
@@ -366,9 +370,9 @@ export function createShortResponses(options: {
       }
       const counts = counted([...byId.values()]);
       const ranges = new Map(ask.ranges);
-      if (ask.again === true && !(await conclude(ask, byId, counts))) {
+      if (ask.isRepeat === true && !(await conclude(ask, byId, counts))) {
         for (const series of ask.series)
-          if (unverifiedEnds.get(series.key)?.[0]?.alone === true) ranges.delete(series.key);
+          if (unverifiedEnds.get(series.key)?.[0]?.isInconclusive === true) ranges.delete(series.key);
         return { ...ask, ranges };
       }
       const suspicious = unverified(known, counts);
@@ -385,10 +389,11 @@ export function createShortResponses(options: {
         const [left] = subtract(own, ends);
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
-        const found = ends.map((range) => ({
-          ...{ range, count: points.length, isLive, counts: suspicious, alone: false },
-        }));
-        keep(series.key, [...(unverifiedEnds.get(series.key) ?? []), ...found]);
+        const found = { count: points.length, isLive, counts: suspicious, isInconclusive: false };
+        keep(series.key, [
+          ...(unverifiedEnds.get(series.key) ?? []),
+          ...ends.map((range) => ({ ...found, range })),
+        ]);
       }
       return { ...ask, ranges };
     },
@@ -399,21 +404,21 @@ export function createShortResponses(options: {
     },
 
     next(free, limit, past) {
-      const wanted = free.flatMap((series): readonly (Wanted & { readonly end: UnverifiedEnd })[] => {
+      const wanted = free.flatMap((series): readonly (Candidate & { readonly end: UnverifiedEnd })[] => {
         const end = unverifiedEnds.get(series.key)?.[0];
         return end === undefined || !(past || end.isLive)
           ? []
-          : [{ series, range: end.range, alone: false, end }];
+          : [{ series, range: end.range, isSingle: false, end }];
       });
       const [first] = wanted;
       if (first === undefined) return null;
       const { resolution, timeZone } = first.series.rules;
-      const { range } = first;
-      const group: [Wanted, ...Wanted[]] = [first];
-      let hull = range;
-      for (const each of first.end.alone ? [] : wanted.slice(1)) {
+      const group: [Candidate, ...Candidate[]] = [first];
+      let hull = first.range;
+      for (const each of first.end.isInconclusive ? [] : wanted.slice(1)) {
         const { rules } = each.series;
-        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.end.alone) continue;
+        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.end.isInconclusive)
+          continue;
         const next = {
           fromMs: Math.min(hull.fromMs, each.range.fromMs),
           toMs: Math.max(hull.toMs, each.range.toMs),
@@ -431,7 +436,7 @@ export function createShortResponses(options: {
       }
       const most = Math.max(1, Math.floor(limit.values / group.length)) * BUCKET_MS[resolution];
       const toMs = Math.min(hull.toMs, hull.fromMs + most);
-      return { ...chooseRequest("backfill", group, { fromMs: hull.fromMs, toMs }), again: true };
+      return { ...chooseRequest("backfill", group, { fromMs: hull.fromMs, toMs }), isRepeat: true };
     },
 
     has: ({ key }, live) =>

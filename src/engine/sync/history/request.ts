@@ -37,7 +37,7 @@ import type { HistorySettle } from "./settle.ts";
  * A refusal is no data. The service's 404 about a log (`NoLog`) is the only one that says something about a log. `GET me`
  * explains a 403: the token lost an ability, or does not see the site. A 422 is our mistake.
  */
-export type Task = { readonly ask: HistoryRequest } | { readonly discovery: DiscoveryRequest };
+export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 
 export interface HistoryRequests {
   /**
@@ -128,15 +128,19 @@ export function createHistoryRequests(options: {
 
   /** Fetches and settles some of the series of a request. Throws the error of the reply. */
   async function settlePart(
-    ask: HistoryRequest,
+    request: HistoryRequest,
     series: readonly Series[],
     replyTo: (query: HistoryQuery) => Promise<Reply>,
   ): Promise<void> {
-    const part = { ...ask, series, values: Math.round((ask.values * series.length) / ask.series.length) };
+    const part = {
+      ...request,
+      series,
+      values: Math.round((request.values * series.length) / request.series.length),
+    };
     const before = new Map(series.map((each) => [each, each.ledger]));
-    const reply = await replyTo(queryFor(ask, series));
+    const reply = await replyTo(queryFor(request, series));
     if ("error" in reply) {
-      if (ask.kind !== "total") await learnSize(reply.error, part.values);
+      if (request.kind !== "total") await learnSize(reply.error, part.values);
       throw reply.error;
     }
     const records = "totals" in reply ? reply.totals : reply.logs;
@@ -275,7 +279,7 @@ export function createHistoryRequests(options: {
 
   /** Writes the refusals of single series into their ledgers. */
   async function recordRefused(
-    ask: HistoryRequest,
+    request: HistoryRequest,
     refused: readonly RefusedSingly<Series, Refusal>[],
     signal: AbortSignal,
   ): Promise<void> {
@@ -287,39 +291,36 @@ export function createHistoryRequests(options: {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token does not see.
       if (refusal.reason === "no-log" && !inSight.has(series)) continue;
-      const range = ask.ranges.get(series.key);
-      if (range !== undefined) changed.set(series, afterRefusal(ask, series, range, refusal, clock.now()));
+      const range = request.ranges.get(series.key);
+      if (range !== undefined)
+        changed.set(series, afterRefusal(request, series, range, refusal, clock.now()));
     }
     await settle.ledgers(changed);
     const said = refused[0]?.refusal.message;
     if (changed.size > 0) {
       const keys = [...changed.keys()].map(({ key }) => key);
-      log.info({ series: keys, kind: ask.kind, said }, "history was refused of these, asked alone");
+      log.info({ series: keys, kind: request.kind, said }, "history was refused of these, asked alone");
     }
   }
 
   /** Serves a request whose first reply is here; the parts of a division take slots of their own. */
-  async function serve(ask: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
+  async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
     let given: Reply | null = first;
     const replyTo = async (query: HistoryQuery): Promise<Reply> => {
-      const reply = given ?? (await send(query, ask.kind === "total", signal));
+      const reply = given ?? (await send(query, request.kind === "total", signal));
       given = null;
       return reply;
     };
-    const fetch = (series: readonly Series[]) => settlePart(ask, series, replyTo);
+    const fetch = (series: readonly Series[]) => settlePart(request, series, replyTo);
     try {
-      const { refused, last } = await divideAndSettle(
-        ask.series,
-        fetch,
-        (part) => describeQuery(ask, part),
-        signal,
-      );
-      if (refused.length > 0) await recordRefused(ask, refused, signal);
+      const describe = (part: readonly Series[]) => describeQuery(request, part);
+      const { refused, last } = await divideAndSettle(request.series, fetch, describe, signal);
+      if (refused.length > 0) await recordRefused(request, refused, signal);
       if (last !== null) throw hopeless(last);
     } catch (error) {
       // If only these series are affected, the others must not wait for them.
       if (error instanceof Unclear)
-        for (const each of ask.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
+        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
       throw error;
     }
   }
@@ -398,7 +399,7 @@ export function createHistoryRequests(options: {
       const decided = task as Task | null;
       if (decided === null)
         throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
-      if ("ask" in decided) await serve(decided.ask, reply, signal);
+      if ("request" in decided) await serve(decided.request, reply, signal);
       else await discover(decided.discovery, reply, signal);
     },
   };
@@ -409,7 +410,7 @@ function siteIdsOf(series: readonly Series[]): ReadonlySet<number> {
 }
 
 function queryOf(task: Task): HistoryQuery {
-  return "ask" in task ? queryFor(task.ask, task.ask.series) : task.discovery.query;
+  return "request" in task ? queryFor(task.request, task.request.series) : task.discovery.query;
 }
 
 function hopeless({ message }: Refusal): Unclear {
@@ -418,15 +419,15 @@ function hopeless({ message }: Refusal): Unclear {
 
 /** A 404 about a log means no log of this range in the past, and no log of the tag at the front of following. */
 function afterRefusal(
-  ask: HistoryRequest,
+  request: HistoryRequest,
   { ledger }: Series,
   range: Range,
   { reason, message }: Refusal,
   nowMs: number,
 ): StoredHistory {
-  const isPastKind = ask.kind === "backfill" || ask.kind === "ordered";
+  const isPastKind = request.kind === "backfill" || request.kind === "ordered";
   // Totals start at the depth of the backfill and go forward.
-  const isPast = isPastKind || (ask.kind === "total" && range.toMs <= parseTime(ledger.since));
+  const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
   if (reason !== "no-log")
     return isPastKind
       ? recordPastRefusal(ledger, range, message, nowMs)

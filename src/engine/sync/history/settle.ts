@@ -176,7 +176,7 @@ export function createHistorySettle(options: {
         if (log === undefined || range === undefined) continue;
         listed.push(series);
         const { ledger: before } = series;
-        const isRetry = ask.alone && ask.kind !== "following";
+        const isRetry = ask.isSingle && ask.kind !== "following";
         const unreadable = unreadableIn(log, range, before, isRetry);
         const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
         const learn = (answered: readonly LedgerRange[]) =>
