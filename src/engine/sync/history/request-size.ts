@@ -208,9 +208,7 @@ export interface LearnedWindow {
   /** Learns from a response; returns the documents to commit with it. */
   answered(values: number): readonly DocumentChange[];
   failed(values: number): Promise<void>;
-  /** Learns that the service cut a response at one of these counts. */
   cutAt(counts: Counts): Promise<void>;
-  /** Buckets that a request may ask for of each of so many tags; infinite without a proven limit. */
   bucketsEach(tags: number): number;
 }
 
@@ -269,7 +267,6 @@ export interface ShortResponses {
   next(free: readonly Series[], limit: Limit, past: boolean): HistoryRequest | null;
   /** Returns true for a series with an unverified end; `live`: one of following, or only of the past. */
   has(series: Series, live?: boolean): boolean;
-  /** Drops the unverified ends of series that were refused. */
   forget(series: readonly Series[]): void;
 }
 
