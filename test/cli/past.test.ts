@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { HistoryGap } from "#src/engine/sync/history/gaps.ts";
+import type { HistoryGap } from "#src/engine/sync/history/progress.ts";
 import { valueEvent } from "../sample-events.ts";
 import {
   onlyLine,

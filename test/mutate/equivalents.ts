@@ -759,7 +759,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
   },
   {
-    file: "src/engine/sync/history/ranges.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "if (each.toMs <= fromMs) continue;",
     after: "if (each.toMs < fromMs) continue;",
     reason: "A range that ends where the rest begins takes nothing from it, and the rest begins there still.",
@@ -940,19 +940,19 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "At another moment of the second.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "let next = 0;",
     after: "let next = 1;",
     reason: "Set with the first time.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before: "if (days.size >= KNOWN_MAX) days.clear();",
     after: "if (days.size >= KNOWN_MAX) ;",
     reason: "A bound of the memory that is used.",
   },
   {
-    file: "src/engine/sync/completeness/days.ts",
+    file: "src/engine/sync/history/buckets.ts",
     before:
       "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
     after:
@@ -967,24 +967,24 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/completeness/account.ts",
-    before: "} else if (pending > 0 && held.refusal !== null) {",
-    after: "} else if (pending >= 0 && held.refusal !== null) {",
+    before: "} else if (pending > 0 && ledger.refusal !== null) {",
+    after: "} else if (pending >= 0 && ledger.refusal !== null) {",
     reason: "Of no bucket none is refused.",
   },
   {
-    file: "src/engine/sync/history/day-book.ts",
-    before: "return (held.days?.length ?? 0) > INLINE_MAX ? move(series, held) : held;",
-    after: "return (held.days?.length) > INLINE_MAX ? move(series, held) : held;",
+    file: "src/engine/sync/completeness/finalized-days.ts",
+    before: "return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
+    after: "return (ledger.days?.length) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
     reason: "For the type checker: the counts were just written.",
   },
   {
-    file: "src/engine/sync/history/complete-days.ts",
+    file: "src/engine/sync/completeness/account.ts",
     before: "const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };",
     after: "const site = sites.get(siteId) ?? { reach, lookBackMs: 1, groups: new Map<string, Group>() };",
     reason: "No look-back is as short as a millisecond.",
   },
   {
-    file: "src/engine/sync/history/complete-days.ts",
+    file: "src/engine/sync/completeness/finalized-days.ts",
     before: "if (++counted % AT_ONCE === 0) await yieldToEventLoop();",
     after: "if (++counted % AT_ONCE === 1) await yieldToEventLoop();",
     reason: "Others have their turn a series later.",

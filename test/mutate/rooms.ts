@@ -43,9 +43,8 @@ export const ROOMS: readonly Room[] = [
     name: "ledger",
     files: [
       "src/engine/sync/history/ledger.ts",
-      "src/engine/sync/history/ledger-before.ts",
+      "src/engine/sync/history/series.ts",
       "src/engine/sync/history/ledger-ranges.ts",
-      "src/engine/sync/history/ranges.ts",
       "src/engine/sync/history/buckets.ts",
     ],
     tests: [
@@ -225,11 +224,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "completeness",
-    files: [
-      "src/engine/sync/completeness/*.ts",
-      "src/engine/sync/history/complete-days.ts",
-      "src/engine/sync/history/day-book.ts",
-    ],
+    files: ["src/engine/sync/completeness/*.ts"],
     tests: [
       "test/sync/day-account.test.ts",
       "test/sync/site-day.test.ts",

@@ -11,12 +11,11 @@ import type {
 import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
-import { dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { countFor, dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { countFor } from "#src/engine/sync/history/day-book.ts";
-import { wantedSeries } from "#src/engine/sync/history/ledgers.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
+import { wantedSeries } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
@@ -161,7 +160,7 @@ const FIVE = { name: "five", resolution: "5m", every: "1h", look_back: "6h" };
 const START = Date.parse("2026-11-02T00:00:00Z");
 
 describe("a day of a site", () => {
-  test("is complete by series, then by site, and sealed when the look-back has been read", async () => {
+  test("is complete by series, then by site, and finalized after the look-back was read", async () => {
     const here = stage(START + 6 * HOUR_MS, "UTC");
     await here.tags(["101", "102"]);
     here.service.withoutLog.add("102");
@@ -203,7 +202,7 @@ describe("a day of a site", () => {
     expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
   });
 
-  test("is sealed for a site without any log too, of which no series is ever complete", async () => {
+  test("is finalized also for a site without any log", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);
     here.service.withoutLog.add("101");
@@ -248,7 +247,7 @@ describe("a day of a site", () => {
     },
   );
 
-  test("that changes after it was sealed is sealed again once, an hour later, with what changed", async () => {
+  test("gets one new revision an hour after a change", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);
     here.log("101", "5m", START, START + 13 * DAY_MS, () => 1);
@@ -274,7 +273,7 @@ describe("a day of a site", () => {
     expect(Date.parse(at(2)) - here.store.toldAtMs(found?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
   });
 
-  test("is sealed again when a series that is followed later has filled it in, and is not held back by one that is gone", async () => {
+  test("gets a new revision for a series added later, and does not wait for a removed one", async () => {
     const here = stage(START + 12 * HOUR_MS, "UTC");
     await here.tags(["101", "102"]);
     for (const id of ["101", "102"]) here.log(id, "1h", START, START + 9 * DAY_MS, () => 1);
@@ -299,7 +298,7 @@ describe("a day of a site", () => {
       .map(({ date, revision, expected, revised }) => [date, revision, expected, revised]);
     expect(after).toContainEqual(["2026-11-03", 2, 36, 12]);
     expect(after).not.toContainEqual(["2026-11-03", 3, expect.anything(), expect.anything()]);
-    // The listings do not show it any more, and nobody can answer for it.
+    // The lists no longer contain it.
     const set = documentSet("tag", "trial");
     const held = await here.store.document<object>(set, "102");
     await here.store.commit({
@@ -311,7 +310,7 @@ describe("a day of a site", () => {
     expect(faultsOf(here.events())).toEqual([]);
   });
 
-  test("names who holds a site back, and counts what is refused as known when it was refused three times", async () => {
+  test("names the series that hold a site back, and counts three refusals as known", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101", "102"]);
     for (const id of ["101", "102"]) here.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
@@ -338,7 +337,7 @@ describe("a day of a site", () => {
     });
   });
 
-  test("is told once for every fetch, gap, refusal, outage and restart", async () => {
+  test("is emitted once under random fetches, gaps, refusals, outages and restarts", async () => {
     const random = randomFrom(seed);
     const one = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
     const zone = one(["Europe/Stockholm", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]);
@@ -380,7 +379,7 @@ describe("a day of a site", () => {
   }, 120_000);
 });
 
-/** The ledgers in the store add up on every day, and know as many points as were told. */
+/** Expects the stored ledgers to add up on every day to the emitted points. */
 async function expectBalance(
   here: ReturnType<typeof stage>,
   classes: readonly object[],
@@ -404,7 +403,7 @@ async function expectBalance(
     if (series === undefined) throw new Error(`${key} is not followed.`);
     for (let day = dayOf(nowMs) - 12; day <= dayOf(nowMs); day++) {
       const account = accountOf(
-        { held, placed: {}, rules: series.rules },
+        { ledger: held, located: {}, rules: series.rules },
         day,
         await countFor(here.store, "trial", key, held, day),
         nowMs,

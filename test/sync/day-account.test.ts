@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, addAccounts, type Word, wantedFrom } from "#src/engine/sync/completeness/account.ts";
-import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { accountOf, addAccounts, type Statement } from "#src/engine/sync/completeness/account.ts";
+import { dayOfDate, wantedFrom } from "#src/engine/sync/completeness/days.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
@@ -9,7 +9,7 @@ const RULES = {
   ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
   ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
 };
-const SAID: Word = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
+const SAID: Statement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = {
   said: "The tag is locked.",
   at: SAID.at ?? "",
@@ -20,7 +20,7 @@ const REFUSAL = {
 /** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
   return {
-    ...firstSight(RULES, NOW),
+    ...newLedger(RULES, NOW),
     state: "following",
     ...{ since: "2026-11-03T06:00:00.000Z", wished: "2026-11-03T06:00:00.000Z" },
     watermark: "2026-11-05T12:00:00.000Z",
@@ -41,7 +41,7 @@ function account(
   placed: { readonly outOfSight?: "site" | "tag" } = {},
 ) {
   const day = dayOfDate(`2026-11-0${date}`);
-  return accountOf({ held, rules: RULES, placed }, day, count, NOW);
+  return accountOf({ ledger: held, rules: RULES, located: placed }, day, count, NOW);
 }
 
 describe("the account of a series for a UTC day", () => {
@@ -71,7 +71,7 @@ describe("the account of a series for a UTC day", () => {
     expect([had, nulls, absent]).toEqual(expected);
   });
 
-  test("leaves out what is before the first wanted bucket, and days that no span touches", () => {
+  test("leaves out buckets before the first needed one, and days without a range", () => {
     expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({
       expected: 216,
       absent: 0,
@@ -83,7 +83,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(backfilled, 2)).toMatchObject({ expected: 72, pending: 72, why: "backfill" });
   });
 
-  test("counts buckets without a log and refused ones with the last word on each", () => {
+  test("counts buckets without a log and refused ones with the last message", () => {
     const older = { said: "older", at: "2026-11-04T01:00:00.000Z" };
     const held = ledger({
       spans: [
@@ -104,7 +104,7 @@ describe("the account of a series for a UTC day", () => {
     });
   });
 
-  test("counts everything that is pending as without a log, once the service said there is none", () => {
+  test("counts pending buckets as without a log after the service says so", () => {
     const held = ledger({ state: "no-log", spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
@@ -113,7 +113,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account({ ...held, refusal: REFUSAL }, 4)).toMatchObject({ withoutLog: 216, noLog: SAID });
   });
 
-  test("counts what following was refused from its watermark on as refused, and the past before it as pending", () => {
+  test("counts buckets after the watermark of a refused series as refused, and earlier ones as pending", () => {
     const held = ledger({
       refusal: REFUSAL,
       watermark: "2026-11-04T12:00:00.000Z",
@@ -122,7 +122,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: SAID, why: "behind" },
     });
-    // Of today only what has closed by now can have been refused.
+    // Only closed buckets of today can be refused.
     expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
     expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
     // Whether there is a log at all was refused: then that is all there is to say of the past, too.
@@ -133,7 +133,7 @@ describe("the account of a series for a UTC day", () => {
     });
   });
 
-  test("wants no more than there is of a tag that the listings do not show any more", () => {
+  test("needs no more buckets of a tag that left the lists", () => {
     const held = ledger({ spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "tag" })).toMatchObject({
       ...{ expected: 72, had: 72, pending: 0, notWanted: 216 },

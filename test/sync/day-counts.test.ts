@@ -4,28 +4,28 @@ import type { Resolution } from "#src/core/model/building.ts";
 import {
   addCounts,
   countEmitted,
+  countFor,
   countOn,
   countsIn,
-  splitCounts,
-} from "#src/engine/sync/completeness/counts.ts";
-import {
-  bucketFinder,
-  bucketsIn,
   DAY_MS,
   dateOf,
   dayOf,
   dayOfDate,
+  isCountedOn,
+  newlyComplete,
+  reachOf,
+  splitCounts,
 } from "#src/engine/sync/completeness/days.ts";
-import { isCountedOn, newlyComplete, reachOf } from "#src/engine/sync/completeness/reach.ts";
-import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
-import { countFor, createDayNotes, NO_FINALIZED_DAYS } from "#src/engine/sync/history/day-book.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
+import { bucketEnd, bucketFinder, bucketStart, bucketsIn } from "#src/engine/sync/history/buckets.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { Series } from "#src/engine/sync/history/ledgers.ts";
-import type { StoredDayChange, StoredHistory } from "#src/engine/sync/snapshot.ts";
+import type { Series } from "#src/engine/sync/history/series.ts";
+import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
-import { createMemoryStore } from "./memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-02T06:00:00Z");
@@ -35,7 +35,7 @@ const RULES = {
 };
 
 describe("counts by day", () => {
-  test("say the same as a map, in one entry for days that are alike", () => {
+  test("agree with a map, with one entry for equal days", () => {
     const random = randomFrom(seed);
     let text = "";
     const plain = new Map<number, { had: number; null: number }>();
@@ -70,7 +70,7 @@ describe("counts by day", () => {
     );
   });
 
-  test("a revision moves a point between with and without a value, and several points of one bucket are one", () => {
+  test("a revision moves a point between value and null, and several points of a bucket count once", () => {
     const [fresh, revised] = [new Points(), new Points()];
     for (const minute of [0, 2, 5, 10]) fresh.push(NOW + minute * 60_000, 1);
     revised.push(NOW + 900_000, Number.NaN);
@@ -137,22 +137,28 @@ function seriesWith(held: StoredHistory): Series {
   return {
     ...{
       key: "101 5m",
-      placed: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
+      located: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
       rules: RULES,
       total: false,
-      held,
+      ledger: held,
     },
-    ...{ busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+    ...{ isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
   };
 }
+
+const finalizedDays = (store: MemoryStore) =>
+  createFinalizedDays({
+    ...{ store, clock: createVirtualClock(NOW), source: "trial" },
+    ...{ series: () => [], knowsTagsOf: () => false },
+  });
 
 const had = (from: string, to: string) =>
   storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
 describe("a ledger", () => {
-  test("of an earlier version is not judged where nobody counted", async () => {
+  test("of an earlier version has no judged days before the first count", async () => {
     const { days: _, ...before } = {
-      ...firstSight(RULES, NOW),
+      ...newLedger(RULES, NOW),
       state: "following" as const,
       spans: had("2026-10-01T00:00Z", "2026-11-02T05:55Z"),
       watermark: "2026-11-02T05:55:00.000Z",
@@ -162,12 +168,7 @@ describe("a ledger", () => {
       spans: had("2026-10-01T00:00Z", "2026-11-04T00:00Z"),
       watermark: "2026-11-04T00:00:00.000Z",
     };
-    const notes = createDayNotes({
-      store: createMemoryStore(),
-      source: "trial",
-      nowMs: NOW,
-      sealed: NO_FINALIZED_DAYS,
-    });
+    const notes = finalizedDays(createMemoryStore()).notes(NOW);
     const told = { fresh: new Points(), revised: new Points(), before: new Map() };
     const held = await notes.count(seriesWith(before), before, after, told);
     expect(held.countedFrom).toBe("2026-11-02T05:55:00.000Z");
@@ -180,31 +181,35 @@ describe("a ledger", () => {
     expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
   });
 
-  test("marks sealed days with the points that changed them, and goes on with a mark that is fresh", async () => {
+  test("marks finalized days with their changed points, and reuses a recent mark", async () => {
     const ledger = {
-      ...firstSight(RULES, NOW),
+      ...newLedger(RULES, NOW),
       state: "following" as const,
       watermark: "2026-11-02T05:55:00.000Z",
     };
     const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
     const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
-    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"].map(dayOfDate);
+    const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"];
     const fresh = new Points();
     for (const minute of [0, 5]) fresh.push(Date.parse("2026-10-31T06:00Z") + minute * 60_000, 1);
     const at = (msAgo: number) => new Date(NOW - msAgo).toISOString();
     const marksWith = async (known: StoredDayChange | undefined) => {
-      const changed: (readonly [string, StoredDayChange])[] = [];
-      const sealed = {
-        ...NO_FINALIZED_DAYS,
-        of: (siteId: number) => new Set(siteId === 1 ? days : []),
-        mark: (key: string) => (key === "1 2026-10-31" ? known : undefined),
-        changed: (marks: ReadonlyMap<string, StoredDayChange>) => void changed.push(...marks),
-      };
-      const notes = createDayNotes({ store: createMemoryStore(), source: "trial", nowMs: NOW, sealed });
-      const told = { fresh, revised: new Points(), before: new Map() };
-      await notes.count(seriesWith(before), before, after, told);
-      notes.committed();
-      return new Map(changed.toSorted(([a], [b]) => (a < b ? -1 : 1)));
+      const store = createMemoryStore();
+      const finalized = days.map((date) => [`1 ${date}`, { revision: 1 }] as const);
+      const changed = known === undefined ? [] : ([["1 2026-10-31", known]] as const);
+      await store.commit({
+        documents: [
+          { set: syncSet("day-sealed", "trial"), put: finalized },
+          { set: syncSet("day-changed", "trial"), put: changed },
+        ],
+      });
+      const all = finalizedDays(store);
+      await all.look();
+      const notes = all.notes(NOW);
+      const emitted = { fresh, revised: new Points(), before: new Map() };
+      await notes.count(seriesWith(before), before, after, emitted);
+      await store.commit({ documents: notes.documents() });
+      return store.documents<StoredDayChange>(syncSet("day-changed", "trial"));
     };
     expect(await marksWith(undefined)).toEqual(
       new Map([
@@ -219,16 +224,16 @@ describe("a ledger", () => {
     expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
 
-  test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
+  test("moves long counts out and still counts each day", async () => {
     const store = createMemoryStore();
-    let held: StoredHistory = { ...firstSight(RULES, NOW), state: "following" };
+    let held: StoredHistory = { ...newLedger(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
     for (let part = 0; part < 3; part++) {
       const fresh = new Points();
       for (let day = part * 100; day < part * 100 + 100; day++)
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
-      const notes = createDayNotes({ store, source: "trial", nowMs: NOW, sealed: NO_FINALIZED_DAYS });
+      const notes = finalizedDays(store).notes(NOW);
       held = await notes.count(seriesWith(held), held, held, {
         fresh,
         revised: new Points(),
@@ -243,8 +248,8 @@ describe("a ledger", () => {
       );
   });
 
-  test("that is filled backwards says a day is whole with its first bucket, and a wider stretch only what is new", () => {
-    const ledger = { ...firstSight(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
+  test("that is filled backwards reports a day with its first bucket, and each day once", () => {
+    const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
     expect(newlyComplete(ledger, before)).toEqual([

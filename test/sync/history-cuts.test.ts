@@ -2,59 +2,59 @@ import { expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   bucketsEach,
-  NOTHING_KNOWN,
-  provedCut,
+  INITIAL_COUNTS,
+  provenLimit,
   unverified,
   valuesBelow,
   withEnd,
   withLimit,
   withResponse,
-} from "#src/engine/sync/history/cuts.ts";
+} from "#src/engine/sync/history/request-size.ts";
 
 const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
-test("an answer is in doubt where it has more points than any before it, or as many", () => {
-  const known = withResponse(NOTHING_KNOWN, { series: 2_016, answer: 30_000 });
+test("a response with as many points as the largest so far is unverified", () => {
+  const known = withResponse(INITIAL_COUNTS, { series: 2_016, answer: 30_000 });
   expect(unverified(known, { series: 2_015, answer: 29_999 })).toEqual({ series: 0, answer: 0 });
   expect(unverified(known, { series: 2_016, answer: 29_999 })).toEqual({ series: 2_016, answer: 0 });
   expect(unverified(known, { series: 12, answer: 30_000 })).toEqual({ series: 0, answer: 30_000 });
-  expect(unverified(NOTHING_KNOWN, { series: 99, answer: 99 })).toEqual({ series: 0, answer: 0 });
-  expect(unverified(NOTHING_KNOWN, { series: 100, answer: 100 })).toEqual({ series: 100, answer: 100 });
+  expect(unverified(INITIAL_COUNTS, { series: 99, answer: 99 })).toEqual({ series: 0, answer: 0 });
+  expect(unverified(INITIAL_COUNTS, { series: 100, answer: 100 })).toEqual({ series: 100, answer: 100 });
 });
 
-test("a count that people choose is no limit once two answers have ended at it, any other after one", () => {
-  const once = withEnd(NOTHING_KNOWN, { series: 1_000, answer: 4_108 });
+test("a round count is no limit after two complete responses, any other count after one", () => {
+  const once = withEnd(INITIAL_COUNTS, { series: 1_000, answer: 4_108 });
   expect(once.none).toEqual({ series: 99, answer: 4_108 });
   expect(withEnd(once, { series: 1_000, answer: 0 }).none).toEqual({ series: 1_000, answer: 4_108 });
   const another = withEnd(withEnd(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
   expect(another.none.series).toBe(99);
 });
 
-test("a limit that is proved takes back what was known of larger answers", () => {
-  const known = withResponse(NOTHING_KNOWN, { series: 5_000, answer: 90_000 });
+test("a proven limit withdraws larger counts", () => {
+  const known = withResponse(INITIAL_COUNTS, { series: 5_000, answer: 90_000 });
   const limited = withLimit(known, { series: 1_000, answer: 0 });
   expect(limited.none).toEqual({ series: 999, answer: 89_999 });
   expect(unverified(limited, { series: 1_000, answer: 20_000 })).toEqual({ series: 1_000, answer: 0 });
 });
 
-test("of a limit for each series and one for all, the one that comes again is it; until then as much is asked for as either bears", () => {
-  const first = provedCut(null, { series: 250, answer: 5_000 }, AT);
+test("the count that repeats is the limit; until then requests use the larger one", () => {
+  const first = provenLimit(null, { series: 250, answer: 5_000 }, AT);
   expect([20, 1].map((tags) => bucketsEach(first, tags, NOW))).toEqual([247, 4_997]);
-  const ofEach = provedCut(first, { series: 250, answer: 500 }, AT);
+  const ofEach = provenLimit(first, { series: 250, answer: 500 }, AT);
   expect(ofEach).toEqual({ series: 250, answer: null, either: false, at: AT });
-  const ofAll = provedCut(first, { series: 2_500, answer: 5_000 }, AT);
+  const ofAll = provenLimit(first, { series: 2_500, answer: 5_000 }, AT);
   expect(ofAll).toEqual({ series: null, answer: 5_000, either: false, at: AT });
   expect([20, 2].map((tags) => bucketsEach(ofAll, tags, NOW))).toEqual([247, 2_497]);
-  const both = provedCut(ofEach, { series: 0, answer: 1_000 }, AT);
+  const both = provenLimit(ofEach, { series: 0, answer: 1_000 }, AT);
   expect(both).toEqual({ series: 250, answer: 1_000, either: false, at: AT });
   expect([20, 2].map((tags) => bucketsEach(both, tags, NOW))).toEqual([47, 247]);
 });
 
-test("a limit is believed for a month, and a bucket may always be asked for", () => {
-  const cut = provedCut(null, { series: 100, answer: 0 }, AT);
+test("a limit expires after a month, and one bucket is always allowed", () => {
+  const cut = provenLimit(null, { series: 100, answer: 0 }, AT);
   expect(valuesBelow(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
   expect(valuesBelow(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);
-  expect(bucketsEach(provedCut(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
+  expect(bucketsEach(provenLimit(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
 });

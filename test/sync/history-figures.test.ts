@@ -1,6 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { createGroupTesting } from "#src/engine/sync/history/grouping.ts";
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/engine/sync/history/window.ts";
+import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
+import {
+  afterFailure,
+  afterResponse,
+  INITIAL_WINDOW,
+  windowValues,
+} from "#src/engine/sync/history/request-size.ts";
 import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 
@@ -17,7 +22,7 @@ describe("group testing", () => {
     },
   );
 
-  test("repeats its question until it is answered, and takes more members in between", () => {
+  test("repeats a group until it is settled, and accepts members in between", () => {
     const testing = createGroupTesting<number>(20);
     testing.add([1, 2, 3]);
     expect(testing.next()).toEqual([1, 2, 3]);
@@ -36,27 +41,27 @@ describe("the size of a request", () => {
     expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
   });
 
-  test("an outage does not pass for a limit", () => {
+  test("does not mistake an outage for a limit", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
-    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    let window = INITIAL_WINDOW;
+    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);
-    window = failed(window, window.good * 2);
+    window = afterFailure(window, window.good * 2);
     expect(window.bad).not.toBeNull();
-    for (let i = 0; i < 3; i++) window = failed(window, window.good);
+    for (let i = 0; i < 3; i++) window = afterFailure(window, window.good);
     expect(window.bad).toBeNull();
-    window = answered(window, window.good, limits);
+    window = afterResponse(window, window.good, limits);
     expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
 
-  test("shrinks when a size that has worked is refused again and again, and grows back", () => {
+  test("shrinks after repeated failures at a size that has worked, and grows back", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
+    let window = INITIAL_WINDOW;
     let requests = 0;
     const fetch = (limit: number) => {
       const values = windowValues(window, limits);
       requests++;
-      window = values > limit ? failed(window, values) : answered(window, values, limits);
+      window = values > limit ? afterFailure(window, values) : afterResponse(window, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
@@ -71,12 +76,12 @@ describe("the size of a request", () => {
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 
-  test("a small answer does not prove that the size which failed is borne", () => {
+  test("does not grow after a small response", () => {
     const limits = { most: 1_000_000 };
-    let window = UNKNOWN_WINDOW;
-    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    let window = INITIAL_WINDOW;
+    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);
-    for (let i = 0; i < 6; i++) window = answered(failed(window, before / 2), 20, limits);
+    for (let i = 0; i < 6; i++) window = afterResponse(afterFailure(window, before / 2), 20, limits);
     expect(windowValues(window, limits)).toBeLessThan(before / 4);
   });
 });

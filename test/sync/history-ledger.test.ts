@@ -3,21 +3,31 @@ import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { bucketBefore, bucketStart } from "#src/engine/sync/history/buckets.ts";
+import {
+  bucketBefore,
+  bucketStart,
+  mergeRanges,
+  type Range,
+  subtract,
+  totalLength,
+} from "#src/engine/sync/history/buckets.ts";
 import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
-import { gapsIn } from "#src/engine/sync/history/gaps.ts";
 import {
   closedUntil,
-  firstSight,
   followingRange,
-  ms,
+  isBackingOff,
+  newLedger,
   openParts,
+  parseTime,
+  recordNoLog,
+  recordPastRefusal,
+  recordRefusal,
+  retractNoLog,
   type SeriesRules,
   settleFollowing,
   settlePast,
-  wishedPast,
+  targetPast,
 } from "#src/engine/sync/history/ledger.ts";
-import { believed, type LedgerBefore } from "#src/engine/sync/history/ledger-before.ts";
 import {
   answeredRanges,
   answeredWithin,
@@ -28,15 +38,8 @@ import {
   storedRanges,
   withRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
-import { ledgerFor, type Series } from "#src/engine/sync/history/ledgers.ts";
-import { lengthOfAll, merged, type Range, subtract } from "#src/engine/sync/history/ranges.ts";
-import {
-  isResting,
-  refusedNow,
-  refusedPast,
-  takenBack,
-  withoutLog,
-} from "#src/engine/sync/history/refusals.ts";
+import { gapsIn } from "#src/engine/sync/history/progress.ts";
+import { type LegacyLedger, ledgerFor, type Series, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -70,9 +73,9 @@ const whys = (held: StoredHistory) => held.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
-describe("a bucket that has closed", () => {
-  test("is told once its grace is over as well, whatever was asked for", () => {
-    const held: StoredHistory = { ...firstSight(RULES, at(-1)), state: "following" };
+describe("a closed bucket", () => {
+  test("is emitted after its grace period, whatever the request range", () => {
+    const held: StoredHistory = { ...newLedger(RULES, at(-1)), state: "following" };
     const lastHour = hours(-1, 0);
     const settled = (nowMs: number) =>
       settleFollowing(
@@ -85,14 +88,14 @@ describe("a bucket that has closed", () => {
       );
     const early = settled(START + RULES.graceMs - 1);
     expect([...early.fresh]).toHaveLength(11);
-    expect(early.held.spans.at(-1)).toMatchObject({ to: isoUtc(START - FIVE_MS) });
+    expect(early.ledger.spans.at(-1)).toMatchObject({ to: isoUtc(START - FIVE_MS) });
     const inTime = settled(START + RULES.graceMs);
     expect([...inTime.fresh]).toHaveLength(12);
-    expect(inTime.held.spans.at(-1)).toMatchObject({ to: isoUtc(START) });
+    expect(inTime.ledger.spans.at(-1)).toMatchObject({ to: isoUtc(START) });
   });
 });
 
-describe("whatever comes, a ledger says only what was so", () => {
+describe("random responses and refusals", () => {
   type Step = {
     readonly kind: string;
     readonly size: number;
@@ -107,11 +110,11 @@ describe("whatever comes, a ledger says only what was so", () => {
     every: fc.constantFrom(0, 1, 1, 12, 40),
   });
 
-  test("what is had was answered, holes and had make the wished time, and both ways nothing is told twice", () => {
+  test("fetched ranges had a response, gaps and fetched ranges cover the target, and no point is emitted twice", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
-        let held: StoredHistory = { ...firstSight(RULES, nowMs), state: "following" };
+        let held: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
         const answered: Range[] = [];
         const told = new Map<number, TagValue>();
         const seen = () =>
@@ -120,8 +123,8 @@ describe("whatever comes, a ledger says only what was so", () => {
           nowMs += waitMs;
           if (kind === "asleep") continue;
           if (kind === "scope-lost") {
-            held = takenBack(held, isoUtc(nowMs - HOUR_MS), false);
-            // What the service said of a log is not believed any more.
+            held = retractNoLog(held, isoUtc(nowMs - HOUR_MS), false);
+            // Retracts statements about a log.
             held = { ...held, state: "following" };
             continue;
           }
@@ -135,31 +138,31 @@ describe("whatever comes, a ledger says only what was so", () => {
                 : undefined;
           const isFront = followsFirst === (i % 2 === 0);
           if (isFront) {
-            const range = isResting(held, nowMs) ? null : followingRange(held, RULES, nowMs);
+            const range = isBackingOff(held, nowMs) ? null : followingRange(held, RULES, nowMs);
             if (range === null) continue;
             const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
-            if (kind === "no-log") held = { ...withoutLog(held, "404", nowMs), state: "following" };
-            else if (kind === "refused") held = refusedNow(held, "403", nowMs);
+            if (kind === "no-log") held = { ...recordNoLog(held, "404", nowMs), state: "following" };
+            else if (kind === "refused") held = recordRefusal(held, "403", nowMs);
             else {
               const settled = settleFollowing(held, RULES, points(part, value), part, told, nowMs);
-              held = settled.held;
-              for (const fresh of settled.fresh) told.set(ms(fresh.time), fresh.value);
+              held = settled.ledger;
+              for (const fresh of settled.fresh) told.set(parseTime(fresh.time), fresh.value);
               answered.push(part);
             }
           } else {
-            const open = openParts(held, wishedPast(held), nowMs).at(-1);
+            const open = openParts(held, targetPast(held), nowMs).at(-1);
             if (open === undefined) continue;
             const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
             if (kind === "no-log") {
               const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
               held = { ...held, spans: withRanges(held.spans, [{ ...part, ...word }], "5m") };
-            } else if (kind === "refused") held = refusedPast(held, part, "403", nowMs);
+            } else if (kind === "refused") held = recordPastRefusal(held, part, "403", nowMs);
             else {
               const settled = settlePast(held, points(part, value), part);
-              held = settled.held;
+              held = settled.ledger;
               for (const fresh of settled.fresh) {
-                expect(told.has(ms(fresh.time))).toBe(false);
-                told.set(ms(fresh.time), fresh.value);
+                expect(told.has(parseTime(fresh.time))).toBe(false);
+                told.set(parseTime(fresh.time), fresh.value);
               }
               answered.push(part);
             }
@@ -172,22 +175,22 @@ describe("whatever comes, a ledger says only what was so", () => {
           }
           const values = spans.filter(({ why }) => why === "points" || why === "null");
           expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
-          const whole = wishedPast(held);
+          const whole = targetPast(held);
           const holes = openParts(held, whole, Number.MAX_SAFE_INTEGER);
           const hadInside = subtract(whole, subtract(whole, fetchedIn(held.spans)));
-          expect(lengthOfAll(holes) + lengthOfAll(hadInside)).toBe(whole.toMs - whole.fromMs);
+          expect(totalLength(holes) + totalLength(hadInside)).toBe(whole.toMs - whole.fromMs);
           expect(isComplete(held)).toBe(
             holes.length === 0 && held.refusal === null && !spans.some((span) => !isFetched(span)),
           );
 
-          const ledger = { placed: PLACED, rules: RULES, total: false, held };
-          const named = gapsIn([ledger], { open: [], paused: false }, nowMs, { silences: true }).map(
-            ({ from, to }) => ({ fromMs: ms(from ?? ""), toMs: ms(to ?? "") }),
+          const series = { located: PLACED, rules: RULES, total: false, ledger: held };
+          const named = gapsIn([series], { open: [], paused: false }, nowMs, { silences: true }).map(
+            ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
           );
           const toldSpans = spans.filter(({ why }) => why === "points");
-          expect(merged([...named, ...toldSpans]).length).toBe(1);
+          expect(mergeRanges([...named, ...toldSpans]).length).toBe(1);
           // Every stretch has one reason.
-          expect(lengthOfAll(named)).toBe(lengthOfAll(merged(named)));
+          expect(totalLength(named)).toBe(totalLength(mergeRanges(named)));
         }
       }),
       {
@@ -209,9 +212,9 @@ describe("whatever comes, a ledger says only what was so", () => {
     );
   });
 
-  test("a thousand silences do not make a ledger grow, and no hole becomes something that was had", () => {
+  test("limits the ranges of 1,000 silences without turning a gap into a fetched range", () => {
     let held: StoredHistory = {
-      ...firstSight({ ...RULES, backfillMs: 400 * DAY_MS }, START),
+      ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START),
       state: "following",
     };
     for (let i = 0; i < 400; i++) {
@@ -222,18 +225,18 @@ describe("whatever comes, a ledger says only what was so", () => {
         held,
         points(range, (atMs) => (atMs < range.fromMs + 5 * HOUR_MS ? 1 : undefined)),
         range,
-      ).held;
+      ).ledger;
     }
     const holes = openParts(held, hours(-9 * 400, 0), START);
-    expect(lengthOfAll(holes)).toBe(100 * 9 * HOUR_MS);
+    expect(totalLength(holes)).toBe(100 * 9 * HOUR_MS);
     expect(held.spans.length).toBeLessThanOrEqual(Math.max(RANGES_MAX, 2 * 100));
   });
 });
 
-describe("a bucket is whole", () => {
-  /** Everything up to the watermark was told; it is remembered since a moment within a bucket. */
+describe("complete buckets", () => {
+  /** Everything up to the watermark is emitted; stored points begin within a bucket. */
   const readAgain = (): StoredHistory => ({
-    ...firstSight(RULES, at(48)),
+    ...newLedger(RULES, at(48)),
     state: "following",
     watermark: isoUtc(at(48)),
     spans: [{ from: isoUtc(at(0)), to: isoUtc(at(48)), why: "points" }],
@@ -241,70 +244,70 @@ describe("a bucket is whole", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("wherever a limit cuts what is read again, and wherever in one the memory begins", () => {
+  test("survive a size limit within a reread and stored points that begin within a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series: Series = {
           key: "101 5m",
-          placed: PLACED,
+          located: PLACED,
           rules: RULES,
           total: false,
-          held: readAgain(),
-          busy: false,
-          unsure: false,
+          ledger: readAgain(),
+          isBusy: false,
+          isUnsure: false,
           notBeforeMs: 0,
-          suspect: false,
+          isSuspect: false,
         };
-        const ask = nextFollowing([series], at(49), { size: 20, values, aloneFirst: false });
+        const ask = nextFollowing([series], at(49), { size: 20, values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
     );
   });
 
-  test("or its value is not told: a range that ends within one is read again from there", () => {
+  test("only: rereads a range that ends within a bucket from there", () => {
     const held = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
-    const told = new Map(Array.from(before, ({ time, value }) => [ms(time), value]));
+    const told = new Map(Array.from(before, ({ time, value }) => [parseTime(time), value]));
     const answer = points({ fromMs: at(25), toMs: at(26) }, () => 1);
     answer.add({ time: isoUtc(at(26)), value: 99 });
     const settled = settleFollowing(held, RULES, answer, range, told, at(49));
     expect([...settled.revised]).toEqual([]);
-    expect(settled.held.rereadFrom).toBe(isoUtc(at(26)));
+    expect(settled.ledger.rereadFrom).toBe(isoUtc(at(26)));
   });
 });
 
-test("what a clock that was eight days ahead asked for is had only as far as it has closed", () => {
-  const held = firstSight(RULES, START);
-  const range = { fromMs: ms(held.watermark), toMs: at(8 * 24) };
+test("counts a request of a clock eight days ahead only as far as buckets have closed", () => {
+  const held = newLedger(RULES, START);
+  const range = { fromMs: parseTime(held.watermark), toMs: at(8 * 24) };
   const settled = settleFollowing(held, RULES, NOTHING, range, new Map(), at(1));
-  expect(settled.held.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
-  expect(followingRange(settled.held, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
+  expect(settled.ledger.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
+  expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
 });
 
-test("of what a clock that was ahead took for past, only what has closed is asked for", () => {
+test("requests only closed buckets after a clock was ahead", () => {
   const series: Series = {
     key: "101 5m",
-    placed: PLACED,
+    located: PLACED,
     rules: RULES,
     total: false,
-    held: { ...firstSight(RULES, at(4)), state: "following" },
-    busy: false,
-    unsure: false,
+    ledger: { ...newLedger(RULES, at(4)), state: "following" },
+    isBusy: false,
+    isUnsure: false,
     notBeforeMs: 0,
-    suspect: false,
+    isSuspect: false,
   };
-  const limit = { size: 20, values: 100, aloneFirst: false };
+  const limit = { size: 20, values: 100, singleFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
-  expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(ms(series.held.watermark));
+  expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
-test("a series that a clock which was ahead saw first is followed from when it was right, unless something was had", () => {
+test("restarts a series that a clock ahead of time created, unless points were fetched", () => {
   const rules = { ...RULES, backfillMs: 0 };
-  const early: StoredHistory = { ...firstSight(rules, at(4)), state: "following" };
+  const early: StoredHistory = { ...newLedger(rules, at(4)), state: "following" };
   const found = ledgerFor(early, rules, false, START);
-  expect(found).toEqual({ ...firstSight(rules, START), state: "following" });
+  expect(found).toEqual({ ...newLedger(rules, START), state: "following" });
   expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
   // The same clock, or one that was right: nothing moves.
   expect(ledgerFor(early, rules, false, at(4))).toBe(early);
@@ -315,15 +318,15 @@ test("a series that a clock which was ahead saw first is followed from when it w
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
-test("a refusal elsewhere has nothing to do with what is asked for", () => {
+test("a refusal of another range does not affect a request", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
-  const held: StoredHistory = { ...firstSight(RULES, START), spans: [refused] };
+  const held: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
   expect(openParts(held, range, START)).toEqual([{ ...range, alone: false }]);
 });
 
-describe("why a span is had", () => {
-  test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
+describe("reasons of ranges", () => {
+  test("separates values and silences, except an hour's silence of an hourly device", () => {
     const range = hours(-24, 0);
     const hourly = answeredRanges(
       points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
@@ -344,14 +347,14 @@ describe("why a span is had", () => {
     expect(answeredRanges(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
   });
 
-  test("a refusal takes nothing away, an answer takes the refusal away", () => {
-    const seen: StoredHistory = { ...firstSight(RULES, START), state: "following" };
+  test("a refusal removes no fetched range, and a response removes the refusal", () => {
+    const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const fetched = settlePast(
       seen,
       points(hours(-10, -5), () => 1),
       hours(-10, -5),
-    ).held;
-    const refused = refusedPast(fetched, hours(-20, 0), "403, Forbidden.", START);
+    ).ledger;
+    const refused = recordPastRefusal(fetched, hours(-20, 0), "403, Forbidden.", START);
     expect(whys(refused)).toEqual(["refused", "points", "refused"]);
     expect(refused.spans[0]).toMatchObject({ said: "403, Forbidden.", at: isoUtc(START), times: 1 });
     expect(isComplete(refused)).toBe(false);
@@ -360,17 +363,17 @@ describe("why a span is had", () => {
       points(hours(-20, 0), () => 1),
       hours(-20, 0),
     );
-    expect(whys(answered.held)).toEqual(["points"]);
+    expect(whys(answered.ledger)).toEqual(["points"]);
     expect(answered.fresh.length).toBe(15 * 12);
   });
 
-  test("what is refused rests for ten minutes, an hour, six hours, a day, and is asked alone then", () => {
-    let held: StoredHistory = { ...firstSight(RULES, START), state: "following" };
+  test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
+    let held: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const waits: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
-      held = refusedPast(held, hours(-20, 0), "403", nowMs);
-      const againMs = ms(held.spans[0]?.againAt ?? "");
+      held = recordPastRefusal(held, hours(-20, 0), "403", nowMs);
+      const againMs = parseTime(held.spans[0]?.againAt ?? "");
       waits.push((againMs - nowMs) / MINUTE_MS);
       expect(openParts(held, hours(-20, 0), againMs - 1)).toEqual([]);
       expect(openParts(held, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), alone: true }]);
@@ -379,12 +382,12 @@ describe("why a span is had", () => {
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
-  test("what is unreadable is answered, and requested again as such", () => {
+  test("an unreadable range counts as a response and is requested again", () => {
     const spans = storedRanges([
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
-    const held: StoredHistory = { ...firstSight(RULES, START), spans, state: "following" };
+    const held: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
     expect(openParts(held, hours(-20, 0), START)).toEqual([
       { ...hours(-3, 0), alone: true, unreadable: true },
     ]);
@@ -392,44 +395,44 @@ describe("why a span is had", () => {
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
 
-  test("a tag that had a log is asked for soon, one that never had one after days", () => {
+  test("retries a tag that had a log soon, and one that never had a log after days", () => {
     const waitsOf = (first: StoredHistory) => {
       let held = first;
       return Array.from({ length: 7 }, () => {
-        held = withoutLog(held, "404", START);
-        return (ms(held.refusal?.againAt ?? "") - START) / HOUR_MS;
+        held = recordNoLog(held, "404", START);
+        return (parseTime(held.refusal?.againAt ?? "") - START) / HOUR_MS;
       });
     };
-    const seen = firstSight(RULES, START);
+    const seen = newLedger(RULES, START);
     expect(waitsOf(seen)).toEqual([24, 48, 96, 192, 384, 768, 768]);
     const followed = settlePast(
       seen,
       points(hours(-1, 0), () => 1),
       hours(-1, 0),
-    ).held;
+    ).ledger;
     expect(waitsOf(followed)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
   });
 });
 
-describe("the holes of a series", () => {
+describe("the gaps of a series", () => {
   const NOBODY = { open: [], paused: false };
   const nowMs = at(0) + MINUTE_MS;
   const named = (held: StoredHistory, more: { placed?: object; silences?: boolean } = {}) =>
     gapsIn(
-      [{ placed: { ...PLACED, ...more.placed }, rules: RULES, total: false, held }],
+      [{ located: { ...PLACED, ...more.placed }, rules: RULES, total: false, ledger: held }],
       NOBODY,
       nowMs,
       more.silences === undefined ? {} : { silences: more.silences },
     ).map(({ why, from, said }) => [why, from, said]);
-  const seen: StoredHistory = { ...firstSight(RULES, START), state: "following" };
+  const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
   const silent = settlePast(
     seen,
     points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1)),
     hours(-30, 0),
-  ).held;
+  ).ledger;
 
-  test("have a reason each, with the service's words; silences are named when they are asked for", () => {
-    const held = refusedPast(silent, hours(-40, -30), "403, Forbidden.", START);
+  test("have a reason with the message of the service, and include silences on request", () => {
+    const held = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const holes = [
       ["backfill", wishedFrom(held), null],
       ["refused", isoUtc(at(-40)), "403, Forbidden."],
@@ -438,22 +441,22 @@ describe("the holes of a series", () => {
     expect(named(held, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
   });
 
-  test("are those of a site that the token does not see, of a log that is gone, of a series that nobody knows", () => {
+  test("include unseen sites, lost logs and unproven series", () => {
     expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([
       ["out-of-scope", wishedFrom(silent), null],
     ]);
-    expect(named(withoutLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
+    expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
     expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
-    expect(named(refusedNow({ ...seen, state: "unproven" }, "403", START))).toEqual([
+    expect(named(recordRefusal({ ...seen, state: "unproven" }, "403", START))).toEqual([
       ["refused", wishedFrom(seen), "403"],
     ]);
   });
 
-  const wishedFrom = ({ wished }: StoredHistory) => isoUtc(ms(wished));
+  const wishedFrom = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
 });
 
-describe("a ledger of before", () => {
-  const writtenBefore = (state: StoredHistory["state"]): LedgerBefore =>
+describe("a ledger of the old format", () => {
+  const writtenBefore = (state: StoredHistory["state"]): LegacyLedger =>
     ({
       resolution: "5m",
       timeZone: "UTC",
@@ -470,27 +473,27 @@ describe("a ledger of before", () => {
       state,
       askAgainAt: null,
       refusals: 0,
-    }) as unknown as LedgerBefore;
+    }) as unknown as LegacyLedger;
 
-  test("stays with what was followed, and asks again for the past", () => {
-    const held = believed(writtenBefore("following"), false);
+  test("keeps what was followed, and requests the past again", () => {
+    const held = upgradeLedger(writtenBefore("following"), false);
     expect(held).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(held.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(openParts(held, wishedPast(held), at(5))).toEqual([{ ...hours(-72, 0), alone: false }]);
-    expect(believed(held, false)).toBe(held);
+    expect(openParts(held, targetPast(held), at(5))).toEqual([{ ...hours(-72, 0), alone: false }]);
+    expect(upgradeLedger(held, false)).toBe(held);
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("asks again whether there is a log", () => {
-    expect(believed(writtenBefore("no-log"), false)).toMatchObject({
+  test("requests the log again", () => {
+    expect(upgradeLedger(writtenBefore("no-log"), false)).toMatchObject({
       state: "unproven",
       spans: [],
       watermark: isoUtc(START),
     });
   });
 
-  test("keeps totals, which only answers brought forward", () => {
-    const held = believed(writtenBefore("following"), true);
+  test("keeps totals", () => {
+    const held = upgradeLedger(writtenBefore("following"), true);
     expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
 });
@@ -525,7 +528,7 @@ test.each([
       backfillMs: 40 * lengthMs,
       lookBackMs: 3 * lengthMs,
     };
-    let held: StoredHistory = { ...firstSight(rules, START), state: "following" };
+    let held: StoredHistory = { ...newLedger(rules, START), state: "following" };
     const told = new Map<number, number>();
     const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
       expect(revised.length).toBe(0);
@@ -540,14 +543,14 @@ test.each([
     };
 
     // The past in three pieces, the newest first, as it is fetched; then some rounds of following.
-    const [fromMs, toMs] = [ms(held.wished), ms(held.since)];
+    const [fromMs, toMs] = [parseTime(held.wished), parseTime(held.since)];
     const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, resolution, timeZone)];
     cuts.push(bucketStart(toMs - 25 * lengthMs, resolution, timeZone), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
       const settled = settlePast(held, asked(range), range);
       settle(settled);
-      held = settled.held;
+      held = settled.ledger;
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
@@ -555,7 +558,7 @@ test.each([
       if (range === null) continue;
       const settled = settleFollowing(held, rules, asked(range), range, told, nowMs);
       settle(settled);
-      held = settled.held;
+      held = settled.ledger;
     }
 
     const times = [...told.keys()].toSorted((a, b) => a - b);

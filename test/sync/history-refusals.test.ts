@@ -7,8 +7,8 @@ import { createWakeup, type Wakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
+import { divide } from "#src/engine/sync/history/choose-request.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { divide } from "#src/engine/sync/history/divide.ts";
 import {
   createHistoryPull,
   type HistoryPull,
@@ -36,7 +36,7 @@ const wrong = () =>
 
 interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "askedAtMs"> {
   readonly changes: Wakeup;
-  /** What `GET me` says, and when it said so. */
+  /** Sets the response of `GET me`, and its time. */
   say(unseen: readonly number[], why?: Explanation | null): void;
 }
 
@@ -120,7 +120,7 @@ async function pull(
 /** Works until there is nothing left to ask for; what it threw, or null. */
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** As the scheduler would: it works, rests where it fails, and works on, for a while. */
+/** Runs like the scheduler: backs off after a failure and continues. */
 async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
@@ -133,7 +133,7 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
 const ledger = async (id: string) =>
   (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} 5m`)) as StoredHistory;
 
-/** The buckets of a day before the start up to now that a tag has not told; and what was told wrongly. */
+/** Returns buckets from a day before the start that were not emitted, and wrong values. */
 function missing(id: string): readonly string[] {
   const told = toldPoints(store.events as readonly AnyEvent[]);
   const known = told.values.get(`${id} 5m`) ?? new Map();
@@ -146,7 +146,7 @@ function missing(id: string): readonly string[] {
 const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403", () => {
-  test("of some tags books nothing: they rest, are asked alone, and nothing is missing in the end", async () => {
+  test("of some tags: they back off, are requested singly, and no point is missing in the end", async () => {
     const tags = ids(20);
     logged(tags);
     const bad = ["103", "117"];
@@ -171,7 +171,7 @@ describe("a 403", () => {
     ).toBeLessThan(12);
   });
 
-  test("during the backfill leaves a hole with the service's words, and it is filled later", async () => {
+  test("during the backfill leaves a gap with the message of the service, which is filled later", async () => {
     const tags = ids(20);
     logged(tags);
     const until = START + 5 * MINUTE_MS;
@@ -188,7 +188,7 @@ describe("a 403", () => {
     expect(isComplete(await ledger("105"))).toBe(true);
   });
 
-  test("of a site that is out of scope: the site leaves the work, the others go on, and it is due when it is back", async () => {
+  test("of a site out of scope: the other sites continue, and the site resumes when it is back", async () => {
     const [north, south] = [ids(10), ids(10, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -208,7 +208,7 @@ describe("a 403", () => {
     expect([...north, ...south].flatMap(missing)).toEqual([]);
   });
 
-  test("for a lost ability is thrown, and nobody's", async () => {
+  test("for a lost ability is thrown and not recorded", async () => {
     const tags = ids(5);
     logged(tags);
     scope.say([], "ability");
@@ -218,7 +218,7 @@ describe("a 403", () => {
     expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
   });
 
-  test("that nobody can explain yet is nobody's, and is tried again", async () => {
+  test("without an explanation is not recorded, and is retried", async () => {
     const tags = ids(5);
     logged(tags);
     scope.say([], "unknown");
@@ -231,11 +231,11 @@ describe("a 403", () => {
     expect(tags.flatMap(missing)).toEqual([]);
   });
 
-  test("is explained once for a group, and no tag of it is asked for nothing", async () => {
+  test("is explained once for a group", async () => {
     const tags = ids(33);
     logged(tags);
     const bad = ["103", "104", "121"];
-    // As the service answers that says nothing of a log: `GET me` may be asked once a minute.
+    // `GET me` may be requested once a minute.
     service.trouble = ({ tagIds }) =>
       bad.some((id) => tagIds.includes(id)) ? new Rejected("history: 404, Not found.") : null;
     let answeredMs = Number.NEGATIVE_INFINITY;
@@ -254,7 +254,7 @@ describe("a 403", () => {
     expect(refused.length).toBeLessThanOrEqual(22);
   });
 
-  test("of everything ends the run after a handful of requests", async () => {
+  test("of every request ends the run after a few requests", async () => {
     const tags = ids(60);
     logged(tags);
     service.trouble = forbidden;
@@ -264,7 +264,7 @@ describe("a 403", () => {
 });
 
 describe("a 422 is our mistake", () => {
-  test("of one range: told once, never booked, the work rests and following goes on", async () => {
+  test("of one range: logged once, never recorded, and following continues", async () => {
     const tags = ids(20);
     logged(tags);
     const metrics = createMetrics();
@@ -302,7 +302,7 @@ describe("a 422 is our mistake", () => {
 });
 
 describe("a 404 of a log", () => {
-  test("of a tag that was followed is asked again after ten minutes, alone, and it goes on where it was", async () => {
+  test("of a followed tag is retried singly after ten minutes, and following resumes", async () => {
     const tags = ids(20);
     logged(tags);
     const history = await pull({ 1: tags });
@@ -320,7 +320,7 @@ describe("a 404 of a log", () => {
     expect(tags.flatMap(missing)).toEqual([]);
   });
 
-  test("while the site could not be seen is taken back", async () => {
+  test("of an unseen site is retracted", async () => {
     const [north, south] = [ids(5), ids(5, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -338,7 +338,7 @@ describe("a 404 of a log", () => {
     expect([...north, ...south].flatMap(missing)).toEqual([]);
   });
 
-  test("is booked where it was met alone, with its words, and an order says how much of it there was", async () => {
+  test("of a single tag is recorded with its message, and a backfill request counts it", async () => {
     const tags = ids(4);
     logged(tags);
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
@@ -369,7 +369,7 @@ describe("a 404 of a log", () => {
     expect([...(told.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
   });
 
-  test("an order is not done while a site of it is out of sight, nor while something was refused", async () => {
+  test("keeps a backfill request open while a site is unseen or a range is refused", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
     const order: StoredBackfill = {
@@ -427,7 +427,7 @@ describe("the monthly overview", () => {
     });
   });
 
-  test("an overview without any month bounds nothing", async () => {
+  test("an overview without a month does not limit the backfill", async () => {
     logged(ids(3), START - 40 * DAY_MS);
     overview([]);
     await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);
@@ -436,7 +436,7 @@ describe("the monthly overview", () => {
   });
 });
 
-test("a state of before is asked again for its past, and tells it as backfill", async () => {
+test("fetches the past of a state of the old format again, as backfill", async () => {
   logged(ids(2));
   const written = {
     resolution: "5m",
@@ -487,8 +487,8 @@ test("a state of before is asked again for its past, and tells it as backfill", 
   });
 });
 
-describe("learning which tags have a log", () => {
-  test("takes the few slots that live reads leave over, and what is learned is followed", async () => {
+describe("log discovery", () => {
+  test("uses the slots that live reads leave, and starts following", async () => {
     const tags = ids(60);
     logged(tags);
     service.withoutLog.add("130");
@@ -518,7 +518,7 @@ describe("learning which tags have a log", () => {
     expect(told.values.size).toBe(59);
   });
 
-  test("that is due and gets no turn is said, with since when", async () => {
+  test("reports since when it is due without a request", async () => {
     const tags = ids(20);
     logged(tags);
     const history = await pull({ 1: tags }, [FIVE]);
@@ -535,7 +535,7 @@ describe("learning which tags have a log", () => {
   });
 });
 
-test("a group is divided until everybody was served, or refused alone", async () => {
+test("divides a group until each member is served or refused singly", async () => {
   const members = ids(20);
   for (const bad of [[], ["101"], ["120"], ["103", "104", "119"], members]) {
     const asked: (readonly string[])[] = [];

@@ -2,9 +2,11 @@ import { expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
-import type { Series } from "#src/engine/sync/history/ledgers.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import type { Series } from "#src/engine/sync/history/series.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
@@ -22,11 +24,11 @@ function seriesOf(id: string): Series {
   return {
     ...{
       key: `${id} 5m`,
-      placed: { tag: tagNamed(id), siteId: 1, systemIds: [] },
+      located: { tag: tagNamed(id), siteId: 1, systemIds: [] },
       rules: RULES,
       total: false,
     },
-    ...{ held: firstSight(RULES, NOW), busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+    ...{ ledger: newLedger(RULES, NOW), isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
   };
 }
 
@@ -38,14 +40,20 @@ function logOf(id: string) {
   return { ...tagNamed(id), measurements };
 }
 
-function askFor(series: readonly Series[]): HistoryRequest {
-  const ranges = new Map(series.map(({ key }) => [key, RANGE]));
-  return { kind: "backfill", series, range: RANGE, ranges, alone: false, values: 1 };
+function settleTo(store: Store) {
+  const context = { store, clock: CLOCK, source: "main" };
+  const days = createFinalizedDays({ ...context, series: () => [], knowsTagsOf: () => false });
+  return createHistorySettle({ ...context, days });
 }
 
-test("a long answer is settled in several transactions, with the events and the ledger of a single one", async () => {
+function askFor(series: readonly Series[]): HistoryRequest {
+  const ranges = new Map(series.map(({ key }) => [key, RANGE]));
+  return { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 };
+}
+
+test("settles a long response in several transactions with the events and ledger of one", async () => {
   const store = createMemoryStore();
-  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const settle = settleTo(store);
   const series = ["101", "102"].map(seriesOf);
   await settle.logs(askFor(series), [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
@@ -54,21 +62,21 @@ test("a long answer is settled in several transactions, with the events and the 
     (event) => event.type === "tag-history",
   ) as readonly Event<"tag-history">[];
   for (const each of series) {
-    const own = told.filter(({ data }) => data.tag.id === each.placed.tag.id);
-    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.placed.tag.id).measurements]);
+    const own = told.filter(({ data }) => data.tag.id === each.located.tag.id);
+    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
     // A day each, however the answer was cut.
     expect(
       own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1),
     ).toBe(true);
-    expect(each.held.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
-    expect(each.held.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));
-    expect(each.held.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
+    expect(each.ledger.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
+    expect(each.ledger.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));
+    expect(each.ledger.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
   }
 });
 
-test("what a fault leaves out of it is not had, and what was told before is not told again", async () => {
+test("after a failed commit, fetches the rest and emits no point twice", async () => {
   const store = createMemoryStore();
-  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const settle = settleTo(store);
   const series = [seriesOf("101")];
   const failing = {
     ...store,
@@ -77,11 +85,11 @@ test("what a fault leaves out of it is not had, and what was told before is not 
       return store.commit(change);
     },
   };
-  const broken = createHistorySettle({ store: failing, clock: CLOCK, source: "main" });
+  const broken = settleTo(failing);
   await expect(broken.logs(askFor(series), [logOf("101")], [])).rejects.toThrow("disk is full");
   const before = store.events.length;
   expect(before).toBeGreaterThan(0);
-  expect(Date.parse(series[0]?.held.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
+  expect(Date.parse(series[0]?.ledger.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
   await settle.logs(askFor(series), [logOf("101")], []);
   expect(store.repeated).toEqual([]);
   expect(store.events.filter(({ type }) => type === "tag-history")).toHaveLength(98 + 1);

@@ -71,7 +71,7 @@ async function pull(tags: readonly string[], more: object = {}, valuesMax = 100_
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** What of the service's truth was not told, from so long before the start up to an hour ago. */
+/** Returns the service's points that were not emitted, up to an hour ago. */
 function missing(tags: readonly string[], beforeMs: number): readonly string[] {
   const told = toldPoints(store.events as readonly AnyEvent[]);
   const lost = tags.flatMap((id) =>
@@ -123,7 +123,7 @@ const byTime =
     }));
   };
 
-describe("a service that cuts its answers without an error", () => {
+describe("a service that cuts its responses without an error", () => {
   const cuts: readonly (readonly [string, Cut])[] = [
     ["the first 1,000 of each series", each((all) => all.slice(0, 1_000))],
     ["the last 1,000 of each series", each((all) => all.slice(-1_000))],
@@ -145,7 +145,7 @@ describe("a service that cuts its answers without an error", () => {
     expect(history.progress().requestsLeft).toBe(0);
   });
 
-  test.each(cuts)("loses nothing of tags that log rarely, and of a single one: %s", async (_, shorten) => {
+  test.each(cuts)("loses nothing of tags that log rarely, or of a single tag: %s", async (_, shorten) => {
     service.shorten = shorten;
     logged("101", LONG_AGO);
     logged("102", LONG_AGO, () => false, HOUR_MS);
@@ -156,17 +156,20 @@ describe("a service that cuts its answers without an error", () => {
     expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
   });
 
-  test.each(cuts)("loses nothing of what closed while the worker was away: %s", async (_, shorten) => {
-    const tags = ids(20);
-    for (const id of tags) logged(id, START - DAY_MS);
-    await runOnce(await pull(tags, { backfill: "0s" }));
-    service.shorten = shorten;
-    await clock.advance(10 * DAY_MS);
-    const history = await pull(tags, { backfill: "0s" });
-    await runOnce(history);
-    await followFor(clock, history, 30 * 60_000);
-    expect(missing(tags, 0)).toEqual([]);
-  });
+  test.each(cuts)(
+    "loses nothing of buckets that closed while the worker was stopped: %s",
+    async (_, shorten) => {
+      const tags = ids(20);
+      for (const id of tags) logged(id, START - DAY_MS);
+      await runOnce(await pull(tags, { backfill: "0s" }));
+      service.shorten = shorten;
+      await clock.advance(10 * DAY_MS);
+      const history = await pull(tags, { backfill: "0s" });
+      await runOnce(history);
+      await followFor(clock, history, 30 * 60_000);
+      expect(missing(tags, 0)).toEqual([]);
+    },
+  );
 
   test.each(cuts.slice(0, 5))(
     "loses nothing where the worker is stopped again and again: %s",
@@ -180,7 +183,7 @@ describe("a service that cuts its answers without an error", () => {
     },
   );
 
-  test("is asked alone for an end that it refuses, and the end has no log then", async () => {
+  test("gets a single request for an end that it refuses, which then has no log", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
     service.trouble = ({ resolution, from }) =>
       resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS
@@ -194,7 +197,7 @@ describe("a service that cuts its answers without an error", () => {
     expect(history.progress().requestsLeft).toBe(0);
   });
 
-  test("asks for what it bears from then on, also after a restart", async () => {
+  test("gets smaller requests from then on, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
     for (const id of tags) logged(id, START - 47 * DAY_MS);
@@ -209,7 +212,7 @@ describe("a service that cuts its answers without an error", () => {
 });
 
 describe("a service that does not cut", () => {
-  /** Of each ten tags one began lately, one was off for a time, two are behind a gateway that is away, one logs hourly. */
+  /** Ten tags each: one began recently, one was off for a time, two have a lost gateway, one logs hourly. */
   function building(count: number): readonly string[] {
     const tags = ids(count);
     for (const [place, id] of tags.entries()) {
@@ -235,12 +238,12 @@ describe("a service that does not cut", () => {
     return bulk();
   }
 
-  test("is asked again for few of its ends", async () => {
+  test("gets few repeated requests", async () => {
     // 114 without any doubt; the others are spent while the answers grow, and as many for 300 days.
     expect(await cost(200)).toBeLessThanOrEqual(136);
   });
 
-  test("books an end without points as it did", async () => {
+  test("records an end without points as empty", async () => {
     building(20);
     await runOnce(await pull(ids(20)));
     const held = await store.document<StoredHistory>(documentSet("history", "trial"), "104 5m");
@@ -252,13 +255,13 @@ describe("a service that does not cut", () => {
   });
 });
 
-describe("a tag that is left out of an answer", () => {
+describe("a tag that a response leaves out", () => {
   const order: StoredBackfill = {
     ...{ select: {}, resolution: "5m", askedAt: isoUtc(START), doneAt: null },
     ...{ from: isoUtc(START - 5 * DAY_MS), to: isoUtc(START - DAY_MS) },
   };
 
-  test("once is asked for again at once, so that an order is done within a minute", async () => {
+  test("once is requested again at once, so that a backfill request is done within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     let left = 1;
@@ -272,7 +275,7 @@ describe("a tag that is left out of an answer", () => {
     expect(missing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
   });
 
-  test("again and again is left alone for five minutes each time", async () => {
+  test("repeatedly waits five minutes each time", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
     const history = await pull(ids(20), { backfill: "1d" });

@@ -4,14 +4,14 @@ import type { Measurement } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buckets.ts";
 import {
-  adapted,
+  adaptLedger,
   closedUntil,
   fetchedSince,
-  firstSight,
   followingRange,
-  ms,
+  newLedger,
+  parseTime,
+  recordEmpty,
   type SeriesRules,
-  settleEmpty,
   settleFollowing,
   settlePast,
   settleTotal,
@@ -63,7 +63,7 @@ const told = (spans: ReturnType<typeof withRanges>) =>
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   withRanges(storedRanges(before), spans, "5m");
 
-describe("what is learned of a time that was known", () => {
+describe("new statements about a known range", () => {
   test.each<
     [string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]
   >([
@@ -80,7 +80,7 @@ describe("what is learned of a time that was known", () => {
     expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
   });
 
-  test("in part: the rest stays as it was", () => {
+  test("change only the part they cover", () => {
     const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
     expect(told(spans)).toEqual([
       [0, 3, "null"],
@@ -89,7 +89,7 @@ describe("what is learned of a time that was known", () => {
     ]);
   });
 
-  test("refusals beside each other are one only where they rest alike", () => {
+  test("merges adjacent refusals only when they share a retry time", () => {
     const refusal = (from: number, againAt: string, times = 1) =>
       span(from, from + 1, "refused", { said: "no", times, againAt });
     expect(learned([refusal(0, "a")], refusal(1, "a"))).toHaveLength(1);
@@ -121,13 +121,13 @@ describe("what is learned of a time that was known", () => {
     ]);
   });
 
-  test("what is doubted is a hole from now on, and nothing changes where nothing is", () => {
+  test("a retracted range becomes a gap", () => {
     const spans = storedRanges([span(0, 1, "points"), span(1, 2, "no-log")]);
     expect(rangesWithout(spans, () => false)).toBe(spans);
     expect(told(rangesWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
   });
 
-  test("a value on both sides of a short silence is one stretch, and only where all three touch", () => {
+  test("joins values across a short silence only if all three ranges touch", () => {
     const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
     expect(told(short)).toEqual([[0, 4, "points"]]);
     const long = learned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
@@ -139,7 +139,7 @@ describe("what is learned of a time that was known", () => {
   });
 });
 
-describe("an answer", () => {
+describe("a response", () => {
   test.each([
     ["1h", 24],
     ["1d", 48],
@@ -156,7 +156,7 @@ describe("an answer", () => {
     expect(why(hours - bucket)).toEqual(["points"]);
   });
 
-  test("says silence before, between and after its values; null is none, nor is what lies outside", () => {
+  test("states silences before, between and after its values, and ignores nulls and points outside", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
     const spans = answeredRanges(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
       (fromMs - START) / MINUTE_MS,
@@ -173,7 +173,7 @@ describe("an answer", () => {
     expect(answeredRanges(new Points(), range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
   });
 
-  test("ends with its range, whatever stands at the end of it", () => {
+  test("ends with its range", () => {
     const late = Points.of([point(0), point(5.5 / 60)]);
     const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
     expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
@@ -183,7 +183,7 @@ describe("an answer", () => {
   });
 });
 
-describe("a ledger has a bound", () => {
+describe("a ledger has a limit", () => {
   /** So many stretches of an hour, with silences of 3 h, 4 h, … between them, the shortest in the middle. */
   function silences(count: number): LedgerRange[] {
     const spans: LedgerRange[] = [];
@@ -196,12 +196,12 @@ describe("a ledger has a bound", () => {
     return spans;
   }
 
-  test("and what is as long as it stays", () => {
+  test("and keeps as many ranges as the limit", () => {
     const spans = silences(RANGES_MAX);
     expect(withRanges([], spans, "5m")).toEqual(storedRanges(spans));
   });
 
-  test("above which the shortest silence becomes part of the values beside it", () => {
+  test("above which the shortest silence joins the values next to it", () => {
     const spans = silences(RANGES_MAX + 1);
     const kept = withRanges([], spans, "5m");
     expect(kept).toEqual(
@@ -226,7 +226,7 @@ describe("a ledger has a bound", () => {
     );
   });
 
-  test("above which the shortest refusal is forgotten, where no silence touches a value", () => {
+  test("above which the shortest refusal is dropped if no silence touches a value", () => {
     const apart = Array.from({ length: RANGES_MAX }, (_, n) =>
       n % 2 === 0
         ? span(100 * n, 100 * n + 1, "null")
@@ -239,7 +239,7 @@ describe("a ledger has a bound", () => {
 
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
 
-  test("above which the two nearest unreadable stretches become one, with the points between them", () => {
+  test("above which the two nearest unreadable ranges become one", () => {
     // Two hours of points between any two, but one hour between the 10th and the 11th.
     const spans = Array.from({ length: 25 }, (_, n) => [
       unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
@@ -255,12 +255,12 @@ describe("a ledger has a bound", () => {
     expect(kept[18]).toMatchObject({ reason: "unreadable", emitted: true });
   });
 
-  test("that unreadable stretches on both sides of a hole keep, because its points were not emitted", () => {
+  test("that does not join unreadable ranges across a gap", () => {
     const spans = Array.from({ length: RANGES_MAX + 2 }, (_, n) => unreadable(2 * n, 2 * n + 1));
     expect(withRanges([], spans, "5m")).toHaveLength(RANGES_MAX + 2);
   });
 
-  test("that what is had apart from everything else does not keep", () => {
+  test("that never drops isolated fetched ranges", () => {
     const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     expect(withRanges([], apart, "5m")).toHaveLength(RANGES_MAX + 3);
   });
@@ -268,10 +268,10 @@ describe("a ledger has a bound", () => {
 
 describe("following", () => {
   const nowMs = at(48);
-  const held: StoredHistory = { ...firstSight(RULES, nowMs), state: "following" };
+  const held: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
 
-  test("begins with the bucket that is open, and remembers as far back as it reads again", () => {
-    expect(firstSight(RULES, at(48) + MINUTE_MS)).toEqual({
+  test("begins with the open bucket, and stores points as far back as it rereads", () => {
+    expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
       version: 2,
       resolution: "5m",
       timeZone: "UTC",
@@ -289,20 +289,20 @@ describe("following", () => {
     });
   });
 
-  test("wishes for the same past at every look, also where buckets are months", () => {
+  test("has the same target past at every look, also with monthly buckets", () => {
     for (const resolution of ["1h", "1d", "1w", "1mo"] as const) {
       const rules = { ...RULES, resolution, backfillMs: 400 * 24 * 60 * MINUTE_MS };
       for (const [day, later] of [
         [0, 3],
         [17, 40],
       ] as const) {
-        const first = firstSight(rules, at(24 * day));
-        expect(adapted(first, rules, at(24 * later)).wished).toBe(first.wished);
+        const first = newLedger(rules, at(24 * day));
+        expect(adaptLedger(first, rules, at(24 * later)).wished).toBe(first.wished);
       }
     }
   });
 
-  test("asks for nothing before its time, and never for an empty range", () => {
+  test("requests nothing before its interval, and never an empty range", () => {
     expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
     expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
     const watermark = Date.parse(held.watermark);
@@ -330,28 +330,28 @@ describe("following", () => {
     expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
     expect(from(week)).toBe(48 - 168 - 48);
     expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
-    // Never before what is remembered, nor before what is had.
+    // Never before the stored points, nor before the fetched range.
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
     expect(from({ ...week, spans: storedRanges([span(-50, 48, "points")]) })).toBe(-50);
   });
 
-  test("reads ten thousand times of ledgers, and then anew", () => {
+  test("parses times again after the cache is full", () => {
     const times = Array.from({ length: 10_001 }, (_, n) => isoUtc(START + n));
-    for (let round = 0; round < 2; round += 1) expect(times.map(ms).at(-1)).toBe(START + 10_000);
+    for (let round = 0; round < 2; round += 1) expect(times.map(parseTime).at(-1)).toBe(START + 10_000);
   });
 
-  test("is had since the stretch that reaches the watermark began", () => {
+  test("is fetched since the start of the range at the watermark", () => {
     expect(fetchedSince(held)).toBe(Date.parse(held.watermark));
     const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
     expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
     expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
-  test("reads the last day again once a day, the look-back once a week, and remembers when", () => {
+  test("rereads the last day daily and the look-back weekly, and stores when", () => {
     const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settled = (before: StoredHistory) =>
-      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).held;
+      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
     expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
       dailyAt: isoUtc(nowMs),
       weeklyAt: isoUtc(nowMs),
@@ -363,13 +363,13 @@ describe("following", () => {
     const late = { ...held, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const spans = storedRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
-    expect(short.held).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
+    expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     // One that goes on with a reading that was begun does not begin another.
     expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("tells a value as new, as revised or not at all", () => {
+  test("emits a value as new, as revised or not at all", () => {
     const points = Points.of([
       ...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)],
     ]);
@@ -382,19 +382,19 @@ describe("following", () => {
     expect([...settled.revised]).toEqual([point(45, 3)]);
   });
 
-  test("goes on with other rules, and begins anew in another zone", () => {
+  test("continues with other rules, and restarts in another zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
-    expect(adapted(held, RULES, nowMs)).toBe(held);
-    expect(adapted(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
-    expect(adapted(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
-    expect(adapted(held, deeper, nowMs)).toEqual({
+    expect(adaptLedger(held, RULES, nowMs)).toBe(held);
+    expect(adaptLedger(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
+    expect(adaptLedger(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
+    expect(adaptLedger(held, deeper, nowMs)).toEqual({
       ...held,
       wished: isoUtc(Date.parse(held.since) - 30 * DAY_MS),
     });
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
-    expect(adapted({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
-      ...firstSight(moved, at(96)),
+    expect(adaptLedger({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
+      ...newLedger(moved, at(96)),
       state: "no-log",
       refusal,
     });
@@ -402,9 +402,9 @@ describe("following", () => {
 });
 
 describe("the past", () => {
-  const held: StoredHistory = { ...firstSight(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const held: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
-  test("is told as far as it was not had, and each stamp once", () => {
+  test("emits points that were not fetched, each timestamp once", () => {
     const known = { ...held, spans: storedRanges([span(2, 4, "points")]) };
     const points = Points.of([
       ...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)],
@@ -412,20 +412,20 @@ describe("the past", () => {
     const settled = settlePast(known, points, range(0, 6));
     expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
     expect([...settled.revised]).toEqual([]);
-    expect(unfetched(settled.held, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
+    expect(unfetched(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
   });
 
-  test("that is a total, or a word that nothing is there, brings the watermark further where it touches it", () => {
+  test("moves the watermark with a total or an empty range that touches it", () => {
     expect(settleTotal(held, range(9, 12), 4).watermark).toBe(isoUtc(at(12)));
     expect(settleTotal(held, range(11, 12), 4).watermark).toBe(held.watermark);
     expect(settleTotal(held, range(10, 12), null).spans.map(({ why }) => why)).toEqual(["null"]);
     expect(settleTotal(held, range(10, 12), 0).spans.map(({ why }) => why)).toEqual(["points"]);
     const word = { why: "no-log", said: "none", at: isoUtc(START) } as const;
-    expect(settleEmpty(held, range(8, 11), word)).toMatchObject({
+    expect(recordEmpty(held, range(8, 11), word)).toMatchObject({
       watermark: isoUtc(at(11)),
       spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
     });
-    expect(settleEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
+    expect(recordEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
   });
 });
 

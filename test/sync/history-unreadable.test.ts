@@ -6,8 +6,8 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { gapsIn } from "#src/engine/sync/history/gaps.ts";
 import { RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
+import { gapsIn } from "#src/engine/sync/history/progress.ts";
 import { createHistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -120,7 +120,7 @@ const at = (time: string) => Date.parse(`2026-${time}Z`);
 describe("an unreadable measurement", () => {
   const bad = [at("11-01T12:00"), at("11-02T06:10")];
 
-  test("is refused and requested again singly, and the others of the reply are told", async () => {
+  test("is refused and requested again singly, and the rest of the reply is emitted", async () => {
     logged(["1", "2"]);
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, refusals } = await pull(["1", "2"]);
@@ -140,7 +140,7 @@ describe("an unreadable measurement", () => {
     expect(single).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
   });
 
-  test("is a hole with the service's words", async () => {
+  test("is a gap with the message of the service", async () => {
     logged(["1"]);
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, history } = await pull(["1"]);
@@ -156,7 +156,7 @@ describe("an unreadable measurement", () => {
     expect(history.progress().resolutions).toMatchObject([{ refused: 1, complete: 0 }]);
   });
 
-  test("that becomes readable is told once, and nothing else is told again", async () => {
+  test("that becomes readable is emitted once, without a repetition of other points", async () => {
     logged(["1"]);
     const until = START + 2 * HOUR_MS;
     unreadable("1", (atMs) => clock.now() < until && bad.includes(atMs));
@@ -176,7 +176,7 @@ function wantedOf(held: StoredHistory) {
     ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },
     ...{ graceMs: 120_000, lookBackMs: DAY_MS },
   };
-  return [{ held, rules, total: false, placed: { siteId: 1, tag: tagNamed("1") } }];
+  return [{ ledger: held, rules, total: false, located: { siteId: 1, tag: tagNamed("1") } }];
 }
 
 test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {
@@ -208,7 +208,7 @@ test("many unreadable buckets in a row are one refusal, requested a handful of t
   expect(told().faults).toEqual([]);
 });
 
-test("more unreadable stretches than a ledger takes are neither forgotten nor requested without end", async () => {
+test("more unreadable ranges than a ledger holds are neither dropped nor requested endlessly", async () => {
   logged(["1", "2"]);
   // Every third bucket of a day and a half.
   const isBad = (atMs: number) => (atMs / FIVE_MS) % 3 === 0;
@@ -225,7 +225,7 @@ test("more unreadable stretches than a ledger takes are neither forgotten nor re
   expect(missing("1")).toEqual([]);
 });
 
-test("a log that is unreadable as a whole costs the other tags of the reply nothing", async () => {
+test("a completely unreadable log does not affect the other tags of the reply", async () => {
   logged(["1", "2"]);
   const said = 'The time of a measurement is the text "noon", and no time.';
   const until = START + HOUR_MS;
@@ -245,7 +245,7 @@ test("a log that is unreadable as a whole costs the other tags of the reply noth
   expect(told().faults).toEqual([]);
 });
 
-test("an unreadable total is refused, and told when it is readable", async () => {
+test("an unreadable total is refused, and emitted when it is readable", async () => {
   logged(["1", "2"]);
   const until = START + HOUR_MS;
   const { source } = service;

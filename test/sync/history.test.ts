@@ -122,7 +122,7 @@ async function events(): Promise<readonly AnyEvent[]> {
 
 const ledger = (key: string) => store.document<StoredHistory>(documentSet("history", "trial"), key);
 
-/** Everything between two times is told exactly as the service knows it now. */
+/** Expects the emitted points between two times to equal those of the service. */
 function expectComplete(
   told: ReturnType<typeof toldPoints>,
   tags: readonly string[],
@@ -166,7 +166,7 @@ describe("live following", () => {
     expect(latest + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
   });
 
-  test("asks for 20 tags at once, and only when a bucket has closed", async () => {
+  test("requests 20 tags at once, and only after a bucket has closed", async () => {
     const tags = ids(40);
     logEvery5m(tags, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -209,7 +209,7 @@ describe("live following", () => {
     expect(told.values.get("101 5m")?.get(bucket + HOUR_MS)).toBe(815);
   });
 
-  test("tells a bucket that flips between two values each time", async () => {
+  test("emits each change of a bucket that flips between two values", async () => {
     const tags = ids(1);
     logEvery5m(tags, START - DAY_MS, START + DAY_MS);
     const bucket = START + 2 * HOUR_MS;
@@ -225,7 +225,7 @@ describe("live following", () => {
 });
 
 describe("the backfill", () => {
-  test("goes back as far as wished beside live following, marked, and then rests", async () => {
+  test("goes back to its depth next to live following, marked as backfill, and then stops", async () => {
     const tags = ids(30);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
@@ -253,7 +253,7 @@ describe("the backfill", () => {
     expectComplete(toldPoints(await events()), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
   });
 
-  test("shows how much is left, and does not hold up live following", async () => {
+  test("reports what is left, and does not delay live following", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
@@ -268,8 +268,8 @@ describe("the backfill", () => {
   });
 });
 
-describe("troubles", () => {
-  test("tags without a log are found, left alone for a day, and taken up when they begin to log", async () => {
+describe("failures", () => {
+  test("finds tags without a log, retries them after a day, and follows them once they log", async () => {
     const tags = ids(60);
     logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
@@ -292,7 +292,7 @@ describe("troubles", () => {
     expect((await ledger("107 5m"))?.state).toBe("following");
   });
 
-  test("a tag whose log vanishes spoils one group once, and the others go on", async () => {
+  test("a tag that loses its log spoils one group once", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -311,7 +311,7 @@ describe("troubles", () => {
     );
   });
 
-  test("where 404 means 'not in this range', the backfill passes over it", async () => {
+  test("the backfill passes a range that returns 404", async () => {
     const tags = ids(2);
     logEvery5m(tags, START - 30 * DAY_MS, START + DAY_MS);
     const gap = { from: START - 12 * DAY_MS, to: START - 6 * DAY_MS };
@@ -332,7 +332,7 @@ describe("troubles", () => {
     expectComplete(told, tags, START - 29 * DAY_MS, START);
   });
 
-  test("six hours of 504 lose nothing, and cost few requests", async () => {
+  test("loses nothing in six hours of 504, with few requests", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - DAY_MS, START + 2 * DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -349,7 +349,7 @@ describe("troubles", () => {
     expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
   });
 
-  test("a service that bears little is asked for little, also after a restart", async () => {
+  test("sends small requests to a weak service, also after a restart", async () => {
     service.valuesMax = 2_000;
     const tags = ids(20);
     logEvery5m(tags, START - 20 * DAY_MS, START + DAY_MS);
@@ -362,7 +362,7 @@ describe("troubles", () => {
 });
 
 describe("totals", () => {
-  test("one per closed period, and a reset meter is told as such", async () => {
+  test("are one per closed period, with a mark for a reset meter", async () => {
     const tags = ids(3);
     const zone = "Europe/Stockholm";
     logEvery5m(tags, START - 5 * DAY_MS, START + 3 * DAY_MS, (at) =>
@@ -411,7 +411,7 @@ describe("days in local time", () => {
     },
   );
 
-  test("weeks that begin on Sunday are told by their own stamp, when they are over", async () => {
+  test("emits weeks that begin on Sunday by their own timestamp", async () => {
     const sundays = Array.from({ length: 12 }, (_, i) => Date.parse("2026-09-06T00:00:00Z") + i * 7 * DAY_MS);
     service.truth.set(
       "101 1w",
@@ -425,7 +425,7 @@ describe("days in local time", () => {
   });
 });
 
-describe("whatever happens", () => {
+describe("random failures", () => {
   const seeds =
     process.env.PLENUM_SEED === undefined
       ? sized([1, 2, 3, 4, 7, 31], [31])
@@ -498,7 +498,7 @@ describe("whatever happens", () => {
   );
 });
 
-describe("an order for a stretch of the past", () => {
+describe("a request of `plenum backfill`", () => {
   const HELD: Omit<StoredBackfill, "from" | "to"> = {
     resolution: "5m",
     select: {},
@@ -517,7 +517,7 @@ describe("an order for a stretch of the past", () => {
     });
   const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
-  test("is fetched, marked as backfill, told once, and then said to be done", async () => {
+  test("is fetched, marked as backfill, emitted once, and marked as done", async () => {
     const tags = ids(25);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
@@ -527,7 +527,7 @@ describe("an order for a stretch of the past", () => {
     const told = toldPoints(await events());
     expectComplete(told, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
     expectComplete(told, tags, START - 2 * DAY_MS, START + HOUR_MS);
-    // What nobody asked for is left out.
+    // Points outside the request are not emitted.
     const times = [...(told.values.get("101 5m")?.keys() ?? [])];
     expect(times.some((at) => at > START - 23 * DAY_MS && at < START - 3 * DAY_MS)).toBe(false);
     expect(
@@ -552,7 +552,7 @@ describe("an order for a stretch of the past", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
   });
 
-  test("is looked for every five seconds where nothing is followed, and begins then; else nothing wakes", async () => {
+  test("is noticed within five seconds if nothing is followed", async () => {
     const tags = ids(5);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, []);
@@ -586,7 +586,7 @@ describe("an order for a stretch of the past", () => {
     expect(Date.parse(held?.spans[0]?.from ?? "")).toBeLessThanOrEqual(START - 30 * DAY_MS);
   });
 
-  test("goes on after a restart, and rests while it is paused", async () => {
+  test("continues after a restart, and waits while it is paused", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
@@ -611,7 +611,7 @@ describe("an order for a stretch of the past", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
-  test("that was given up while it was fetched does not come back as done", async () => {
+  test("that was deleted during the fetch does not come back as done", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -625,7 +625,7 @@ describe("an order for a stretch of the past", () => {
     expect(await order("a")).toBeUndefined();
   });
 
-  test("is forgotten 30 days after it was done, and when 20 others were done since", async () => {
+  test("is removed 30 days after it was done, or after 20 others", async () => {
     const tags = ids(1);
     logEvery5m(tags, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);

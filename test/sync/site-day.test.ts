@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
 import {
   commonReach,
+  dayOfDate,
   isCountedOn,
   RETAINED_DAYS,
   type Reach,
   reachOf,
-} from "#src/engine/sync/completeness/reach.ts";
-import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/site-day.ts";
-import { firstSight } from "#src/engine/sync/history/ledger.ts";
+} from "#src/engine/sync/completeness/days.ts";
+import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -29,10 +29,10 @@ function series(
   };
   return {
     total: more.total ?? false,
-    placed: { tag: tagNamed(id), siteId: 1 },
+    located: { tag: tagNamed(id), siteId: 1 },
     rules,
-    held: {
-      ...firstSight(rules, NOW),
+    ledger: {
+      ...newLedger(rules, NOW),
       ...{ state: "following", since: at("01T00:00"), wished: at("01T00:00"), watermark: at("05T12:00") },
       spans: [span("01T00:00", "05T12:00")],
       ...held,
@@ -45,7 +45,7 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
 }
 
 describe("a day of a site", () => {
-  test("is the sum of its series, in all and by resolution, zone and kind; those that want nothing are left out", () => {
+  test("is the sum of its series, in all and by resolution, zone and kind", () => {
     const book = createSiteDay(day("04"));
     const full = { had: 288, null: 0 };
     expect(book.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
@@ -83,7 +83,7 @@ describe("a day of a site", () => {
     });
   });
 
-  test("names the series without a log and those that were refused, 200 of each at most", () => {
+  test("names up to 200 series without a log and up to 200 refused ones", () => {
     const book = createSiteDay(day("04"));
     const word = { said: "no", at: at("05T00:00") };
     const part = (why: "no-log" | "refused") => ({
@@ -102,12 +102,12 @@ describe("a day of a site", () => {
   });
 });
 
-describe("how far a series is known", () => {
+describe("the reach of a series", () => {
   const NEVER = Number.NEGATIVE_INFINITY;
   const EVER = Number.POSITIVE_INFINITY;
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
-  test("is from where it is wanted to the last whole day; sealed once a look-back has passed and was read", () => {
+  test("goes from its first needed day to the last complete one, and is finalizable after the look-back", () => {
     expect(reachOf(series("1", reads))).toEqual({
       ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
     });
@@ -119,13 +119,13 @@ describe("how far a series is known", () => {
     expect(reachOf(series("1", weekly)).sealUntil).toBe(day("04"));
     // Reading again is under way, and has come to the 2nd.
     expect(reachOf(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
-    // Of a total nothing is read again.
+    // Totals are not reread.
     expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(
       day("05"),
     );
   });
 
-  test("counts the look-back of daily values by the calendar, so a reading at 00:30 after a day of 23 hours has looked back a day", () => {
+  test("counts the look-back of daily values by the calendar, also over a day of 23 hours", () => {
     const watermark = "2027-03-28T22:00:00.000Z";
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
@@ -137,7 +137,7 @@ describe("how far a series is known", () => {
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));
   });
 
-  test("begins after the hole before it, or with the day that follows", () => {
+  test("begins after the gap before it", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
     expect(reachOf(series("1", hole))).toMatchObject({
       from: day("03"),
@@ -151,7 +151,7 @@ describe("how far a series is known", () => {
     expect(reachOf(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
   });
 
-  test("passes what was refused three times, and not what was refused twice", () => {
+  test("passes ranges refused three times, not twice", () => {
     const refused = (times: number) => ({
       ...reads,
       spans: [
@@ -168,7 +168,7 @@ describe("how far a series is known", () => {
     });
   });
 
-  test("ends nowhere where following was refused three times; the clock alone says when it can be sealed", () => {
+  test("is unlimited after three refusals of following, except by the clock", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const held = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
     const sealUntil = (times: number) =>
@@ -182,7 +182,7 @@ describe("how far a series is known", () => {
     });
   });
 
-  test("is everything where there is no log, and where nothing is wanted", () => {
+  test("is unlimited without a log, and without needed days", () => {
     const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
     expect(reachOf(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
     const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
@@ -191,7 +191,7 @@ describe("how far a series is known", () => {
     expect(reachOf(ordered)).toEqual({ begin: EVER, ...everything });
   });
 
-  test("of several is what all of them reach, wherever each one ends", () => {
+  test("of several series is their common part", () => {
     const wide: Reach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
     for (const [name, value, wanted] of [
       ["begin", 4, 4],
@@ -209,20 +209,20 @@ describe("how far a series is known", () => {
       expect(commonReach(wide, other), name).toEqual({ ...wide, [name]: wanted });
       expect(commonReach(other, wide), name).toEqual({ ...wide, [name]: wanted });
     }
-    // What is within the others stays the same object, as most are.
+    // A reach within the others stays the same object.
     expect(commonReach(wide, { ...wide })).toBe(wide);
   });
 });
 
-test("a day is counted from the first day that was counted whole, for three years", () => {
-  const { held } = series("1", { countedFrom: at("02T00:00") });
+test("days count from the first completely counted day, for three years", () => {
+  const { ledger: held } = series("1", { countedFrom: at("02T00:00") });
   const last = dayOfDate("2026-11-05");
   expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([
     false,
     true,
     true,
   ]);
-  const always = series("1").held;
+  const always = series("1").ledger;
   const oldest = last - RETAINED_DAYS;
   expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
 });

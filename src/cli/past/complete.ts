@@ -5,14 +5,11 @@ import type { Resolution } from "../../core/model/building.ts";
 import type { DayAccount, SeriesAccount, WaitingSeries } from "../../core/model/history-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import type { Store } from "../../engine/store/store.ts";
-import type { SeriesDay } from "../../engine/sync/completeness/account.ts";
-import { dateOf, dayOf, dayOfDate } from "../../engine/sync/completeness/days.ts";
-import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
-import { createSiteDay } from "../../engine/sync/completeness/site-day.ts";
+import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/account.ts";
+import { countFor, dateOf, dayOf, dayOfDate, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { countFor } from "../../engine/sync/history/day-book.ts";
-import { historyKey } from "../../engine/sync/history/ledgers.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
+import { historyKey } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
@@ -89,7 +86,7 @@ export function define(command: Command, context: CliContext): void {
       const days = daysOf(options, nowMs);
       await readState({ config, source: name }, async (store) => {
         const { ledgers } = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
-        const bySite = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+        const bySite = Map.groupBy(ledgers, ({ located: placed }) => placed.siteId);
         const { site } = options;
         if (site !== undefined && !bySite.has(site))
           throw new ConfigError(`No history of a site ${site} is followed in ${name}.`, {
@@ -134,7 +131,7 @@ async function rowsOf(
     notCounted: 0,
   }));
   for (const each of series) {
-    const { held, rules, placed, total } = each;
+    const { ledger: held, rules, located: placed, total } = each;
     const key = historyKey(placed.tag.id, { resolution: rules.resolution, total });
     for (const of of books) {
       if (!isCountedOn(held, of.day, nowMs)) of.notCounted++;
@@ -162,7 +159,7 @@ async function rowsOf(
   });
 }
 
-function worstSeries({ placed, rules, total }: LedgerOf, own: SeriesDay): WorstSeries {
+function worstSeries({ located: placed, rules, total }: LedgerOf, own: SeriesDay): WorstSeries {
   const { tag } = placed;
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },

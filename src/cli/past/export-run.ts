@@ -9,15 +9,17 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { DAY_MS, dayOf } from "../../engine/sync/completeness/days.ts";
-import { isCountedOn } from "../../engine/sync/completeness/reach.ts";
-import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/site-day.ts";
+import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
+import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
-import { countFor } from "../../engine/sync/history/day-book.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
-import { historyKey } from "../../engine/sync/history/ledgers.ts";
-import type { LedgerOf } from "../../engine/sync/history/progress.ts";
+import {
+  gapsIn,
+  type HistoryGap,
+  type HistoryGapReason,
+  type LedgerOf,
+} from "../../engine/sync/history/progress.ts";
+import { historyKey } from "../../engine/sync/history/series.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import {
@@ -147,8 +149,8 @@ export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigE
     const isMissing = holes.some(({ why }) => why !== "no-log");
     return {
       complete: !isMissing && troubles.length === 0,
-      from: order.held.from,
-      to: order.held.to,
+      from: order.stored.from,
+      to: order.stored.to,
       tags: ledgers.length,
       had: days.had,
       null: days.null,
@@ -357,7 +359,7 @@ async function exportedDays(options: {
   readonly nowMs: number;
 }): Promise<ExportedDays> {
   const { ledgers, nowMs, order, source, store } = options;
-  const sites = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+  const sites = Map.groupBy(ledgers, ({ located }) => located.siteId);
   const seals: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
   for (const [siteId, series] of sites) {
@@ -373,9 +375,9 @@ async function exportedDays(options: {
     const site = held?.value ?? { id: siteId, displayName: String(siteId) };
     for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
       const book = createSiteDay(day);
-      for (const { ledger } of wanted) {
-        const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
-        book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
+      for (const { series } of wanted) {
+        const key = historyKey(series.located.tag.id, { resolution: order.resolution, total: false });
+        book.add(series, await countFor(store, source, key, series.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDay = book.done();
@@ -383,7 +385,7 @@ async function exportedDays(options: {
       nulls += siteDay.account.null;
       const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
       const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
-      const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
+      const isCounted = series.every((each) => isCountedOn(each.ledger, day, nowMs));
       const { expected, pending, refused } = siteDay.account;
       if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
       const data = dayFinalized(site, day, siteDay, 1, 0);
@@ -407,7 +409,7 @@ async function exportedDays(options: {
 function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
   const range = backfillRange(order, series.rules, nowMs);
   const from = isoUtc(range.fromMs);
-  const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };
   const rules = { ...series.rules, everyMs: 0 };
-  return { range, ledger: { ...series, held, rules } };
+  return { range, series: { ...series, ledger, rules } };
 }

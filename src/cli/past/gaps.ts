@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/gaps.ts";
+import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { readState } from "../shell/state-access.ts";
@@ -61,7 +61,9 @@ export function define(command: Command, context: CliContext): void {
         const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
         await refuseUnknown(store, [name], "tag", wanted);
-        const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
+        const ledgers = past.ledgers.filter(
+          ({ located: placed }) => wanted.size === 0 || wanted.has(placed.tag.id),
+        );
         const holes = gapsIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
         if (terminal.json) {
           terminal.object(holes, []);

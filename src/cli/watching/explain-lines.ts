@@ -2,7 +2,7 @@ import type { Tag } from "../../core/model/building.ts";
 import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Kind } from "../../core/model/event.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
-import type { HistoryGap } from "../../engine/sync/history/gaps.ts";
+import type { HistoryGap } from "../../engine/sync/history/progress.ts";
 import type {
   StoredAlarm,
   StoredHistory,

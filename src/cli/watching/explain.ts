@@ -10,9 +10,9 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { gapsIn } from "../../engine/sync/history/gaps.ts";
 import { fetchedSince } from "../../engine/sync/history/ledger.ts";
-import { historyKey } from "../../engine/sync/history/ledgers.ts";
+import { gapsIn } from "../../engine/sync/history/progress.ts";
+import { historyKey } from "../../engine/sync/history/series.ts";
 import { matcher } from "../../engine/sync/schedule.ts";
 import {
   type Listed,
@@ -97,7 +97,7 @@ async function explainTag(
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
   ]);
-  const own = past.ledgers.filter(({ placed }) => placed.tag.id === id);
+  const own = past.ledgers.filter(({ located: placed }) => placed.tag.id === id);
   return {
     source: name,
     tag: held.value,
@@ -108,7 +108,7 @@ async function explainTag(
     leftOut: leftOut ?? null,
     work,
     worker,
-    history: own.map(({ rules, total, held: ledger }) => ({
+    history: own.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
       hadSince: isoUtc(fetchedSince(ledger)),

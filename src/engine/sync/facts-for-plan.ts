@@ -3,11 +3,9 @@ import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { type BackfillRequest, type BackfillRequests, loadBackfills } from "./history/backfills.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { valuesBelow } from "./history/cuts.ts";
-import type { LedgerBefore } from "./history/ledger-before.ts";
-import { ledgerFor, wantedSeries } from "./history/ledgers.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
-import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
+import { INITIAL_WINDOW, valuesBelow, windowValues } from "./history/request-size.ts";
+import { type LegacyLedger, ledgerFor, wantedSeries } from "./history/series.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
 import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
@@ -89,12 +87,12 @@ export async function factsFromState(
 async function heldPast(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
-    store.documents<StoredHistory | LedgerBefore>(documentSet("history", source)),
+    store.documents<StoredHistory | LegacyLedger>(documentSet("history", source)),
     loadBackfills(store, source),
     store.document<StoredWindow>(syncSet("history-window", source), "values"),
     store.document<StoredCut>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? UNKNOWN_WINDOW, cut: cut ?? null };
+  return { tags, ledgers, orders, window: window ?? INITIAL_WINDOW, cut: cut ?? null };
 }
 
 /** The ledgers of every series that is wanted now, and how far they are; the store is only read. */
@@ -175,7 +173,7 @@ export function factsFromTags(
     silent: new Set(),
     ledgers: new Map(),
     orders: { open: [], paused: false },
-    window: UNKNOWN_WINDOW,
+    window: INITIAL_WINDOW,
     cut: null,
     nowMs,
     live: null,
@@ -198,7 +196,7 @@ function factsOf(known: {
   readonly silent: ReadonlySet<string>;
   /** Active alarms. */
   readonly active: number;
-  readonly ledgers: ReadonlyMap<string, StoredHistory | LedgerBefore>;
+  readonly ledgers: ReadonlyMap<string, StoredHistory | LegacyLedger>;
   readonly orders: BackfillRequests;
   readonly window: StoredWindow;
   readonly cut: StoredCut | null;
@@ -269,18 +267,18 @@ interface Ledgers {
 function ledgersOf(
   settings: PlanSettings,
   tags: readonly LocatedTag[],
-  held: ReadonlyMap<string, StoredHistory | LedgerBefore>,
+  held: ReadonlyMap<string, StoredHistory | LegacyLedger>,
   orders: BackfillRequests,
   nowMs: number,
 ): Ledgers {
   const seriesOf = wantedSeries(settings.history, settings.timeZone);
   const all = tags.flatMap((placed) =>
     seriesOf(placed, orders.open).map(({ key, rules, total, className }) => ({
-      placed,
+      located: placed,
       rules,
       total,
       className,
-      held: ledgerFor(held.get(key), rules, total, nowMs),
+      ledger: ledgerFor(held.get(key), rules, total, nowMs),
     })),
   );
   return { all, byClass: Map.groupBy(all, ({ className }) => className) };
@@ -289,13 +287,15 @@ function ledgersOf(
 function historyFacts(history: HistoryConfig, byClass: Ledgers["byClass"]): readonly HistoryFacts[] {
   return history.map(({ name, resolution, total, every }) => {
     const own = byClass.get(name) ?? [];
-    const withoutLog = own.filter(({ held }) => held.state === "no-log").length;
+    const withoutLog = own.filter(({ ledger: held }) => held.state === "no-log").length;
     return { name, resolution, total, everyMs: every, tags: own.length - withoutLog, withoutLog };
   });
 }
 
 function unprovenTags(series: readonly LedgerOf[]): number {
-  const ids = series.filter(({ held }) => held.state === "unproven").map(({ placed }) => placed.tag.id);
+  const ids = series
+    .filter(({ ledger: held }) => held.state === "unproven")
+    .map(({ located: placed }) => placed.tag.id);
   return new Set(ids).size;
 }
 

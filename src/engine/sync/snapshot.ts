@@ -239,7 +239,7 @@ export interface StoredHistory {
   /** Ascending and disjoint; what lies between them was not asked for yet. */
   readonly spans: readonly StoredRange[];
   /**
-   * Points by UTC day, as `src/engine/sync/completeness/counts.ts` writes them; of days that are not here none was answered, or
+   * Points by UTC day, as `src/engine/sync/completeness/days.ts` writes them; of days that are not here none was answered, or
    * they are in `StoredDays`. Absent in what was written before points were counted.
    */
   readonly days?: string;

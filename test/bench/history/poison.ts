@@ -1,4 +1,4 @@
-import { createGroupTesting } from "#src/engine/sync/history/grouping.ts";
+import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
 
 /** The repeatable random numbers of the benchmarks (mulberry32). */
 export function randomFrom(seed: number): () => number {

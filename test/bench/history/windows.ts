@@ -1,4 +1,9 @@
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/engine/sync/history/window.ts";
+import {
+  afterFailure,
+  afterResponse,
+  INITIAL_WINDOW,
+  windowValues,
+} from "#src/engine/sync/history/request-size.ts";
 
 /** A year of 5-minute values of 3,000 tags. */
 export const VALUES = 3_000 * 365 * 288;
@@ -9,16 +14,16 @@ const whole = (values: number) =>
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {
-  let window = UNKNOWN_WINDOW;
+  let window = INITIAL_WINDOW;
   let left = VALUES;
   let requests = 0;
   while (left > 0) {
     const values = whole(windowValues(window, { most }));
     requests++;
     if (values > limit) {
-      window = failed(window, values);
+      window = afterFailure(window, values);
     } else {
-      window = answered(window, values, { most });
+      window = afterResponse(window, values, { most });
       left -= values;
     }
   }

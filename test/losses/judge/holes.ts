@@ -1,6 +1,6 @@
 import { planSettings } from "#src/app/build-sync.ts";
 import { pastFromState } from "#src/engine/sync/facts-for-plan.ts";
-import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/gaps.ts";
+import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/progress.ts";
 import { seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 
@@ -41,7 +41,7 @@ export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
   const settings = planSettings("main", entry, virtual.config.state);
   const { ledgers, orders } = await pastFromState(virtual.worker.store, settings, nowMs);
   const named = new Map<string, NamedHole[]>();
-  for (const { placed, rules, total } of ledgers)
+  for (const { located: placed, rules, total } of ledgers)
     if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of gapsIn(ledgers, orders, nowMs)) {
     if (total) continue;

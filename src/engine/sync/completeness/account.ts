@@ -1,34 +1,45 @@
-import type { DayAccount, WaitingSeries } from "../../../core/model/history-facts.ts";
-import { bucketStart } from "../history/buckets.ts";
-import type { SeriesRules } from "../history/ledger.ts";
+import type { Site, Tag } from "../../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import type {
+  DayAccount,
+  DaySealedFact,
+  SeriesAccount,
+  SeriesStatement,
+  WaitingSeries,
+} from "../../../core/model/history-facts.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
+import { bucketStart, bucketsIn, type Range } from "../history/buckets.ts";
 import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
-import type { Range } from "../history/ranges.ts";
-import type { StoredHistory } from "../snapshot.ts";
-import type { DayCount } from "./counts.ts";
-import { bucketsIn, DAY_MS } from "./days.ts";
+import type { Series } from "../history/series.ts";
+import {
+  type AccountedSeries,
+  commonReach,
+  DAY_MS,
+  type DayCount,
+  type DayCounts,
+  type Days,
+  dateOf,
+  isWanted,
+  type Reach,
+  reachOf,
+  wantedFrom,
+} from "./days.ts";
 
-/** What the account of a series is made from. */
-export interface AccountedSeries {
-  readonly held: StoredHistory;
-  readonly rules: SeriesRules;
-  readonly placed: { readonly outOfSight?: "site" | "tag" };
-}
-
-/** The service's words, and when it said them, UTC. */
-export interface Word {
+/** Message of the service and its time, UTC. */
+export interface Statement {
   readonly said: string | null;
   readonly at: string | null;
 }
 
 export interface SeriesDay extends DayAccount {
-  /** Why buckets are pending; null where none is. */
+  /** Reason of pending buckets; null without any. */
   readonly why: WaitingSeries["why"] | null;
-  /** The last word on buckets without a log, and on refused ones; null where there are none. */
-  readonly noLog: Word | null;
-  readonly refusal: Word | null;
+  /** Last statement about buckets without a log, and about refused ones; null without any. */
+  readonly noLog: Statement | null;
+  readonly refusal: Statement | null;
 }
 
-export const NOTHING: DayAccount = {
+const EMPTY_ACCOUNT: DayAccount = {
   expected: 0,
   had: 0,
   null: 0,
@@ -52,63 +63,53 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   };
 }
 
-/** Where what is wanted of a series begins, milliseconds since 1970. */
-export function wantedFrom({ wished, since }: StoredHistory): number {
-  return Math.min(Date.parse(wished), Date.parse(since));
-}
-
 /**
- * Whether everything from `wantedFrom` on is wanted. Of a tag that the listings show no more, and of a series that only
- * an order asks for, it is what there is of it.
+ * Returns the state of the buckets of a series that begin in a UTC day. `count` is the number of points of that day.
+ * Pure.
  */
-export function isWanted({ rules, placed }: Pick<AccountedSeries, "rules" | "placed">): boolean {
-  return placed.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
-}
-
-/** What became of the buckets of a series that begin in a UTC day; `count` is of the points of that day. Pure. */
 export function accountOf(
   series: AccountedSeries,
   day: number,
   count: DayCount | undefined,
   nowMs: number,
 ): SeriesDay {
-  const { held } = series;
-  const { resolution, timeZone } = held;
+  const { ledger } = series;
+  const { resolution, timeZone } = ledger;
   const buckets = (range?: Range) => bucketsIn(day, resolution, timeZone, range);
-  const opensAt = isWanted(series) ? wantedFrom(held) : Number.POSITIVE_INFINITY;
+  const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
   const opened = (range: Range): Range => ({ ...range, fromMs: Math.max(range.fromMs, opensAt) });
   let [answered, withoutLog, refused, coveredOpened] = [0, 0, 0, 0];
-  let noLog: Word | null = null;
-  let refusal: Word | null = null;
-  for (const span of rangesIn(held.spans)) {
+  let noLog: Statement | null = null;
+  let refusal: Statement | null = null;
+  for (const span of rangesIn(ledger.spans)) {
     if (span.toMs <= day * DAY_MS || span.fromMs >= (day + 1) * DAY_MS) continue;
     const covered = buckets(span);
     if (covered === 0) continue;
     coveredOpened += buckets(opened(span));
     if (span.why === "no-log") {
       withoutLog += covered;
-      noLog = wordOf(span);
+      noLog = statementOf(span);
     } else if (span.why === "refused") {
       refused += covered;
-      refusal = wordOf(span);
+      refusal = statementOf(span);
     } else answered += covered;
   }
   const theDay = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
-  const watermarkMs = Date.parse(held.watermark);
+  const watermarkMs = Date.parse(ledger.watermark);
   let pending = buckets(opened(theDay)) - coveredOpened;
-  if (pending > 0 && held.state === "no-log") {
+  if (pending > 0 && ledger.state === "no-log") {
     withoutLog += pending;
-    noLog = held.refusal === null ? (noLog ?? { said: null, at: null }) : wordOf(held.refusal);
+    noLog = ledger.refusal === null ? (noLog ?? { said: null, at: null }) : statementOf(ledger.refusal);
     pending = 0;
-  } else if (pending > 0 && held.refusal !== null) {
-    // Following was refused, or learning whether there is a log; the past before it may still be fetched.
+  } else if (pending > 0 && ledger.refusal !== null) {
+    // Following or log discovery was refused; the past before it may still be fetched.
     const closedMs = Math.min(theDay.toMs, bucketStart(nowMs - series.rules.graceMs, resolution, timeZone));
-    const front = held.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
+    const front = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
     const most = buckets(opened({ fromMs: front, toMs: closedMs }));
     const ofFront = Math.min(pending, most);
     refused += ofFront;
     pending -= ofFront;
-    if (ofFront > 0) refusal = wordOf(held.refusal);
+    if (ofFront > 0) refusal = statementOf(ledger.refusal);
   }
   // A service that samples may have more points than there are buckets.
   const had = Math.min(answered, count?.had ?? 0);
@@ -129,18 +130,18 @@ export function accountOf(
   };
 }
 
-function wordOf({ said, at }: Pick<LedgerRange, "said" | "at">): Word {
+function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement {
   return { said: said ?? null, at: at ?? null };
 }
 
 function reasonOf(
-  { held, rules, placed }: AccountedSeries,
+  { ledger, rules, located }: AccountedSeries,
   day: number,
   watermarkMs: number,
   nowMs: number,
 ): WaitingSeries["why"] {
-  if (placed.outOfSight === "site") return "out-of-scope";
-  if (held.state === "unproven") return "unproven";
+  if (located.outOfSight === "site") return "out-of-scope";
+  if (ledger.state === "unproven") return "unproven";
   const endMs = (day + 1) * DAY_MS;
   if (watermarkMs >= endMs) return "backfill";
   const closedMs = bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
@@ -149,4 +150,146 @@ function reasonOf(
     : watermarkMs < day * DAY_MS || closedMs < endMs
       ? "open"
       : "backfill";
+}
+
+/** A series of a site, as input of its account. */
+export interface SiteSeries extends AccountedSeries {
+  readonly total: boolean;
+  readonly located: AccountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
+}
+
+/** Account of one UTC day of a site. */
+export interface SiteDay {
+  readonly account: DayAccount;
+  readonly series: number;
+  readonly byResolution: readonly SeriesAccount[];
+  readonly withoutLog: readonly SeriesStatement[];
+  readonly refused: readonly SeriesStatement[];
+}
+
+/** Most series that are named, of each kind. */
+const NAMED_MAX = 200;
+
+/** Adds up the accounts of the series of a site. */
+export interface SiteDayLedger {
+  add(series: SiteSeries, count: DayCount | undefined, nowMs: number): SeriesDay;
+  done(): SiteDay;
+}
+
+export function createSiteDay(day: number): SiteDayLedger {
+  let account = EMPTY_ACCOUNT;
+  let all = 0;
+  const groups = new Map<string, SeriesAccount>();
+  const withoutLog: SeriesStatement[] = [];
+  const refused: SeriesStatement[] = [];
+  return {
+    add(series, count, nowMs) {
+      const own = accountOf(series, day, count, nowMs);
+      const { ledger, total, located } = series;
+      if (own.expected === 0) return own;
+      account = addAccounts(account, own);
+      all++;
+      const { resolution, timeZone } = ledger;
+      const key = `${resolution} ${timeZone} ${total}`;
+      const group = groups.get(key) ?? { ...EMPTY_ACCOUNT, resolution, timeZone, total, series: 0 };
+      groups.set(key, { ...group, ...addAccounts(group, own), series: group.series + 1 });
+      const named = (buckets: number, word: Statement | null): SeriesStatement => ({
+        ...{ tagId: located.tag.id, resolution, total, buckets },
+        ...{ said: word?.said ?? null, at: word?.at ?? null },
+      });
+      if (own.withoutLog > 0) withoutLog.push(named(own.withoutLog, own.noLog));
+      if (own.refused > 0) refused.push(named(own.refused, own.refusal));
+      return own;
+    },
+    done: () => ({ account, series: all, byResolution: [...groups.values()], withoutLog, refused }),
+  };
+}
+
+export function dayFinalized(
+  site: Site,
+  day: number,
+  { account, series, byResolution, withoutLog, refused }: SiteDay,
+  revision: number,
+  revised: number,
+): DaySealedFact {
+  return {
+    site,
+    date: dateOf(day),
+    timeZones: [...new Set(byResolution.map(({ timeZone }) => timeZone))],
+    revision,
+    revised,
+    series,
+    ...account,
+    byResolution,
+    seriesWithoutLog: withoutLog.slice(0, NAMED_MAX),
+    seriesWithoutLogCount: withoutLog.length,
+    seriesRefused: refused.slice(0, NAMED_MAX),
+    seriesRefusedCount: refused.length,
+  };
+}
+/** Returns null if no bucket begins in these days, as on six of seven days of a weekly series. */
+export function seriesCompleteEvent(
+  series: Series,
+  source: string,
+  { from, until }: Days,
+  counts: DayCounts,
+  nowMs: number,
+): Event<"history-complete"> | null {
+  const { located, ledger, total } = series;
+  const { resolution, timeZone } = ledger;
+  let sum = EMPTY_ACCOUNT;
+  for (let day = from; day < until; day++)
+    sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
+  if (sum.expected === 0) return null;
+  const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
+  return makeEvent({
+    type: "history-complete",
+    source: sourceUri(source),
+    // The subject of the history itself, so that sinks which order by subject deliver it after the history.
+    subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
+    time: isoUtc(nowMs),
+    siteId: located.siteId,
+    data: { tag: located.tag, resolution, timeZone, total, ...days, ...sum },
+    facts: [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog],
+  });
+}
+
+/** Common reach of the series of a site, and of each group with the same resolution, zone and kind. */
+export interface SiteReach {
+  reach: Reach;
+  lookBackMs: number;
+  readonly groups: Map<string, Group>;
+}
+
+export interface Group {
+  readonly first: Series;
+  reach: Reach;
+  size: number;
+}
+
+export function groupName({ rules, total }: Series): string {
+  return total ? `${rules.resolution} ${rules.timeZone} total` : `${rules.resolution} ${rules.timeZone}`;
+}
+
+/** Returns the reach of each site whose tags are all known. */
+export function reachOfSites(
+  all: readonly Series[],
+  knowsTagsOf: (siteId: number) => boolean,
+): ReadonlyMap<number, SiteReach> {
+  const sites = new Map<number, SiteReach>();
+  for (const series of all) {
+    const { siteId } = series.located;
+    const reach = reachOf(series);
+    const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
+    const name = groupName(series);
+    const group = site.groups.get(name) ?? { first: series, reach, size: 0 };
+    site.reach = commonReach(site.reach, reach);
+    site.lookBackMs = Math.max(site.lookBackMs, series.rules.lookBackMs);
+    group.reach = commonReach(group.reach, reach);
+    group.size++;
+    if (group.size === 1) site.groups.set(name, group);
+    if (!sites.has(siteId)) sites.set(siteId, site);
+  }
+  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
+  return sites;
 }

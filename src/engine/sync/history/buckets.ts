@@ -1,18 +1,53 @@
 import { DateTime, IANAZone } from "luxon";
-import type { Resolution } from "../../../core/model/building.ts";
+import type { Points } from "../../../core/codec/points.ts";
+import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
+
+/** A range of time in milliseconds since 1970; the end is not included. */
+export interface Range {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** Returns the parts of a range outside other ranges, ascending. Pure. */
+export function subtract(range: Range, taken: readonly Range[]): readonly Range[] {
+  const left: Range[] = [];
+  let fromMs = range.fromMs;
+  for (const each of mergeRanges(taken)) {
+    if (each.toMs <= fromMs) continue;
+    if (each.fromMs >= range.toMs) break;
+    if (each.fromMs > fromMs) left.push({ fromMs, toMs: each.fromMs });
+    fromMs = each.toMs;
+  }
+  return fromMs < range.toMs ? [...left, { fromMs, toMs: range.toMs }] : left;
+}
+
+/** Returns the same times in as few ranges as possible, ascending. */
+export function mergeRanges(ranges: readonly Range[]): readonly Range[] {
+  const result: Range[] = [];
+  for (const range of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
+    const last = result.at(-1);
+    if (last === undefined || range.fromMs > last.toMs) result.push(range);
+    else result[result.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
+  }
+  return result;
+}
+
+export function totalLength(ranges: readonly Range[]): number {
+  return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
+}
 
 /**
- * The buckets of a series by the rules of its zone; never by adding 86,400 s. Times are milliseconds since 1970.
+ * Buckets of a series by the rules of its zone, never by adding 86,400 s. Times are milliseconds since 1970.
  *
- * The service's stamp is the key of a bucket. These functions only say which range to ask for and whether a bucket
- * can have closed; where a zone does something odd, the look-back corrects what was told too early.
+ * The timestamp of the service is the key of a bucket. These functions only determine which range to request and whether
+ * a bucket can have closed. If a zone is irregular, the look-back corrects points that were emitted too early.
  */
 
 const FIVE_MINUTES_MS = 300_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The start of the bucket that holds a time. Weeks begin on Monday. */
+/** Returns the start of the bucket that contains a time. Weeks begin on Monday. */
 export function bucketStart(atMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
   if (resolution === "1h") return hourStart(atMs, zone);
@@ -24,9 +59,9 @@ export function bucketStart(atMs: number, resolution: Resolution, zone: string):
 }
 
 /**
- * The end of the bucket that the service stamped so, counted from the stamp itself: a service whose weeks begin on
- * another day, or that cuts its days by another zone, is served as well. 23:45 in Kathmandu is 18:00 in UTC: an hour
- * that begins there ends at 19:00 in UTC, not with Kathmandu's hour.
+ * Returns the end of a bucket, counted from the start that the service states: so a service is supported whose weeks
+ * begin on another day, or whose days are those of another zone. For example, 23:45 in Kathmandu is 18:00 in UTC: an
+ * hour that begins there ends at 19:00 in UTC.
  */
 export function bucketEnd(startMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
@@ -42,25 +77,25 @@ export function bucketEnd(startMs: number, resolution: Resolution, zone: string)
         : date.plus({ months: 1 });
   const endMs = dayStart(next.year, next.month, next.day, zone);
   const intoDayMs = startMs - dayStart(local.year, local.month, local.day, zone);
-  // Days of another zone have their 24 hours where ours has 23.
+  // A day of another zone has 24 hours even if ours has 23.
   if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + next.toMillis() - date.toMillis());
-  // A date that the zone left out begins where the next one does; the one before it ends there too.
+  // A date that the zone skips begins with the next one, and the date before it ends there, too.
   return endMs > startMs ? endMs : bucketEnd(startMs + 24 * HOUR_MS, resolution, zone);
 }
 
-/** The start of the bucket before the one that holds a time. */
+/** Returns the start of the bucket before the one that contains a time. */
 export function bucketBefore(atMs: number, resolution: Resolution, zone: string): number {
   return bucketStart(bucketStart(atMs, resolution, zone) - 1, resolution, zone);
 }
 
-/** Number of the local date that holds a time: two times of one date have the same, and the next date has one more. */
+/** Returns the number of the local date that contains a time. The next date has the next number. */
 export function localDay(atMs: number, zone: string): number {
   return Math.floor((atMs + offsetMs(atMs, zone)) / DAY_MS);
 }
 
 /**
- * The time so long before another one; of the length, whole days are counted by the calendar. A day before Monday 00:30 is
- * Sunday 00:30, also where that Sunday had 23 or 25 hours.
+ * Returns the time that is a length earlier; complete days are counted by the calendar. A day before Monday 00:30 is
+ * Sunday 00:30, also if that Sunday had 23 or 25 hours.
  */
 export function timeBefore(atMs: number, lengthMs: number, zone: string): number {
   const earlierMs = atMs - lengthMs;
@@ -72,11 +107,11 @@ export function timeBefore(atMs: number, lengthMs: number, zone: string): number
 }
 
 /**
- * Offsets of a zone by hour since 1970. To ask for one takes a formatter of dates, a hundred times as long as the rest,
- * and whoever looks what has closed asks for each series about the same hours.
+ * Offsets of a zone by hour since 1970. A lookup takes a date formatter, 100 times as slow as the rest, and thousands
+ * of series need the same hours.
  */
 const offsetsByHour = new Map<string, Map<number, number>>();
-/** A year of hours takes half a megabyte; what was forgotten is asked for again. */
+/** Entries per zone; a year of hours takes half a megabyte. */
 const HOURS_MAX = 10_000;
 
 function offsetAtHour(hour: number, zone: string): number {
@@ -95,14 +130,14 @@ function exactOffsetMs(atMs: number, zone: string): number {
   return IANAZone.create(zone).offset(atMs) * 60_000;
 }
 
-/** No zone changes twice within an hour: where both ends of it have the same offset, all of it has. */
+/** No zone changes twice within an hour: if both ends have the same offset, the hour has it. */
 function offsetMs(atMs: number, zone: string): number {
   const hour = Math.floor(atMs / HOUR_MS);
   const offset = offsetAtHour(hour, zone);
   return offset === offsetAtHour(hour + 1, zone) ? offset : exactOffsetMs(atMs, zone);
 }
 
-/** A local hour, cut where the clocks change in the middle of one (Lord Howe moves by 30 minutes). */
+/** Returns the start of a local hour, cut where the clocks change within it (Lord Howe moves by 30 minutes). */
 function hourStart(atMs: number, zone: string): number {
   const offset = offsetMs(atMs, zone);
   const start = Math.floor((atMs + offset) / HOUR_MS) * HOUR_MS - offset;
@@ -117,7 +152,7 @@ function nextHour(startMs: number, zone: string): number {
   return firstMoment(startMs, endMs, (ms) => offsetMs(ms, zone) !== offset);
 }
 
-/** The moment at which a local date begins: midnight, or later where the zone leaves midnight (or the day) out. */
+/** Returns the moment at which a local date begins: midnight, or later if the zone skips midnight or the day. */
 function dayStart(year: number, month: number, day: number, zone: string): number {
   const noonUtc = Date.UTC(year, month - 1, day, 12);
   const midnight = Date.UTC(year, month - 1, day);
@@ -127,7 +162,7 @@ function dayStart(year: number, month: number, day: number, zone: string): numbe
   return firstMoment(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
 }
 
-/** The first moment (to the minute, as zones change) at which something holds, when it does not at `fromMs`. */
+/** Returns the first minute at which a condition holds, if it does not hold at `fromMs`. */
 function firstMoment(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
   let before = Math.floor(fromMs / 60_000);
   let after = Math.ceil(toMs / 60_000);
@@ -139,7 +174,90 @@ function firstMoment(fromMs: number, toMs: number, holds: (ms: number) => boolea
   return after * 60_000;
 }
 
-/** As the interface wants a range: whole seconds and a trailing Z. */
+/** Formats a time as the interface requires: whole seconds and a trailing Z. */
 export function rangeTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
+}
+
+/** Returns the number of buckets that begin in a UTC day, or in the part of it within a range. */
+export function bucketsIn(
+  day: number,
+  resolution: Resolution,
+  zone: string,
+  { fromMs, toMs }: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
+): number {
+  const from = Math.max(fromMs, day * DAY_MS);
+  const to = Math.min(toMs, (day + 1) * DAY_MS);
+  if (from >= to) return 0;
+  if (resolution === "5m") return Math.ceil(to / FIVE_MINUTES_MS) - Math.ceil(from / FIVE_MINUTES_MS);
+  return bucketsOf(day, resolution, zone).reduce((sum, at) => sum + (at >= from && at < to ? 1 : 0), 0);
+}
+
+/** Returns a `bucketStart` that is fast for ascending times. */
+export function bucketFinder(resolution: Resolution, zone: string): (atMs: number) => number {
+  if (resolution === "5m") return (atMs) => Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
+  let day = Number.NaN;
+  let starts: readonly number[] = [];
+  let next = 0;
+  return (atMs) => {
+    const ofDay = dayNumber(atMs);
+    if (ofDay !== day || (starts[next - 1] ?? Number.NEGATIVE_INFINITY) > atMs) {
+      day = ofDay;
+      starts = bucketsOf(day, resolution, zone);
+      next = 0;
+    }
+    while ((starts[next] ?? Number.POSITIVE_INFINITY) <= atMs) next++;
+    return starts[next - 1] ?? bucketStart(atMs, resolution, zone);
+  };
+}
+
+const startsCache = new Map<string, Map<number, readonly number[]>>();
+const KNOWN_MAX = 5_000;
+
+function dayNumber(atMs: number): number {
+  return Math.floor(atMs / DAY_MS);
+}
+
+/** Returns the starts of the buckets of a UTC day, ascending; a week or a month begins on few days. */
+function bucketsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
+  const key = `${resolution} ${zone}`;
+  const days = startsCache.get(key) ?? new Map<number, readonly number[]>();
+  const cached = days.get(day);
+  if (cached !== undefined) return cached;
+  if (days.size >= KNOWN_MAX) days.clear();
+  const starts = startsOf(day, resolution, zone);
+  days.set(day, starts);
+  startsCache.set(key, days);
+  return starts;
+}
+
+function startsOf(day: number, resolution: Resolution, zone: string): readonly number[] {
+  const [beginMs, endMs] = [day * DAY_MS, (day + 1) * DAY_MS];
+  const holding = bucketStart(beginMs, resolution, zone);
+  let at = holding < beginMs ? bucketEnd(holding, resolution, zone) : holding;
+  if (resolution === "1h") {
+    // Without a change of the clocks the hours follow each other.
+    const last = bucketStart(endMs - 1, resolution, zone);
+    if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);
+  }
+  const starts: number[] = [];
+  for (; at < endMs; at = bucketEnd(at, resolution, zone)) starts.push(at);
+  return starts;
+}
+
+/** Returns the parts of a range before the first and after the last point that have at least so many buckets. */
+export function absentEnds(
+  points: Points,
+  range: Range,
+  { resolution, timeZone }: { readonly resolution: Resolution; readonly timeZone: string },
+  leastBuckets: number,
+): readonly Range[] {
+  if (points.length === 0) return [range];
+  const firstMs = points.timeMs(0);
+  const lastMs = bucketEnd(points.timeMs(points.length - 1), resolution, timeZone);
+  const ends = [
+    { fromMs: range.fromMs, toMs: Math.min(range.toMs, firstMs) },
+    { fromMs: Math.max(range.fromMs, lastMs), toMs: range.toMs },
+  ];
+  return ends.filter(({ fromMs, toMs }) => toMs - fromMs >= leastBuckets * BUCKET_MS[resolution]);
 }

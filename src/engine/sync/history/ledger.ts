@@ -1,9 +1,16 @@
 import { Points } from "../../../core/codec/points.ts";
-import type { Resolution } from "../../../core/model/building.ts";
+import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, bucketStart, localDay, timeBefore } from "./buckets.ts";
-import type { EmittedValues } from "./emitted-points.ts";
+import type { StoredHistory, StoredRefusal } from "../snapshot.ts";
+import {
+  bucketBefore,
+  bucketEnd,
+  bucketStart,
+  localDay,
+  type Range,
+  subtract,
+  timeBefore,
+} from "./buckets.ts";
 import {
   answeredRanges,
   answeredWithin,
@@ -11,12 +18,17 @@ import {
   isFetched,
   isUnreadable,
   type LedgerRange,
+  REFUSAL_WAITS_MS,
   rangesIn,
+  rangesWithout,
+  waitMs,
   withRanges,
 } from "./ledger-ranges.ts";
-import { type Range, subtract } from "./ranges.ts";
 
-/** How one series is followed; from the configuration. */
+/** Emitted values by the bucket's timestamp, milliseconds since 1970. */
+export type EmittedValues = Map<number, TagValue>;
+
+/** Rules for one series, from the configuration. */
 export interface SeriesRules {
   readonly resolution: Resolution;
   readonly timeZone: string;
@@ -27,17 +39,17 @@ export interface SeriesRules {
 }
 
 /**
- * The ledger of one series: which range is to be fetched next, and what a fetched range turns into. Pure.
- * The picture is at `StoredHistory`.
+ * The ledger of one series: which range to fetch next, and how responses and refusals change it. Pure. `StoredHistory` has
+ * a diagram. A refused range is a gap and is requested again; only "no log" from the service counts as a response.
  */
 
 const DAY_MS = 86_400_000;
 
-/** Thousands of ledgers share few moments and are looked through several times a second. */
+/** Cache of parsed times: thousands of ledgers share few times and are read several times a second. */
 const parsed = new Map<string, number>();
 const PARSED_MAX = 10_000;
 
-export function ms(time: string): number {
+export function parseTime(time: string): number {
   const known = parsed.get(time);
   if (known !== undefined) return known;
   if (parsed.size >= PARSED_MAX) parsed.clear();
@@ -46,7 +58,7 @@ export function ms(time: string): number {
   return value;
 }
 
-export function firstSight(rules: SeriesRules, nowMs: number): StoredHistory {
+export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
   const since = isoUtc(bucketStart(nowMs - rules.graceMs, resolution, timeZone));
   return {
@@ -55,59 +67,60 @@ export function firstSight(rules: SeriesRules, nowMs: number): StoredHistory {
     timeZone,
     since,
     watermark: since,
-    wished: isoUtc(wishedFrom(ms(since), rules)),
+    wished: isoUtc(targetStart(parseTime(since), rules)),
     spans: [],
     days: "",
     rereadFrom: null,
     dailyAt: isoUtc(nowMs),
     weeklyAt: isoUtc(nowMs),
-    rememberedFrom: isoUtc(ms(since) - rules.lookBackMs),
+    rememberedFrom: isoUtc(parseTime(since) - rules.lookBackMs),
     state: "unproven",
     refusal: null,
   };
 }
 
-/** Counted from when following began: by the clock each look would reach one bucket further or less. */
-function wishedFrom(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
+/** The depth counts from the start of following; counted from now, it would move with each look. */
+function targetStart(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
   return bucketStart(sinceMs - backfillMs, resolution, timeZone);
 }
 
-/** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
-export function adapted(held: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
-  if (held.timeZone !== rules.timeZone) {
-    return { ...firstSight(rules, nowMs), state: held.state, refusal: held.refusal };
+/** Adapts a ledger to changed rules. Another zone has other buckets, so following starts again. */
+export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
+  if (ledger.timeZone !== rules.timeZone) {
+    return { ...newLedger(rules, nowMs), state: ledger.state, refusal: ledger.refusal };
   }
-  const wished = isoUtc(wishedFrom(ms(held.since), rules));
-  return ms(wished) < ms(held.wished) - DAY_MS ? { ...held, wished } : held;
+  const wished = isoUtc(targetStart(parseTime(ledger.since), rules));
+  return parseTime(wished) < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished } : ledger;
 }
 
-/** Buckets that begin before this have closed, and had their time of grace. */
+/** Returns the time before which all buckets have closed, the grace period included. */
 export function closedUntil(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
 }
 
-/** What following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
+/** Returns the next range of following: new closed buckets, and the latest ones again; null if none is due. */
 export function followingRange(
-  held: StoredHistory,
+  ledger: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntil(rules, nowMs),
 ): Range | null {
-  const isDue = before(toMs, Math.max(1, rules.everyMs), rules) >= ms(held.watermark);
-  if (held.rereadFrom === null && !isDue) return null;
-  const fromMs = held.rereadFrom === null ? lookBackStart(held, rules, nowMs) : ms(held.rereadFrom);
+  const isDue = earlierTime(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
+  if (ledger.rereadFrom === null && !isDue) return null;
+  const fromMs =
+    ledger.rereadFrom === null ? lookBackStart(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** From when on everything up to the watermark was answered. */
-export function fetchedSince(held: StoredHistory): number {
-  const watermark = ms(held.watermark);
-  return answeredWithin(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
+/** Returns the time from which everything up to the watermark has a response. */
+export function fetchedSince(ledger: StoredHistory): number {
+  const watermark = parseTime(ledger.watermark);
+  return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
- * Whether days are counted by the calendar of the zone: where the buckets are days or longer, or are fetched once a day. A day
- * of 24 hours would pass over a fetch that comes half a second earlier in the day than the one before, or after 23 hours.
+ * Returns true if days are calendar days: for buckets of a day or longer, and for series fetched once a day. A fixed
+ * day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   return (
@@ -115,198 +128,315 @@ function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   );
 }
 
-/** The time so long before another one, as days are counted for this series. */
-export function before(atMs: number, lengthMs: number, rules: SeriesRules): number {
+/** Returns the time that is a length earlier, by the day rule of the series. */
+export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules): number {
   return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
-/** Whether so many days have passed since the last reading that reached back so far. */
+/** Returns true if so many days have passed since the last reread. */
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
   const { timeZone } = rules;
-  if (!isByCalendar(rules)) return nowMs - ms(at) >= days * DAY_MS;
-  return localDay(nowMs, timeZone) - localDay(ms(at), timeZone) >= days;
+  if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
+  return localDay(nowMs, timeZone) - localDay(parseTime(at), timeZone) >= days;
 }
 
 /**
- * Two buckets each time; the last day (from the last such reading on) once a day, the whole look-back once a week.
- * It reaches back before the last such reading by the full time that data may be late, so that nothing falls between.
+ * Returns the start of the next following range: two buckets back each time, the last day once a day, the complete
+ * look-back once a week. A reread overlaps the one before by the full look-back, so that no late data falls between.
  */
-function lookBackStart(held: StoredHistory, rules: SeriesRules, nowMs: number): number {
+function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { resolution, timeZone, lookBackMs } = rules;
-  const twoBack = bucketBefore(bucketBefore(ms(held.watermark), resolution, timeZone), resolution, timeZone);
+  const twoBack = bucketBefore(
+    bucketBefore(parseTime(ledger.watermark), resolution, timeZone),
+    resolution,
+    timeZone,
+  );
   const starts = [twoBack];
-  if (isRereadDue(held.dailyAt, 1, rules, nowMs))
-    starts.push(before(ms(held.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
-  if (isRereadDue(held.weeklyAt, 7, rules, nowMs)) starts.push(before(ms(held.weeklyAt), lookBackMs, rules));
-  // What is not had yet is the backfill's to tell.
-  const floor = Math.max(Math.min(fetchedSince(held), ms(held.watermark)), ms(held.rememberedFrom));
-  const least = firstBucketFrom(Math.min(floor, ms(held.watermark)), resolution, timeZone);
+  if (isRereadDue(ledger.dailyAt, 1, rules, nowMs))
+    starts.push(earlierTime(parseTime(ledger.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
+  if (isRereadDue(ledger.weeklyAt, 7, rules, nowMs))
+    starts.push(earlierTime(parseTime(ledger.weeklyAt), lookBackMs, rules));
+  // The backfill emits earlier points that are not fetched.
+  const floor = Math.max(
+    Math.min(fetchedSince(ledger), parseTime(ledger.watermark)),
+    parseTime(ledger.rememberedFrom),
+  );
+  const least = firstBucketFrom(Math.min(floor, parseTime(ledger.watermark)), resolution, timeZone);
   return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
 }
 
-/** The start of the first bucket that begins at this time or later. */
+/** Returns the start of the first bucket at or after a time. */
 function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): number {
   const startMs = bucketStart(atMs, resolution, zone);
   return startMs === atMs ? atMs : bucketEnd(startMs, resolution, zone);
 }
 
 export interface Settled {
-  readonly held: StoredHistory;
-  /** Points that were never told; ascending, each time once. */
+  readonly ledger: StoredHistory;
+  /** Points emitted for the first time; ascending, each time once. */
   readonly fresh: Points;
-  /** Points that were told with another value; in the same order. */
+  /** Points emitted before with another value; ascending, each time once. */
   readonly revised: Points;
 }
 
-/**
- * A fetched range of following: what is new in it, what has changed, and how far the ledger comes. `learn` changes what
- * the answer says of the range.
- */
+/** Settles a fetched range of following. `learn` changes what the response states about the range. */
 export function settleFollowing(
-  held: StoredHistory,
+  ledger: StoredHistory,
   rules: SeriesRules,
   points: Points,
   range: Range,
-  told: EmittedValues,
+  emitted: EmittedValues,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
 ): Settled {
   const { resolution, timeZone } = rules;
   const fresh = new Points();
   const revised = new Points();
-  // A range that was asked for by a clock that was ahead, and has been compared since, is had as far as it has closed.
+  // If the clock was ahead at the request, the range counts only as far as it has closed.
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
   const all = points.ascending();
-  // What was told of a time before that is not remembered.
-  const first = Math.max(placeByEnd(all, range.fromMs, held), all.placeOf(ms(held.rememberedFrom)));
+  // Emitted points of earlier times are not stored.
+  const first = Math.max(
+    indexByEnd(all, range.fromMs, ledger),
+    all.placeOf(parseTime(ledger.rememberedFrom)),
+  );
   const inside = all.part(Math.min(first, all.placeOf(range.fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, resolution, timeZone);
-    // By its own stamp it was still open, or the range ended within it, and then its value is that of a part: the
-    // service cuts its buckets elsewhere than we thought. Such a bucket at the beginning would bring us no further.
+    // The bucket is still open by its own timestamp, or the range ends within it and its value is that of a part: the
+    // service cuts its buckets differently. A bucket at the start of the range is accepted, so that the range advances.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > range.fromMs)) {
       toMs = Math.min(toMs, atMs);
-    } else if (!told.has(atMs)) {
+    } else if (!emitted.has(atMs)) {
       fresh.copy(inside, at);
-    } else if (told.get(atMs) !== inside.value(at)) {
+    } else if (emitted.get(atMs) !== inside.value(at)) {
       revised.copy(inside, at);
     }
   }
-  const isDone = range.toMs >= ms(held.watermark);
-  const isBegun = held.rereadFrom === null;
-  // A request that left before a day began and is answered in it did not reach back for that day.
-  const reachesBack = isBegun && range.fromMs <= lookBackStart(held, rules, nowMs);
+  const isDone = range.toMs >= parseTime(ledger.watermark);
+  const isBegun = ledger.rereadFrom === null;
+  // A request sent before midnight and answered after it did not reach back for the new day.
+  const reachesBack = isBegun && range.fromMs <= lookBackStart(ledger, rules, nowMs);
   const rereads = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const next: StoredHistory = {
-    ...had(held, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
+    ...addRanges(ledger, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
     rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereads(held.dailyAt, 1),
-    weeklyAt: rereads(held.weeklyAt, 7),
+    dailyAt: rereads(ledger.dailyAt, 1),
+    weeklyAt: rereads(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
-  return { held: { ...next, rememberedFrom: isoUtc(rememberFrom(next, rules)) }, fresh, revised };
+  return { ledger: { ...next, rememberedFrom: isoUtc(retainedFrom(next, rules)) }, fresh, revised };
 }
 
 /**
- * A fetched range of the past: new as far as it was not told by another way meanwhile, and is whole. `learned` is what the
- * answer says of it; a part of a longer range is settled with what the whole answer says of that part.
+ * Settles a fetched range of the past: points that are not fetched yet are new. `learned` is what the response
+ * states; a part of a longer range gets the statement of the complete response about that part.
  */
 export function settlePast(
-  held: StoredHistory,
+  ledger: StoredHistory,
   points: Points,
   range: Range,
-  learned = answeredRanges(points, range, held.resolution, held.timeZone),
+  learned = answeredRanges(points, range, ledger.resolution, ledger.timeZone),
 ): Settled {
   const all = points.ascending();
-  const place = (atMs: number) => placeByEnd(all, atMs, held);
+  const index = (atMs: number) => indexByEnd(all, atMs, ledger);
   const fresh = Points.joined(
-    unfetched(held, range).map(({ fromMs, toMs }) => all.part(place(fromMs), place(toMs))),
+    unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))),
   );
-  return { held: had(held, learned), fresh, revised: new Points() };
+  return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
 /**
- * The place of the first point whose bucket ends after a time, by its own stamp. Where a service cuts its buckets as we do,
- * that is the first point from that time on. Where it does not, a bucket that lies across the seam of two ranges belongs
- * to the later one, which asks one bucket further back and has all of it; the earlier one has its first part.
+ * Returns the index of the first point whose bucket ends after a time. If the service cuts its buckets differently, a
+ * bucket across the border of two ranges belongs to the later range, whose query starts a bucket early.
  */
-function placeByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
-  let place = all.placeOf(atMs);
-  while (place > 0 && bucketEnd(all.timeMs(place - 1), resolution, timeZone) > atMs) place -= 1;
-  return place;
+function indexByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
+  let index = all.placeOf(atMs);
+  while (index > 0 && bucketEnd(all.timeMs(index - 1), resolution, timeZone) > atMs) index -= 1;
+  return index;
 }
 
-/** A period whose total was answered. */
-export function settleTotal(held: StoredHistory, range: Range, total: number | null): StoredHistory {
+/** Settles the total of a period. */
+export function settleTotal(ledger: StoredHistory, range: Range, total: number | null): StoredHistory {
   const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
-  return upToDate({ ...held, spans: withRanges(held.spans, [span], held.resolution) });
+  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, [span], ledger.resolution) });
 }
 
-function had(held: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
-  return upToDate({ ...held, spans: withRanges(held.spans, learned, held.resolution) });
+function addRanges(ledger: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
+  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, learned, ledger.resolution) });
 }
 
-/** The watermark goes as far as everything was answered. */
-function upToDate(held: StoredHistory): StoredHistory {
-  const watermark = ms(held.watermark);
-  const run = answeredWithin(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
-  return run === undefined ? held : { ...held, watermark: isoUtc(run.toMs) };
+/** Moves the watermark to the end of the range with responses. */
+function advanceWatermark(ledger: StoredHistory): StoredHistory {
+  const watermark = parseTime(ledger.watermark);
+  const run = answeredWithin(ledger.spans).find(
+    ({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark,
+  );
+  return run === undefined ? ledger : { ...ledger, watermark: isoUtc(run.toMs) };
 }
 
-/** A stretch of which something else than an answer for it says that nothing is there. */
-export function settleEmpty(
-  held: StoredHistory,
+/** Records that a range has no values by a statement other than a response for it. */
+export function recordEmpty(
+  ledger: StoredHistory,
   range: Range,
   word: { readonly why: "null" | "no-log"; readonly said: string; readonly at: string },
 ): StoredHistory {
-  return upToDate({ ...held, spans: withRanges(held.spans, [{ ...range, ...word }], held.resolution) });
+  return advanceWatermark({
+    ...ledger,
+    spans: withRanges(ledger.spans, [{ ...range, ...word }], ledger.resolution),
+  });
 }
 
-/** What of a range is not had, ascending. */
-export function unfetched(held: StoredHistory, range: Range): readonly Range[] {
-  return subtract(range, fetchedIn(held.spans));
+/** Returns the parts of a range that are not fetched, ascending. */
+export function unfetched(ledger: StoredHistory, range: Range): readonly Range[] {
+  return subtract(range, fetchedIn(ledger.spans));
 }
 
-/** A part of a hole that may be asked for now; what was refused before is asked for alone. */
+/** A part of a gap that may be requested now; a part that was refused is requested singly. */
 export interface OpenPart extends Range {
-  readonly alone: boolean;
+  readonly isSingle: boolean;
   /** It was answered and is unreadable. */
   readonly unreadable?: true;
 }
 
-/** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
-export function openParts(held: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
-  const holes = unfetched(held, range);
-  const refused = rangesIn(held.spans).filter((span) => !isFetched(span));
-  if (refused.length === 0) return holes.map((hole) => ({ ...hole, alone: false }));
-  const due = refused.filter(({ againAt }) => againAt === undefined || ms(againAt) <= nowMs);
+/** Returns the parts of a range that may be requested now, ascending. Recently refused parts wait. */
+export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
+  const holes = unfetched(ledger, range);
+  const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
+  if (refused.length === 0) return holes.map((hole) => ({ ...hole, isSingle: false }));
+  const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return holes
     .flatMap((hole): readonly OpenPart[] => [
-      ...subtract(hole, refused).map((part) => ({ ...part, alone: false })),
+      ...subtract(hole, refused).map((part) => ({ ...part, isSingle: false })),
       ...due.flatMap((span) => {
         const fromMs = Math.max(span.fromMs, hole.fromMs);
         const toMs = Math.min(span.toMs, hole.toMs);
-        const part = { fromMs, toMs, alone: true };
+        const part = { fromMs, toMs, isSingle: true };
         return fromMs >= toMs ? [] : [isUnreadable(span) ? { ...part, unreadable: true as const } : part];
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-/** The past that is wished: from the depth of the backfill to the front of following. */
-export function wishedPast(held: StoredHistory): Range {
-  return { fromMs: Math.min(ms(held.wished), ms(held.since)), toMs: ms(held.watermark) };
+/** Returns the past to fetch: from the depth of the backfill to the front of following. */
+export function targetPast(ledger: StoredHistory): Range {
+  return {
+    fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)),
+    toMs: parseTime(ledger.watermark),
+  };
 }
 
-/** From where on told points may be met again, and have to be remembered. It never goes back. */
-function rememberFrom(held: StoredHistory, rules: SeriesRules): number {
+/** Returns the time from which emitted points are stored for comparison. It never goes back. */
+function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
-  let buckets = ms(held.watermark);
+  let buckets = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
-  const deep = before(Math.min(ms(held.weeklyAt), ms(held.dailyAt)), rules.lookBackMs, rules);
-  const underWay = held.rereadFrom === null ? Number.POSITIVE_INFINITY : ms(held.rereadFrom);
-  return Math.max(ms(held.rememberedFrom), Math.min(buckets, deep, underWay));
+  const deep = earlierTime(
+    Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)),
+    rules.lookBackMs,
+    rules,
+  );
+  const underWay = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
+  return Math.max(parseTime(ledger.rememberedFrom), Math.min(buckets, deep, underWay));
+}
+
+/** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
+const NEVER_DOUBLINGS = 5;
+
+function noLogWaitMs(times: number, wasAnswered: boolean): number {
+  // A tag that had a log may have it again soon: its long waits follow the short ones.
+  const never = wasAnswered ? times - REFUSAL_WAITS_MS.length : times;
+  return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
+}
+
+function nextRefusal(
+  before: StoredRefusal | null,
+  said: string,
+  nowMs: number,
+  wait: (times: number) => number,
+) {
+  const times = (before?.times ?? 0) + 1;
+  return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
+}
+
+/** Records that the service has no log of the tag. */
+export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
+  const before = ledger.state === "no-log" ? ledger.refusal : null;
+  const refusal = nextRefusal(before, said, nowMs, (times) => noLogWaitMs(times, wasAnswered(ledger)));
+  return { ...ledger, state: "no-log", refusal };
+}
+
+/** Records a refusal of following or log discovery for another reason, or an unreadable total. */
+export function recordRefusal(
+  ledger: StoredHistory,
+  said: string,
+  nowMs: number,
+  reason?: "unreadable",
+): StoredHistory {
+  if (ledger.state === "no-log") {
+    // "No log" remains valid; only the retry failed.
+    const againAt = isoUtc(nowMs + waitMs(1));
+    return ledger.refusal === null ? ledger : { ...ledger, refusal: { ...ledger.refusal, againAt } };
+  }
+  const refusal = nextRefusal(ledger.refusal, said, nowMs, waitMs);
+  return { ...ledger, refusal: reason === undefined ? refusal : { ...refusal, reason } };
+}
+
+/** Records a refusal of a past range for another reason than a missing log. */
+export function recordPastRefusal(
+  ledger: StoredHistory,
+  range: Range,
+  said: string,
+  nowMs: number,
+): StoredHistory {
+  const before = rangesIn(ledger.spans)
+    .filter(({ why, fromMs, toMs }) => why === "refused" && fromMs < range.toMs && toMs > range.fromMs)
+    .reduce((most, { times = 0 }) => Math.max(most, times), 0);
+  const times = before + 1;
+  const refusal: LedgerRange = {
+    ...range,
+    why: "refused",
+    said,
+    at: isoUtc(nowMs),
+    times,
+    againAt: isoUtc(nowMs + waitMs(times)),
+  };
+  return { ...ledger, spans: withRanges(ledger.spans, [refusal], ledger.resolution) };
+}
+
+/** Returns true while a refused series waits for its retry. */
+export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
+  return refusal !== null && parseTime(refusal.againAt) > nowMs;
+}
+
+/**
+ * Returns true if a backfill request may count on "no log": for a tag that had a log, only after two statements, ten
+ * minutes apart.
+ */
+export function hasNoLog(ledger: StoredHistory): boolean {
+  return ledger.state === "no-log" && (!wasAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
+}
+
+function wasAnswered({ spans }: StoredHistory): boolean {
+  return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
+}
+
+/**
+ * Retracts statements of "no log" since a time: the site may have been out of scope, and the service also answers "no
+ * log" for tags that the token does not see.
+ */
+export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
+  const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
+  const first = rangesIn(ledger.spans).find(isDoubted);
+  let back = ledger;
+  if (first !== undefined) {
+    // Totals only go forward, so they restart there.
+    const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
+    back = { ...ledger, watermark, spans: rangesWithout(ledger.spans, isDoubted) };
+  }
+  if (back.refusal === null || back.refusal.at < after) return back;
+  return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };
 }

@@ -6,33 +6,34 @@ import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
+import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower } from "../follower.ts";
 import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
 import { standInLine } from "../standing.ts";
 import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./choose-request.ts";
-import { createCompleteDays } from "./complete-days.ts";
 import type { HistoryConfig } from "./config.ts";
-import { createLearnedWindow } from "./learned-window.ts";
-import { ms } from "./ledger.ts";
-import { createHistoryLedgers, followedSeries, isFollowed, type Series } from "./ledgers.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
-import { createOpenBackfills } from "./open-backfills.ts";
-import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
-import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
+import { type HistoryProgress, progressOf, setSeriesGauge } from "./progress.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
+import { createLearnedWindow, createShortResponses } from "./request-size.ts";
+import { createHistorySeries, followedSeries, type HistoryScope, isFollowed, type Series } from "./series.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
-import { createShortResponses } from "./short-responses.ts";
-import { createTakeBack } from "./take-back.ts";
 
 /**
- * The history of one source: follows closed buckets, looks back for late data, fills in what lies before, and
- * tells every bucket once. Its requests stand in the quota's lane `history`, and what they ask for is decided when a
- * slot is free that writes and live reads have let pass. When the history store is down (504) only this rests and is
- * tried again with back-off; its ranges stay to be fetched.
+ * Pulls the history of one source: follows closed buckets, reads the latest ones again for late data, and backfills the
+ * past. Every bucket is emitted once. Requests wait in the quota's lane `history`; what to request is decided when a slot
+ * is free that writes and live reads have let pass. If the history store is down (504), only the pull backs off.
+ *
+ *   stale ──refreshed──▶ looking ──series found──▶ waiting for a slot ◀────────────┐
+ *     ▲                     ▲                            │ slot: a task is due     │ settled
+ *     │ 60 s passed, the    └──── nothing due: pass ─────┤                         │
+ *     │ scope, the classes                               ▼                         │
+ *     │ or backfills changed                         in flight ──reply─────────────┤
+ *     └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends `follow`
  */
 export interface HistoryPull extends Follower {
   progress(): HistoryProgress;
-  /** Other classes, from the next request on; the ledger of what is had stays. */
+  /** Uses other classes from the next request on; the ledgers stay. */
   change(next: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
 }
 
@@ -42,223 +43,265 @@ export interface HistoryPullOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
-  /** What the token may see; everything by default. */
+  /** Sites that the token sees; all of them by default. */
   readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
-  /** IANA zone of the buildings, where a class names no other. */
+  /** IANA zone of the buildings, for classes without their own. */
   readonly timeZone: string;
-  /** Where it says what its promises take of the quota. */
+  /** Receives the requests per minute that following needs. */
   readonly demand?: Pick<HistoryDemand, "setFollowing">;
-  /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
+  /** False pauses the past and log discovery while the sinks lag behind; true by default. */
   readonly mayFetchPast?: () => Promise<boolean>;
-  /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
+  /** Most values per request: as many as fit into the largest reply that is read. */
   readonly valuesMax: number;
   readonly onLogged?: OnLogged;
-  /** False while only a part of a site's tags may be known, so that no day of it can be complete; always true by default. */
+  /** False while some tags of a site may be unknown, so that no day of it is complete; always true by default. */
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
 
 const REFRESH_MS = 60_000;
-/** How often it is looked whether somebody ordered something, or the sinks fell behind, in milliseconds. */
+/** Interval of looks for new backfill requests and lagging sinks, in milliseconds. */
 const LOOK_MS = 1_000;
-/** The same where nothing is followed and nothing was ordered: 20 idle sources would wake the worker 20 times a second. */
+/** The same without any series: 20 idle sources would wake the worker 20 times a second. */
 const IDLE_LOOK_MS = 5_000;
-/** How often it is noted whether something is due, in milliseconds: nobody starves within less than three minutes. */
+/** Interval at which the pull notes whether a request is due while it gets no slot, in milliseconds. */
 const NOTE_DUE_MS = 5_000;
-/** History replies are large: few at once. */
-const UNDER_WAY_MAX = 3;
-/** Failures in a row after which the history store is taken to be down. */
+/** History replies are large, so few are in flight. */
+const IN_FLIGHT_MAX = 3;
+/** Failures in a row after which the history store counts as down. */
 const FAILURES_MAX = 2;
-
-/**
- * Far longer than planned, for a request that is due: three times its interval by the plan, within these bounds,
- * milliseconds.
- */
+/** A due request starves after three times its planned interval, within these bounds, in milliseconds. */
 const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
+const LONG_AGO = Number.NEGATIVE_INFINITY;
+
+/** State of the pull. Times are monotonic, in milliseconds. */
+interface PullState {
+  readonly refreshedAtMs: number;
+  /** Wake-ups of the token's scope at the last refresh. */
+  readonly scopeChanges: number;
+  /** Start of the time in which a request was due and none was sent; null when none is due. */
+  readonly dueSinceMs: number | null;
+  readonly notedDueMs: number;
+  readonly isDiscovering: boolean;
+  readonly discoveredAtMs: number;
+  /** The last request was for a single series that had been refused; others go first now. */
+  readonly wasSingle: boolean;
+  /** Failures in a row. */
+  readonly failures: number;
+  readonly isPastPaused: boolean;
+}
+
+type Change =
+  | { readonly type: "begun" | "answered" | "failed" | "outdated" }
+  | { readonly type: "refreshed"; readonly atMs: number; readonly scopeChanges: number }
+  | { readonly type: "looked"; readonly mayFetchPast: boolean }
+  | { readonly type: "noted"; readonly atMs: number }
+  | { readonly type: "due" | "nothing-due"; readonly atMs: number }
+  | { readonly type: "sent"; readonly task: Task; readonly atMs: number }
+  | { readonly type: "settled"; readonly task: Task | null };
+
+const INITIAL: PullState = {
+  refreshedAtMs: LONG_AGO,
+  scopeChanges: 0,
+  dueSinceMs: null,
+  notedDueMs: LONG_AGO,
+  isDiscovering: false,
+  discoveredAtMs: LONG_AGO,
+  wasSingle: false,
+  failures: 0,
+  isPastPaused: false,
+};
+
+function transition(state: PullState, change: Change): PullState {
+  switch (change.type) {
+    case "begun":
+    case "answered":
+      return { ...state, failures: 0 };
+    case "failed":
+      return { ...state, failures: state.failures + 1, refreshedAtMs: LONG_AGO };
+    case "outdated":
+      return { ...state, refreshedAtMs: LONG_AGO };
+    case "refreshed":
+      return { ...state, refreshedAtMs: change.atMs, scopeChanges: change.scopeChanges };
+    case "looked":
+      return { ...state, isPastPaused: !change.mayFetchPast };
+    case "noted":
+      return { ...state, notedDueMs: change.atMs };
+    case "due":
+      return { ...state, dueSinceMs: state.dueSinceMs ?? change.atMs };
+    case "nothing-due":
+      return { ...state, dueSinceMs: null };
+    case "sent":
+      return "discovery" in change.task
+        ? { ...state, isDiscovering: true, discoveredAtMs: change.atMs }
+        : { ...state, wasSingle: change.task.request.isSingle };
+    case "settled": {
+      const wasDiscovery = change.task !== null && "discovery" in change.task;
+      return { ...state, dueSinceMs: null, isDiscovering: state.isDiscovering && !wasDiscovery };
+    }
+  }
+}
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = seesEverything() } = options;
   let { classes } = options;
   const limits = { most: options.valuesMax };
   const window = createLearnedWindow(store, source.name, limits, clock);
-  const book = createHistoryLedgers({ store, source: source.name, classes, timeZone });
-  const orders = createOpenBackfills({ store, source: source.name, clock, log, book });
-  const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
-  const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
-  const probe = createLogDiscovery(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
-  const { knowsTagsOf = () => true } = options;
-  const days = createCompleteDays({ store, clock, source: source.name, book, knowsTagsOf });
-  const { onLogged } = options;
-  const settle = createHistorySettle({
-    store,
-    clock,
-    source: source.name,
-    sealed: days.sealed,
-    ...(onLogged === undefined ? {} : { onLogged }),
+  const book = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
+  const isInSight = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
+  const discovery = createLogDiscovery(book, TAGS_PER_REQUEST, isInSight);
+  const days = createFinalizedDays({
+    ...{ store, clock, source: source.name, series: book.all },
+    knowsTagsOf: options.knowsTagsOf ?? (() => true),
   });
-  const counted = metrics === undefined ? {} : { metrics };
-  const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
+  const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged: options.onLogged });
   const short = createShortResponses({ clock, window, log });
   const requests = createHistoryRequests({
-    source,
-    clock,
-    log,
-    book,
-    window,
-    probe,
-    settle,
-    short,
-    reasons,
-    lookMs,
+    ...{ source, clock, log, scope, book, window, discovery, settle, short, lookMs },
+    ...(metrics === undefined ? {} : { metrics }),
   });
-  const takeBack = createTakeBack({ store, source: source.name, book, scope });
-  let refreshedAtMs = Number.NEGATIVE_INFINITY;
+  /** Wakes the lines when there are series to fetch; without any, no line waits for a slot. */
+  const seriesFound = createWakeup();
+  const classesChanged = createWakeup();
+  let state = INITIAL;
   let isLoaded = false;
-  let scopeChanges = scope.changes.wakeups();
-  let wasAlone = false;
-  /** Since when something is due that has not had its turn, on the monotonic clock. */
-  let dueSinceMs: number | null = null;
-  let notedDueMs = Number.NEGATIVE_INFINITY;
-  let probing = false;
-  /** When it was last asked which tags have a log, on the monotonic clock. */
-  let learnedAtMs = Number.NEGATIVE_INFINITY;
-  let failures = 0;
-  let isHeld = false;
 
-  async function refresh(): Promise<void> {
-    if (!isLoaded) await window.load();
-    isLoaded = true;
-    await orders.refresh();
-    scopeChanges = scope.changes.wakeups();
-    await book.refresh(clock.now(), orders.now().open);
-    const doubted = await takeBack.look();
-    probe.forget(doubted.map(({ placed }) => placed.tag.id));
-    // An order that ended on a word that was taken back is open again.
-    if (doubted.length > 0) await orders.refresh();
-    probe.refresh();
-    if (metrics !== undefined) showStates(metrics, source.name, book.series());
-    refreshedAtMs = clock.monotonic();
-    options.demand?.setFollowing(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
-    await orders.end();
-  }
-
-  const isIdle = () => classes.length === 0 && book.series().length === 0;
-  /** Rings when something is to be fetched where nothing was: until then nobody stands in line. */
-  const wanted = createWakeup();
-  /** Rings when there are other classes. */
-  const wishes = createWakeup();
+  const apply = (change: Change) => {
+    state = transition(state, change);
+  };
+  const isIdle = () => classes.length === 0 && book.all().length === 0;
 
   function lookMs(): number {
     return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
   }
 
-  /** Whether what is to be fetched may be another than at the last refresh. */
-  const isOld = async (): Promise<boolean> =>
-    clock.monotonic() - refreshedAtMs >= REFRESH_MS ||
-    scope.changes.wakeups() !== scopeChanges ||
-    (await orders.haveChanged());
+  async function refresh(): Promise<void> {
+    if (!isLoaded) await window.load();
+    isLoaded = true;
+    const scopeChanges = scope.changes.wakeups();
+    const retracted = await book.refresh();
+    discovery.forget(retracted.map(({ located }) => located.tag.id));
+    discovery.refresh();
+    if (metrics !== undefined) setSeriesGauge(metrics, source.name, book.all());
+    apply({ type: "refreshed", atMs: clock.monotonic(), scopeChanges });
+    options.demand?.setFollowing(followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST));
+    await book.endBackfills();
+  }
 
-  /** `past`: also what lies before the first sight. `learn`: also which tags have a log. */
+  const isStale = async (): Promise<boolean> =>
+    clock.monotonic() - state.refreshedAtMs >= REFRESH_MS ||
+    scope.changes.wakeups() !== state.scopeChanges ||
+    (await book.haveBackfillsChanged());
+
+  /** Refreshes what may have changed: tags, backfill requests, whether the sinks keep up. */
+  async function look(): Promise<void> {
+    const isWanted = classes.length > 0 || book.backfills().open.length > 0;
+    const mayBegin = isWanted && book.all().length === 0;
+    if (mayBegin || (await isStale())) await refresh();
+    else if (book.backfills().open.length > 0) await book.endBackfills();
+    if (book.all().length === 0) return;
+    seriesFound.wakeUp();
+    apply({ type: "looked", mayFetchPast: (await options.mayFetchPast?.()) ?? true });
+    if (clock.monotonic() - state.notedDueMs < NOTE_DUE_MS) return;
+    apply({ type: "noted", atMs: clock.monotonic() });
+    // Without a slot offer, this call notes since when a request is due.
+    nextTask("series", { past: false, discover: false });
+    await days.look();
+  }
+
+  /** Order: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
   function nextTask(
     kind: "series" | "totals",
-    { past, learn }: { past: boolean; learn: boolean },
+    { past, discover }: { readonly past: boolean; readonly discover: boolean },
   ): Task | null {
     const nowMs = clock.now();
+    const atMs = clock.monotonic();
     const free = book
-      .series()
+      .all()
       .filter(
-        (series) =>
-          isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic() && isInSight(series),
+        (series) => isFollowed(series) && !series.isBusy && series.notBeforeMs <= atMs && isInSight(series),
       );
     const limit = {
       size: TAGS_PER_REQUEST,
       values: window.values(),
-      aloneFirst: !wasAlone,
+      singleFirst: !state.wasSingle,
       bucketsEach: window.bucketsEach,
     };
     if (kind === "totals") {
       const total = nextTotal(free, nowMs, limit);
-      return total === null ? null : { ask: total };
+      return total === null ? null : { request: total };
     }
-    const { open, paused } = orders.now();
-    const first =
-      short.next(free, limit, past && !paused) ??
-      nextFollowing(
-        free.filter((series) => !short.has(series, true)),
-        nowMs,
-        limit,
-      );
-    const toLearn = probing || !learn ? null : probe.next(nowMs);
-    const isDue = first !== null || (!probing && probe.waiting() > 0);
-    if (isDue) dueSinceMs ??= clock.monotonic();
-    else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
-    if (first !== null) return { ask: first };
-    if (toLearn !== null) return { probe: toLearn };
+    const { isDiscovering } = state;
+    const { open, paused } = book.backfills();
+    const liveDone = free.filter((series) => !short.has(series, true));
+    const first = short.next(free, limit, past && !paused) ?? nextFollowing(liveDone, nowMs, limit);
+    const toDiscover = isDiscovering || !discover ? null : discovery.next(nowMs);
+    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) apply({ type: "due", atMs });
+    else if (!isDiscovering && !book.all().some(({ isBusy }) => isBusy)) apply({ type: "nothing-due", atMs });
+    if (first !== null) return { request: first };
+    if (toDiscover !== null) return { discovery: toDiscover };
     if (!past || paused) return null;
-    const sure = free.filter((series) => !short.has(series));
-    const ask = nextOrdered(sure, open, nowMs, limit) ?? nextBackfill(sure, nowMs, limit);
-    // A request costs the same with 20 tags: while others are about to be proven, it waits for company.
-    const isFull = ask === null || ask.alone || ask.series.length === TAGS_PER_REQUEST;
-    return ask === null || (probing && !isFull) ? null : { ask };
+    const verified = free.filter((series) => !short.has(series));
+    const ask = nextOrdered(verified, open, nowMs, limit) ?? nextBackfill(verified, nowMs, limit);
+    // A request with 20 tags costs one slot, too: during discovery, a smaller one waits for more tags.
+    const isFull = ask === null || ask.isSingle || ask.series.length === TAGS_PER_REQUEST;
+    return ask === null || (isDiscovering && !isFull) ? null : { request: ask };
   }
 
-  /** Without a slot that live reads leave over, learning still has what the plan says. */
-  const isLearningDue = () => clock.monotonic() - learnedAtMs >= 60_000 / Math.max(0.01, learningRate());
+  const discoveryRate = () =>
+    learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
-  const learningRate = () =>
-    learningPerMinute(probe.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
-
-  const plannedRate = () =>
-    followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST) + learningRate();
+  /** Discovery gets its planned rate even if the live reads let no slot pass. */
+  const isDiscoveryDue = () =>
+    clock.monotonic() - state.discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
   function starving(): HistoryProgress["starving"] {
-    if (dueSinceMs === null) return null;
-    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, plannedRate()));
-    const forMs = clock.monotonic() - dueSinceMs;
+    if (state.dueSinceMs === null) return null;
+    const rate = followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST) + discoveryRate();
+    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, rate));
+    const forMs = clock.monotonic() - state.dueSinceMs;
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  /** Stands in the lane until a slot is free, decides what to fetch, and settles it. Throws what concerns all. */
+  /** Waits for a slot, decides what to fetch, and settles it. Throws failures that concern all series. */
   async function pullOnce(
     kind: "series" | "totals",
     begun: () => void,
     signal: AbortSignal,
     well: () => void,
-  ) {
-    while (isIdle() && !signal.aborted) await wanted.nextWakeup(signal);
+  ): Promise<void> {
+    while (isIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
-    let task: Task | null = null;
+    let sent: Task | null = null;
     const decide = ({ own }: SlotOffer): Task | null => {
-      // A slot that the live reads did not let pass is for what happens now, not for the past.
-      task = nextTask(kind, { past: !own && !isHeld, learn: !isHeld && (!own || isLearningDue()) });
+      // A slot that the live reads need is not for the past.
+      const { isPastPaused } = state;
+      const discover = !isPastPaused && (!own || isDiscoveryDue());
+      const task = nextTask(kind, { past: !own && !isPastPaused, discover });
+      sent = task;
       if (task === null) return null;
-      for (const each of seriesIn(task)) each.busy = true;
-      if ("probe" in task) {
-        probing = true;
-        learnedAtMs = clock.monotonic();
-      } else wasAlone = task.ask.alone;
+      for (const each of seriesIn(task)) each.isBusy = true;
+      apply({ type: "sent", task, atMs: clock.monotonic() });
       begun();
       return task;
     };
     try {
       await requests.perform(kind, decide, signal);
-      failures = 0;
+      apply({ type: "answered" });
       well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const each of seriesIn(task)) each.unsure = true;
-      refreshedAtMs = Number.NEGATIVE_INFINITY;
+      for (const each of seriesIn(sent)) each.isUnsure = true;
+      apply({ type: "failed" });
       const failure = meaningOf(error);
-      failures++;
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
-      if (concernsAll || failures >= FAILURES_MAX) throw failure;
+      if (concernsAll || state.failures >= FAILURES_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
-      for (const each of seriesIn(task)) each.busy = false;
-      if (task !== null && "probe" in (task as Task)) probing = false;
-      dueSinceMs = null;
+      for (const each of seriesIn(sent)) each.isBusy = false;
+      apply({ type: "settled", task: sent });
     }
   }
 
@@ -267,13 +310,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     ability: "read:tags",
 
     async follow({ draining, forced, well }) {
-      failures = 0;
+      apply({ type: "begun" });
       await look();
       const over = new AbortController();
       const looking = loop({
         clock,
         signal: AbortSignal.any([draining, forced, over.signal]),
-        bell: wishes,
+        bell: classesChanged,
         looks: true,
         async turn() {
           await look();
@@ -282,12 +325,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
       });
       try {
-        await standInLine(
-          (["series", "totals"] as const).map(
-            (kind) => (begun, signal) => pullOnce(kind, begun, signal, well),
-          ),
-          { most: () => UNDER_WAY_MAX, draining, forced },
+        const lines = (["series", "totals"] as const).map(
+          (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
         );
+        await standInLine(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
       } finally {
         over.abort(WOKEN);
         await looking;
@@ -297,35 +338,18 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       classes = next.classes;
       limits.most = next.valuesMax;
       book.change(classes);
-      refreshedAtMs = Number.NEGATIVE_INFINITY;
-      wishes.wakeUp();
+      apply({ type: "outdated" });
+      classesChanged.wakeUp();
     },
     progress: () => ({
-      ...progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
+      ...progressOf(book.all(), book.backfills(), window.values(), discovery.waiting(), clock.now()),
       starving: starving(),
     }),
   };
-
-  /** What may have changed meanwhile: tags, orders of a person, whether the sinks take more. */
-  async function look(): Promise<void> {
-    // What is wanted may have become known just now.
-    const wants = classes.length > 0 || orders.now().open.length > 0;
-    const mayBegin = wants && book.series().length === 0;
-    if (mayBegin || (await isOld())) await refresh();
-    else if (orders.now().open.length > 0) await orders.end();
-    if (book.series().length === 0) return;
-    wanted.wakeUp();
-    isHeld = !((await options.mayFetchPast?.()) ?? true);
-    if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
-    notedDueMs = clock.monotonic();
-    // Also while no slot is offered it is noted since when something is due.
-    nextTask("series", { past: false, learn: false });
-    await days.look();
-  }
 }
 
 function seriesIn(task: Task | null): readonly Series[] {
-  return task !== null && "ask" in task ? task.ask.series : [];
+  return task !== null && "request" in task ? task.request.series : [];
 }
 
 function seesEverything(): HistoryScope {

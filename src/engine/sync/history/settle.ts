@@ -6,55 +6,67 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import type { EmittedCounts } from "../completeness/days.ts";
+import type { DayNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketEnd, type Range, rangeTime } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
-import { createDayNotes, type DayNotes, type FinalizedDays, NO_FINALIZED_DAYS } from "./day-book.ts";
-import { type EmittedValues, packEmitted, rangeOf, rangeStart, unpackEmitted } from "./emitted-points.ts";
-import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
-import { answeredRanges, type LedgerRange } from "./ledger-ranges.ts";
-import type { Series } from "./ledgers.ts";
-import type { Range } from "./ranges.ts";
-import { refusedNow } from "./refusals.ts";
-import { readablePoints, unreadableIn, unreadableMessage, withUnreadable } from "./unreadable.ts";
+import {
+  type EmittedValues,
+  parseTime,
+  recordRefusal,
+  type Settled,
+  settleFollowing,
+  settlePast,
+  settleTotal,
+} from "./ledger.ts";
+import {
+  answeredRanges,
+  type LedgerRange,
+  readablePoints,
+  unreadableIn,
+  unreadableMessage,
+  withUnreadable,
+} from "./ledger-ranges.ts";
+import type { Series } from "./series.ts";
 
 /**
- * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
- * past, they are in one transaction: what a crash leaves out of a large reply is asked for again. One transaction for
- * the whole would stop everything else for as long as 13 MB take to the disk.
+ * Settles replies: one transaction changes the ledgers and the emitted points, and emits the events. A large reply takes
+ * one transaction for about 8,000 points, at a boundary between series or ranges. After a crash, what is not committed is
+ * requested again.
  */
 export interface HistorySettle {
+  /** Returns the series that the reply lists. */
   logs(
     ask: HistoryRequest,
     logs: readonly TagLog[],
     also: readonly DocumentChange[],
   ): Promise<readonly Series[]>;
   totals(ask: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]>;
-  /** Ledgers that changed without a reply of their own. */
+  /** Stores ledgers that changed without points. */
   ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void>;
 }
 
-/** Points that one event tells at most; a span has at most 400 buckets, a service that samples may have more. */
+/** Most points of one event. A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
-/** Points of one transaction, where it can be cut: half a megabyte of events. */
+/** Points of one transaction where a range can be cut: half a megabyte of events. */
 const POINTS_PER_COMMIT = 8_000;
-/** From so many on the next part gets a transaction of its own. */
+/** With so many points the next part starts a new transaction. */
 const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
-/** A bucket that is told later than this after its end was not followed live, in milliseconds. */
+/** Points emitted later than this after the end of their bucket are backfill, in milliseconds. */
 const LIVE_MS = 24 * 3_600_000;
 
-/** Is told of each answer of what is followed: ascending, and as it came, so beyond what was asked for too. */
+/** Receives each response of following: ascending points, also those beyond the requested range. */
 export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
-/** What a ledger is told that changed without an answer of points. */
-const NOTHING_TOLD = { fresh: new Points(), revised: new Points(), before: new Map() };
 
-/** What one transaction takes. */
-interface Portion {
-  readonly put: Map<Series, StoredHistory>;
-  readonly putTold: (readonly [string, EmittedPoints])[];
-  readonly removeTold: string[];
-  readonly events: Event<"tag-history">[];
-  /** What it means for the days. */
+const NOTHING_EMITTED = { fresh: new Points(), revised: new Points(), before: new Map() };
+
+/** Content of one transaction. */
+interface Batch {
+  readonly ledgers: Map<Series, StoredHistory>;
+  readonly putEmitted: (readonly [string, EmittedPoints])[];
+  readonly removeEmitted: string[];
+  readonly events: Event<"tag-history" | "tag-total">[];
   readonly days: DayNotes;
   points: number;
 }
@@ -63,211 +75,200 @@ export function createHistorySettle(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
-  readonly onLogged?: OnLogged;
-  /** The days of each site that were sealed; none by default. */
-  readonly sealed?: FinalizedDays;
+  readonly days: Pick<FinalizedDays, "notes">;
+  readonly onLogged?: OnLogged | undefined;
 }): HistorySettle {
-  const { store, clock, source, onLogged, sealed = NO_FINALIZED_DAYS } = options;
-  const notesAt = (nowMs: number) => createDayNotes({ store, source, nowMs, sealed });
+  const { store, clock, source, onLogged } = options;
   const ledgerSet = documentSet("history", source);
-  const toldSet = syncSet("history-told", source);
+  const emittedSet = syncSet("history-told", source);
 
-  async function loadTold(series: Series, spans: ReadonlySet<number>): Promise<EmittedValues> {
-    const told: EmittedValues = new Map();
-    for (const span of spans) {
-      const held = await store.document<EmittedPoints>(toldSet, `${series.key} ${span}`);
-      if (held !== undefined) unpackEmitted(span, series.rules.resolution, held, told);
-    }
-    return told;
+  const emptyBatch = (nowMs: number): Batch => ({
+    ledgers: new Map(),
+    putEmitted: [],
+    removeEmitted: [],
+    events: [],
+    days: options.days.notes(nowMs),
+    points: 0,
+  });
+
+  async function commit(batch: Batch, also: readonly DocumentChange[] = []): Promise<void> {
+    const { ledgers, putEmitted, removeEmitted, events, days } = batch;
+    await store.commit({
+      documents: [
+        { set: ledgerSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
+        { set: emittedSet, put: putEmitted, remove: removeEmitted },
+        ...days.documents(),
+        ...also,
+      ],
+      // The events about complete days follow the points that complete them.
+      events: [...events, ...days.events],
+    });
+    for (const [series, ledger] of ledgers) series.ledger = ledger;
+    days.committed();
   }
 
-  /** Adds what a series, or a part of its range, was answered. */
+  async function loadEmitted(series: Series, chunks: readonly number[]): Promise<EmittedValues> {
+    const emitted: EmittedValues = new Map();
+    for (const chunk of chunks) {
+      const stored = await store.document<EmittedPoints>(emittedSet, `${series.key} ${chunk}`);
+      if (stored !== undefined) unpackEmitted(chunk, series.rules.resolution, stored, emitted);
+    }
+    return emitted;
+  }
+
+  /** Adds the response for a range of a series to a batch. */
   async function add(
-    portion: Portion,
+    batch: Batch,
     series: Series,
     range: Range,
     nowMs: number,
-    settle: (held: StoredHistory, told: EmittedValues) => Settled,
+    settle: (ledger: StoredHistory, emitted: EmittedValues) => Settled,
   ): Promise<void> {
     const { resolution, timeZone } = series.rules;
-    const held = portion.put.get(series) ?? series.held;
-    // A bucket that lies across the beginning of the range began before it.
+    const before = batch.ledgers.get(series) ?? series.ledger;
+    // A bucket across the start of the range began before it.
     const beganMs = bucketBefore(range.fromMs, resolution, timeZone);
-    const spans = spansOf(Math.max(beganMs, ms(held.rememberedFrom)), range.toMs, resolution);
-    const told = await loadTold(series, spans);
-    const settled = settle(held, told);
-    const { fresh, revised } = settled;
-    portion.put.set(
+    const fromMs = Math.max(beganMs, parseTime(before.rememberedFrom));
+    const emitted = await loadEmitted(series, chunksOf(fromMs, range.toMs, resolution));
+    const { ledger: after, fresh, revised } = settle(before, emitted);
+    batch.ledgers.set(
       series,
-      await portion.days.count(series, held, settled.held, { fresh, revised, before: told }),
+      await batch.days.count(series, before, after, { fresh, revised, before: emitted }),
     );
-    const rememberedMs = ms(settled.held.rememberedFrom);
+    const retainedMs = parseTime(after.rememberedFrom);
     const touched = new Set<number>();
-    for (const points of [settled.fresh, settled.revised]) {
-      for (let at = points.placeOf(rememberedMs); at < points.length; at++) {
-        told.set(points.timeMs(at), points.value(at));
-        touched.add(rangeOf(points.timeMs(at), resolution));
+    for (const points of [fresh, revised]) {
+      for (let at = points.placeOf(retainedMs); at < points.length; at++) {
+        emitted.set(points.timeMs(at), points.value(at));
+        touched.add(chunkOf(points.timeMs(at), resolution));
       }
     }
-    for (const span of touched)
-      portion.putTold.push([`${series.key} ${span}`, packEmitted(span, resolution, told)]);
-    const oldSpan = rangeOf(ms(held.rememberedFrom), resolution);
-    const keptSpan = rangeOf(rememberedMs, resolution);
-    for (let span = oldSpan; span < keptSpan; span++) portion.removeTold.push(`${series.key} ${span}`);
-    portion.events.push(
-      ...eventsOf(series, settled.fresh, false, nowMs),
-      ...eventsOf(series, settled.revised, true, nowMs),
-    );
-    portion.points += settled.fresh.length + settled.revised.length;
+    for (const chunk of touched)
+      batch.putEmitted.push([`${series.key} ${chunk}`, packEmitted(chunk, resolution, emitted)]);
+    const oldChunk = chunkOf(parseTime(before.rememberedFrom), resolution);
+    for (let chunk = oldChunk; chunk < chunkOf(retainedMs, resolution); chunk++)
+      batch.removeEmitted.push(`${series.key} ${chunk}`);
+    batch.events.push(...eventsOf(series, fresh, false, nowMs), ...eventsOf(series, revised, true, nowMs));
+    batch.points += fresh.length + revised.length;
   }
 
   return {
     async logs(ask, logs, also) {
       const nowMs = clock.now();
       const byId = new Map(logs.map((log) => [log.id, log]));
-      const answered: Series[] = [];
-      let portion = emptyPortion(notesAt(nowMs));
+      const listed: Series[] = [];
+      let batch = emptyBatch(nowMs);
       let more = also;
-      const commit = async () => {
-        const { put, putTold, removeTold, events, days } = portion;
-        const ledgers = [...put].map(([series, held]) => [series.key, held] as const);
-        const toldChange = { set: toldSet, put: putTold, remove: removeTold };
-        portion = emptyPortion(notesAt(nowMs));
-        await store.commit({
-          documents: [{ set: ledgerSet, put: ledgers }, toldChange, ...days.documents(), ...more],
-          // What is complete is told after what it is complete with.
-          events: [...events, ...days.events],
-        });
+      const commitBatch = async () => {
+        const full = batch;
+        batch = emptyBatch(nowMs);
+        await commit(full, more);
         more = [];
-        for (const [series, held] of put) series.held = held;
-        days.committed();
       };
       const commitIfFull = async () => {
-        if (portion.points < ENOUGH_FOR_COMMIT) return;
-        await commit();
+        if (batch.points < ENOUGH_FOR_COMMIT) return;
+        await commitBatch();
         await yieldToEventLoop();
       };
       for (const series of ask.series) {
-        const log = byId.get(series.placed.tag.id);
+        const log = byId.get(series.located.tag.id);
         const range = ask.ranges.get(series.key);
         if (log === undefined || range === undefined) continue;
-        answered.push(series);
-        const isRetry = ask.alone && ask.kind !== "following";
-        const unreadable = unreadableIn(log, range, series.held, isRetry);
+        listed.push(series);
+        const { ledger: before } = series;
+        const isRetry = ask.isSingle && ask.kind !== "following";
+        const unreadable = unreadableIn(log, range, before, isRetry);
         const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
-        const { held: before } = series;
         const learn = (answered: readonly LedgerRange[]) =>
           withUnreadable(before, answered, unreadable, isRetry, nowMs);
         if (ask.kind === "following") {
-          // An unreadable measurement is no silence.
           if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
-          const settle = (held: StoredHistory, told: EmittedValues) =>
-            settleFollowing(held, series.rules, points, range, told, nowMs, learn);
-          await add(portion, series, range, nowMs, settle);
+          await add(batch, series, range, nowMs, (ledger, emitted) =>
+            settleFollowing(ledger, series.rules, points, range, emitted, nowMs, learn),
+          );
           await commitIfFull();
           continue;
         }
-        const { resolution, timeZone } = series.held;
+        const { resolution, timeZone } = before;
         const read = unreadable === null ? Points.of(log.measurements) : points;
         const learned = learn(answeredRanges(read, range, resolution, timeZone));
         for (const part of partsOf(points, range, series.rules.resolution)) {
-          const ofPart = within(learned, part);
-          await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
+          const learnedOfPart = clipRanges(learned, part);
+          await add(batch, series, part, nowMs, (ledger) => settlePast(ledger, points, part, learnedOfPart));
           await commitIfFull();
         }
       }
-      if (portion.put.size > 0 || more.length > 0) await commit();
-      return answered;
+      if (batch.ledgers.size > 0 || more.length > 0) await commitBatch();
+      return listed;
     },
 
     async totals(ask, totals) {
       const byId = new Map(totals.map((total) => [total.id, total]));
       const nowMs = clock.now();
-      const days = notesAt(nowMs);
-      const settled: { series: Series; held: StoredHistory; events: readonly Event<"tag-total">[] }[] = [];
+      const batch = emptyBatch(nowMs);
       for (const series of ask.series) {
-        const total = byId.get(series.placed.tag.id);
+        const total = byId.get(series.located.tag.id);
         const range = ask.ranges.get(series.key);
         if (total === undefined || range === undefined) continue;
+        const { ledger: before } = series;
+        let after: StoredHistory;
+        let emitted: EmittedCounts = NOTHING_EMITTED;
         if (total.unreadable !== undefined) {
-          const refused = refusedNow(series.held, unreadableMessage(total.unreadable), nowMs, "unreadable");
-          settled.push({
-            series,
-            held: await days.count(series, series.held, refused, NOTHING_TOLD),
-            events: [],
-          });
-          continue;
+          after = recordRefusal(before, unreadableMessage(total.unreadable), nowMs, "unreadable");
+        } else {
+          const fresh = new Points();
+          fresh.push(range.fromMs, codeOf(total.total));
+          emitted = { fresh, revised: new Points(), before: new Map() };
+          after = { ...settleTotal(before, range, total.total), state: "following", refusal: null };
+          batch.events.push(totalEvent(series, total, range.fromMs, range.toMs));
         }
-        const had = settleTotal(series.held, range, total.total);
-        const fresh = new Points();
-        fresh.push(range.fromMs, codeOf(total.total));
-        const told = { fresh, revised: new Points(), before: new Map() };
-        const answered: StoredHistory = { ...had, state: "following", refusal: null };
-        const held = await days.count(series, series.held, answered, told);
-        settled.push({ series, held, events: [totalEvent(series, total, range.fromMs, range.toMs)] });
+        batch.ledgers.set(series, await batch.days.count(series, before, after, emitted));
       }
-      await store.commit({
-        documents: [
-          { set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) },
-          ...days.documents(),
-        ],
-        events: [...settled.flatMap(({ events }) => events), ...days.events],
-      });
-      for (const { series, held } of settled) series.held = held;
-      days.committed();
-      return settled.map(({ series }) => series);
+      await commit(batch);
+      return [...batch.ledgers.keys()];
     },
 
     async ledgers(changed) {
       if (changed.size === 0) return;
-      const days = notesAt(clock.now());
-      const put: (readonly [Series, StoredHistory])[] = [];
-      for (const [series, held] of changed)
-        put.push([series, await days.count(series, series.held, held, NOTHING_TOLD)]);
-      await store.commit({
-        documents: [
-          { set: ledgerSet, put: put.map(([series, held]) => [series.key, held] as const) },
-          ...days.documents(),
-        ],
-        events: days.events,
-      });
-      for (const [series, held] of put) series.held = held;
-      days.committed();
+      const batch = emptyBatch(clock.now());
+      for (const [series, ledger] of changed)
+        batch.ledgers.set(series, await batch.days.count(series, series.ledger, ledger, NOTHING_EMITTED));
+      await commit(batch);
     },
   };
 
-  /** Events of one span each; points that were followed live apart from those that come late. */
+  /** Returns events of one chunk each, with live points and late points in separate events. */
   function eventsOf(
     series: Series,
     points: Points,
     revised: boolean,
     nowMs: number,
   ): readonly Event<"tag-history">[] {
-    const { placed, rules, held } = series;
+    const { located, rules, ledger } = series;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
-    const sinceMs = ms(held.since);
+    const sinceMs = parseTime(ledger.since);
     const isLive = (atMs: number) =>
       atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const span = rangeOf(points.timeMs(from), resolution);
+      const span = chunkOf(points.timeMs(from), resolution);
       const live = isLive(points.timeMs(from));
-      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(rangeStart(span + 1, resolution)));
-      // Later ones are live where earlier ones are not, never the reverse.
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(chunkStart(span + 1, resolution)));
+      // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
         historyEvent({
           source: sourceUri(source),
-          subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/history/${resolution}`,
+          subject: `${subjectOf("tag", located.siteId, located.tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
-          siteId: placed.siteId,
-          tag: placed.tag,
+          siteId: located.siteId,
+          tag: located.tag,
           resolution,
           timeZone,
           points: points.part(from, to),
           origin: live ? "live" : "backfill",
-          // A bucket may change back and forth: each revision is a fact of its own.
+          // Each revision is a fact of its own, because a bucket may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
         }),
       );
@@ -276,49 +277,36 @@ export function createHistorySettle(options: {
     return events;
   }
 
-  function totalEvent({ placed, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
+  function totalEvent({ located, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
     const { resolution, timeZone } = rules;
     const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
     return makeEvent({
       type: "tag-total",
       source: sourceUri(source),
-      subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/total/${resolution}`,
+      subject: `${subjectOf("tag", located.siteId, located.tag.id)}/total/${resolution}`,
       time: isoUtc(toMs),
-      siteId: placed.siteId,
-      data: { tag: placed.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
+      siteId: located.siteId,
+      data: { tag: located.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
       facts: [resolution, timeZone, range.from, range.to],
     });
   }
 }
 
-function spansOf(
-  fromMs: number,
-  toMs: number,
-  resolution: Series["rules"]["resolution"],
-): ReadonlySet<number> {
-  const spans = new Set<number>();
-  for (let span = rangeOf(fromMs, resolution); span <= rangeOf(toMs - 1, resolution); span++) spans.add(span);
-  return spans;
+function chunksOf(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
+  const [first, last] = [chunkOf(fromMs, resolution), chunkOf(toMs - 1, resolution)];
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
-function emptyPortion(days: DayNotes): Portion {
-  return { put: new Map(), putTold: [], removeTold: [], events: [], days, points: 0 };
-}
-
-/** A range in parts of about so many points as one transaction takes, ascending; never within what one event tells. */
-function partsOf(
-  points: Points,
-  { fromMs, toMs }: Range,
-  resolution: Series["rules"]["resolution"],
-): readonly Range[] {
+/** Cuts a range into ascending parts of about one transaction each, at boundaries of chunks. */
+function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
   const parts: Range[] = [];
   let beginMs = fromMs;
   let at = points.placeOf(fromMs);
   const end = points.placeOf(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = rangeStart(rangeOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const cutMs = chunkStart(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.placeOf(cutMs);
-    // So many points in one span: they stay together.
+    // The points of one chunk stay together.
     if (next <= at) break;
     parts.push({ fromMs: beginMs, toMs: cutMs });
     beginMs = cutMs;
@@ -327,10 +315,50 @@ function partsOf(
   return [...parts, { fromMs: beginMs, toMs }];
 }
 
-/** What is said of a part of the time. */
-function within(spans: readonly LedgerRange[], { fromMs, toMs }: Range): readonly LedgerRange[] {
+/** Returns the parts of ledger ranges inside a range. */
+function clipRanges(spans: readonly LedgerRange[], { fromMs, toMs }: Range): readonly LedgerRange[] {
   return spans.flatMap((span) => {
     const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
     return part.fromMs < part.toMs ? [part] : [];
   });
+}
+
+/**
+ * A series is cut into chunks of fixed UTC length. One document stores the emitted points of a chunk, and an event has
+ * points of one chunk: so the same points make the same events even after the state was lost.
+ */
+const DAY_MS = 86_400_000;
+const CHUNK_MS: Readonly<Record<Resolution, number>> = {
+  "5m": DAY_MS,
+  "1h": 14 * DAY_MS,
+  "1d": 400 * DAY_MS,
+  "1w": 400 * DAY_MS,
+  "1mo": 400 * DAY_MS,
+};
+
+function chunkOf(atMs: number, resolution: Resolution): number {
+  return Math.floor(atMs / CHUNK_MS[resolution]);
+}
+
+function chunkStart(chunk: number, resolution: Resolution): number {
+  return chunk * CHUNK_MS[resolution];
+}
+
+function unpackEmitted(
+  chunk: number,
+  resolution: Resolution,
+  stored: EmittedPoints,
+  into: EmittedValues,
+): void {
+  const start = chunkStart(chunk, resolution);
+  for (const [i, at] of stored.at.entries()) into.set(start + at * 1_000, stored.values[i] ?? null);
+}
+
+/** Returns the document of one chunk. */
+function packEmitted(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
+  const start = chunkStart(chunk, resolution);
+  const inside = [...emitted]
+    .filter(([atMs]) => chunkOf(atMs, resolution) === chunk)
+    .sort(([a], [b]) => a - b);
+  return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
 }

@@ -1,0 +1,427 @@
+import type { Site } from "../../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
+import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
+import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import { type Range, subtract } from "../history/buckets.ts";
+import { closedUntil } from "../history/ledger.ts";
+import { fetchedIn } from "../history/ledger-ranges.ts";
+import type { Series } from "../history/series.ts";
+import {
+  type FinalizedDay,
+  type Listed,
+  type StoredCompleteness,
+  type StoredDayChange,
+  type StoredDays,
+  type StoredHistory,
+  syncSet,
+} from "../snapshot.ts";
+import {
+  accountOf,
+  createSiteDay,
+  dayFinalized,
+  type Group,
+  groupName,
+  reachOfSites,
+  type SiteDay,
+  type SiteReach,
+  seriesCompleteEvent,
+} from "./account.ts";
+import {
+  addCounts,
+  countEmitted,
+  countFor,
+  countOn,
+  countsIn,
+  DAY_MS,
+  type Days,
+  dateOf,
+  dayOf,
+  dayOfDate,
+  type EmittedCounts,
+  newlyComplete,
+  RETAINED_DAYS,
+  type Reach,
+  reachOf,
+  splitCounts,
+} from "./days.ts";
+
+/**
+ * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
+ * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
+ * `day-sealed` carries the account of the day. Later changes lead to its next revision, once for all of an hour.
+ *
+ *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
+ *     ▲                              │ pending or changed meanwhile                       │ an hour without change
+ *     └──────────────────────────────┘                                due ◀───────────────┘
+ */
+export interface FinalizedDays {
+  /** Notes for one transaction that changes ledgers. */
+  notes(nowMs: number): DayNotes;
+  /** Emits what is due. Compares ledgers only after one of them has reached another day. */
+  look(): Promise<void>;
+}
+
+/** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
+export interface DayNotes {
+  /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
+  count(
+    series: Series,
+    before: StoredHistory,
+    after: StoredHistory,
+    emitted: EmittedCounts,
+  ): Promise<StoredHistory>;
+  readonly events: readonly Event<"history-complete">[];
+  documents(): readonly DocumentChange[];
+  /** Call it after the commit, when the series have their new ledgers. */
+  committed(): void;
+}
+
+/** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
+const INLINE_MAX = 600;
+/** Changes within this time share a mark, in milliseconds. */
+const SAME_CHANGE_MS = 300_000;
+/** Pause between the last change of a finalized day and its next revision, in milliseconds. */
+const SETTLING_MS = 3_600_000;
+/** Shortest time between two comparisons: around midnight thousands of ledgers reach the next day. */
+const COMPARE_MS = 10_000;
+/** Longest time between two comparisons, because refusals and overdue days depend on the clock. */
+const CLOCK_MS = 600_000;
+/** Series per step of the event loop. */
+const AT_ONCE = 500;
+/** Series per look; a year of backfill is finalized in many looks. */
+const COUNTED_PER_LOOK = 5_000;
+/** Series that an event names as waiting. */
+const WAITING_MAX = 20;
+const NO_DAYS: ReadonlySet<number> = new Set();
+
+export function createFinalizedDays(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly source: string;
+  readonly series: () => readonly Series[];
+  /** A site of which some tags may be unknown has no complete day. */
+  readonly knowsTagsOf: (siteId: number) => boolean;
+}): FinalizedDays {
+  const { store, clock, source, knowsTagsOf } = options;
+  const completeSet = syncSet("history-complete", source);
+  const finalizedSet = syncSet("day-sealed", source);
+  const changedSet = syncSet("day-changed", source);
+  const countsSet = syncSet("history-days", source);
+  /** Finalized days of each site, and those about to be. */
+  const days = new Map<number, Set<number>>();
+  let finalized = new Map<string, FinalizedDay>();
+  let changes = new Map<string, StoredDayChange>();
+  let complete = new Map<string, StoredCompleteness>();
+  let isLoaded = false;
+  /** A ledger has reached another day since the last comparison. */
+  let hasMoved = true;
+  let comparedAtMs = Number.NEGATIVE_INFINITY;
+  let due: SiteDate[] = [];
+  /** Monotonic time of the last failed attempt to finalize a day. */
+  const attempts = new Map<string, number>();
+  let counting: (SiteDate & { isDisturbed: boolean }) | null = null;
+
+  async function load(): Promise<void> {
+    [finalized, changes, complete] = await Promise.all([
+      store.documents<FinalizedDay>(finalizedSet),
+      store.documents<StoredDayChange>(changedSet),
+      store.documents<StoredCompleteness>(completeSet),
+    ]);
+    for (const key of finalized.keys()) {
+      const [siteId = "", date = ""] = key.split(" ");
+      addDay(Number(siteId), dayOfDate(date));
+    }
+    isLoaded = true;
+  }
+
+  function addDay(siteId: number, day: number): void {
+    days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
+  }
+
+  async function siteOf(siteId: number): Promise<Site> {
+    const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    return stored?.value ?? { id: siteId, displayName: String(siteId) };
+  }
+
+  function notes(nowMs: number): DayNotes {
+    const events: Event<"history-complete">[] = [];
+    const moved = new Map<string, StoredDays>();
+    const marks = new Map<string, StoredDayChange>();
+    const ledgersBefore = new Map<Series, StoredHistory>();
+
+    async function olderCounts({ key }: Series, ledger: StoredHistory): Promise<string> {
+      if (ledger.daysMoved !== true) return "";
+      const older = moved.get(key) ?? (await store.document<StoredDays>(countsSet, key));
+      return older?.timeZone === ledger.timeZone ? older.days : "";
+    }
+
+    /** Moves counts out of a ledger, except those of days that are read again for late data. */
+    async function moveOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
+      const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
+      if (old === "") return ledger;
+      const all = countsIn(old, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
+      const [, retained] = splitCounts(
+        addCounts(await olderCounts(series, ledger), all),
+        dayOf(nowMs) - RETAINED_DAYS,
+      );
+      moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
+      return { ...ledger, days: left, daysMoved: true };
+    }
+
+    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly Days[]) {
+      const older = await olderCounts(series, ledger);
+      for (const range of ranges) {
+        const { from, until } = range;
+        const text = addCounts(older, countsIn(ledger.days ?? "", from, until));
+        const counts = countsIn(text, from, until);
+        const event = seriesCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
+        if (event !== null) events.push(event);
+      }
+    }
+
+    /** Marks finalized days that new points or newly fetched ranges change. */
+    function mark(
+      siteId: number,
+      fetched: readonly Range[],
+      points: ReadonlyMap<number, { readonly points: number }>,
+    ): void {
+      const ofSite = days.get(siteId) ?? NO_DAYS;
+      if (ofSite.size === 0) return;
+      const touched = new Set([...points.keys()].filter((day) => ofSite.has(day)));
+      for (const { fromMs, toMs } of fetched) {
+        for (const day of ofSite) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
+      }
+      for (const day of touched) {
+        const key = dayKey({ siteId, day });
+        const known = marks.get(key) ?? changes.get(key);
+        const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
+        marks.set(key, {
+          at: isSame ? known.at : isoUtc(nowMs),
+          points: (known?.points ?? 0) + (points.get(day)?.points ?? 0),
+        });
+      }
+    }
+
+    return {
+      events,
+      async count(series, before, after, emitted) {
+        if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
+        const points = countEmitted(emitted, after.resolution, after.timeZone);
+        const wasFetched = fetchedIn(before.spans);
+        const wasUncounted =
+          before.days === undefined && before.countedFrom === undefined && wasFetched.length > 0;
+        const ledger: StoredHistory = {
+          ...after,
+          days: addCounts(before.days ?? "", points),
+          ...(wasUncounted ? { countedFrom: isoUtc(wasFetched.at(-1)?.toMs ?? nowMs) } : {}),
+        };
+        const ranges = newlyComplete(before, ledger);
+        if (ranges.length > 0) await emitComplete(series, ledger, ranges);
+        const fetched =
+          before.spans === ledger.spans
+            ? []
+            : fetchedIn(ledger.spans).flatMap((range) => subtract(range, wasFetched));
+        mark(series.located.siteId, fetched, points);
+        return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;
+      },
+      documents: () =>
+        [
+          { set: countsSet, put: [...moved] },
+          { set: changedSet, put: [...marks] },
+        ].filter(({ put }) => put.length > 0),
+      committed() {
+        for (const [key, mark] of marks) changes.set(key, mark);
+        for (const [series, before] of ledgersBefore) noteMove(before, series);
+      },
+    };
+  }
+
+  function noteMove(before: StoredHistory, series: Series): void {
+    const [old, now] = [reachOf({ ...series, ledger: before }), reachOf(series)];
+    hasMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
+    if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
+  }
+
+  /** Emits the completeness of the series of one site with one resolution, unless it was emitted already. */
+  async function emitSiteComplete({ first, reach, size }: Group, nowMs: number): Promise<void> {
+    const { located, ledger, rules, total } = first;
+    const { resolution, timeZone } = ledger;
+    const from = Math.max(reach.from, reach.begin);
+    if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
+    const key = `${located.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
+    const before = complete.get(key);
+    const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
+    // Buckets that closed two fetches ago are overdue.
+    const overdue = dayOf(closedUntil(rules, nowMs - 2 * rules.everyMs));
+    const isHeldBack = reach.until < overdue;
+    const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
+    if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
+    const waiting = isHeldBack ? waitingFor(first, reach.until, nowMs) : [];
+    const data: SiteCompleteFact = {
+      site: await siteOf(located.siteId),
+      ...{ resolution, timeZone, total },
+      ...dates,
+      series: size,
+      waiting: waiting.slice(0, WAITING_MAX),
+      waitingCount: waiting.length,
+    };
+    const event = makeEvent({
+      type: "history-complete",
+      source: sourceUri(source),
+      subject: subjectOf("site", null, String(located.siteId)),
+      time: isoUtc(nowMs),
+      siteId: located.siteId,
+      data,
+      facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
+    });
+    const emitted: StoredCompleteness = { ...dates, heldBack };
+    await store.commit({ documents: [{ set: completeSet, put: [[key, emitted]] }], events: [event] });
+    complete.set(key, emitted);
+  }
+
+  /** Returns the series of a group that do not reach beyond a day, with the reasons. */
+  function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
+    return options.series().flatMap((series) => {
+      if (groupName(series) !== groupName(like) || reachOf(series).until > until) return [];
+      if (series.located.siteId !== like.located.siteId) return [];
+      const { tag } = series.located;
+      const { why, refusal } = accountOf(series, until, undefined, nowMs);
+      const statement = { said: refusal?.said ?? null, at: refusal?.at ?? null };
+      return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...statement }];
+    });
+  }
+
+  /** Returns the days that every series of a site has reached, oldest first. */
+  function dueDays(sites: ReadonlyMap<number, SiteReach>, nowMs: number): SiteDate[] {
+    const found: SiteDate[] = [];
+    for (const [siteId, { reach, lookBackMs }] of sites) {
+      const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
+      const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
+      if (!Number.isFinite(first)) continue;
+      for (let day = first; day < end; day++) {
+        const key = dayKey({ siteId, day });
+        const change = changes.get(key);
+        const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
+        const wasTried = clock.monotonic() - (attempts.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
+        if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
+      }
+    }
+    return found;
+  }
+
+  async function accountDay({ siteId, day }: SiteDate, nowMs: number): Promise<SiteDay> {
+    const siteDay = createSiteDay(day);
+    let counted = 0;
+    for (const series of options.series()) {
+      if (series.located.siteId !== siteId) continue;
+      const { ledger, key } = series;
+      // Most ledgers contain the count, so the loop does not await.
+      const count =
+        ledger.daysMoved === true
+          ? await countFor(store, source, key, ledger, day)
+          : countOn(ledger.days ?? "", day);
+      siteDay.add(series, count, nowMs);
+      if (++counted % AT_ONCE === 0) await yieldToEventLoop();
+    }
+    return siteDay.done();
+  }
+
+  /** Counts a day and emits it if none of it is pending. Returns the number of series counted. */
+  async function finalize(date: SiteDate): Promise<number> {
+    const { siteId, day } = date;
+    const nowMs = clock.now();
+    const key = dayKey(date);
+    const watched = { siteId, day, isDisturbed: false };
+    counting = watched;
+    try {
+      const siteDay = await accountDay(date, nowMs);
+      const { account, series } = siteDay;
+      if (watched.isDisturbed || account.pending > 0) {
+        if (account.pending > 0) attempts.set(key, clock.monotonic());
+        hasMoved = true;
+        return series;
+      }
+      attempts.delete(key);
+      const revision = (finalized.get(key)?.revision ?? 0) + 1;
+      const stored: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
+      const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
+      const event = makeEvent({
+        type: "day-sealed",
+        source: sourceUri(source),
+        subject: subjectOf("site", null, String(siteId)),
+        time: isoUtc(nowMs),
+        siteId,
+        data,
+        facts: [data.date, revision],
+      });
+      await store.commit({
+        documents: [
+          { set: finalizedSet, put: [[key, stored]], remove: forgetOldDays(siteId, nowMs) },
+          { set: changedSet, remove: [key] },
+        ],
+        // No bucket begins on six of seven days if only weeks are followed.
+        events: account.expected === 0 ? [] : [event],
+      });
+      finalized.set(key, stored);
+      changes.delete(key);
+      // A reply changed the day between the count and the commit.
+      if (watched.isDisturbed) await markChanged(key);
+      return series;
+    } finally {
+      counting = null;
+      if (!finalized.has(key)) days.get(siteId)?.delete(day);
+    }
+  }
+
+  async function markChanged(key: string): Promise<void> {
+    const change: StoredDayChange = { at: isoUtc(clock.now()), points: 0 };
+    await store.commit({ documents: [{ set: changedSet, put: [[key, change]] }] });
+    changes.set(key, change);
+  }
+
+  /** Removes days beyond the retention from memory. Returns their keys. */
+  function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
+    const known = days.get(siteId) ?? new Set();
+    const old = [...known].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
+    for (const day of old) known.delete(day);
+    const keys = old.map((day) => dayKey({ siteId, day }));
+    for (const key of keys) finalized.delete(key);
+    return keys;
+  }
+
+  return {
+    notes,
+    async look() {
+      if (!isLoaded) await load();
+      let counted = 0;
+      for (let next = due.shift(); next !== undefined; next = due.shift()) {
+        counted += await finalize(next);
+        if (counted >= COUNTED_PER_LOOK) return;
+      }
+      const passedMs = clock.monotonic() - comparedAtMs;
+      if (!((hasMoved && passedMs >= COMPARE_MS) || passedMs >= CLOCK_MS)) return;
+      hasMoved = false;
+      comparedAtMs = clock.monotonic();
+      const nowMs = clock.now();
+      const sites = reachOfSites(options.series(), knowsTagsOf);
+      for (const { groups } of sites.values())
+        for (const group of groups.values()) await emitSiteComplete(group, nowMs);
+      // The next look counts them. Until then, replies note that these days are about to be finalized.
+      due = dueDays(sites, nowMs);
+      for (const { siteId, day } of due) addDay(siteId, day);
+    },
+  };
+}
+
+interface SiteDate {
+  readonly siteId: number;
+  /** UTC day number. */
+  readonly day: number;
+}
+
+function dayKey({ siteId, day }: SiteDate): string {
+  return `${siteId} ${dateOf(day)}`;
+}
