@@ -1,11 +1,15 @@
+import type { Gateway, Site, System } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Store, Wanted } from "../../engine/store/store.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { documentSet, type Store, type Wanted } from "../../engine/store/store.ts";
+import { type Listed, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
 import type { LiveTag, TagReading } from "../../engine/sync/work.ts";
 import type { Plots } from "../plots/plots.ts";
+import type { RaisedAlarm } from "../plots/raised.ts";
 import { type AlarmParts, alarmAnswer } from "./alarm-answer.ts";
-import { dayBars } from "./alarm-days.ts";
-import { createCachedDocuments, STEADY_MS } from "./cached-documents.ts";
+import { activeAlarms } from "./alarm-briefs.ts";
+import { type CachedDocuments, createCachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import { type CommandRows, createCommandRows } from "./command-rows.ts";
 import { createFetchedHistory, type FetchHistory } from "./fetched-history.ts";
 import { plotAnswer, type Span } from "./plot-answer.ts";
@@ -14,6 +18,7 @@ import type {
   AlarmDays,
   AlarmResponse,
   CommandRow,
+  DayBars,
   PlotResponse,
   SinkResponse,
   SiteResponse,
@@ -23,9 +28,8 @@ import type {
 } from "./responses.ts";
 import { sinkAnswer, sourceAnswer } from "./sink-answer.ts";
 import type { LiveSink } from "./sink-report.ts";
-import { siteAnswer } from "./site-answer.ts";
 import { type Place, tagAnswer } from "./tag-answer.ts";
-import { type AskedTags, createTagIndex } from "./tag-index.ts";
+import { type AskedTags, createTagIndex, type TagIndex } from "./tag-index.ts";
 
 /** Builds each response of the page. Null for an unknown object. */
 /** Who has what is not here. */
@@ -55,14 +59,14 @@ export interface Responses {
   stop(): void;
 }
 
-export interface AlarmQuery {
+interface AlarmQuery {
   readonly source: string;
   readonly id: string;
   /** The latest that is known, where it is left out. */
   readonly episode?: string | undefined;
 }
 
-export interface PlotQuery {
+interface PlotQuery {
   readonly source: string;
   readonly tag: string;
   readonly span: Span;
@@ -70,7 +74,7 @@ export interface PlotQuery {
   readonly fetch: boolean;
 }
 
-export interface DaysQuery {
+interface DaysQuery {
   readonly source?: string | undefined;
   readonly site?: number | undefined;
 }
@@ -88,7 +92,7 @@ export interface LiveThings {
   readonly fetchHistory: FetchHistory;
 }
 
-export interface ResponsesOptions {
+interface ResponsesOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly string[];
@@ -157,4 +161,87 @@ export function createResponses(options: ResponsesOptions): Responses {
     },
     stop: fetched.stop,
   };
+}
+
+const DAYS = 30;
+const DAY_MS = 86_400_000;
+
+/** The last 30 UTC days, today included; every priority that occurs has a number for each day. */
+function dayBars(
+  raised: Iterable<RaisedAlarm>,
+  nowMs: number,
+  asked: { readonly source?: string | undefined; readonly site?: number | undefined },
+): DayBars {
+  const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
+  const places = new Map(days.map((day, n) => [day, n]));
+  const byPriority = new Map<string, number[]>();
+  for (const { source, site, day, priority, count } of raised) {
+    const place = places.get(day);
+    if (place === undefined) continue;
+    if (asked.source !== undefined && asked.source !== source) continue;
+    if (asked.site !== undefined && asked.site !== site) continue;
+    const bars = byPriority.get(priority) ?? days.map(() => 0);
+    byPriority.set(priority, bars);
+    bars[place] = (bars[place] ?? 0) + count;
+  }
+  return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
+}
+
+interface SiteParts {
+  readonly store: Pick<Store, "document">;
+  readonly remembered: CachedDocuments;
+  readonly tags: Pick<TagIndex, "counts" | "ofSite">;
+  readonly raised: (source: string, site: number) => Promise<DayBars>;
+}
+
+/** Null for an unknown site. */
+async function siteAnswer(parts: SiteParts, source: string, id: number): Promise<SiteResponse | null> {
+  const { remembered, store, tags } = parts;
+  const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
+  if (site === undefined) return null;
+  const ofSite = async <T extends { readonly displayName: string }>(
+    name: "gateway" | "system",
+    maxAgeMs: number,
+  ) => {
+    const held = await remembered.documents<Listed<T>>(documentSet(name, source), maxAgeMs);
+    return [...held.values()]
+      .filter((each) => each.siteId === id && each.missingSince === null)
+      .map(({ value }) => value)
+      .sort((a, b) => a.displayName.localeCompare(b.displayName, "en", { numeric: true }));
+  };
+  const [gateways, systems, tagsOf] = await Promise.all([
+    ofSite<Gateway>("gateway", WATCHED_MS),
+    ofSite<System>("system", STEADY_MS),
+    tagsBySystem(parts, source, id),
+  ]);
+  return {
+    source,
+    id,
+    displayName: site.value.displayName,
+    alarms: await activeAlarms(remembered, source, (alarm) => alarm.site.id === id),
+    gateways: gateways.map(({ id: gateway, displayName, online }) => ({ id: gateway, displayName, online })),
+    systems: systems.map((system) => ({
+      id: system.id,
+      displayName: system.displayName,
+      tags: tagsOf?.get(system.id) ?? (tagsOf === null ? system.datapointsCount : 0),
+    })),
+    tags: await tags.counts({ source, site: id }),
+    raised: await parts.raised(source, id),
+  };
+}
+
+/** Number of the site's tags that each system lists; null when they are not read. */
+async function tagsBySystem(
+  { remembered, tags }: SiteParts,
+  source: string,
+  site: number,
+): Promise<ReadonlyMap<string, number> | null> {
+  const places = await remembered.documents<StoredTagSystems>(syncSet("tag-system", source), STEADY_MS);
+  if (places.size === 0) return null;
+  const counts = new Map<string, number>();
+  for (const { tag } of await tags.ofSite(source, site)) {
+    for (const system of places.get(tag.id)?.systemIds ?? [])
+      counts.set(system, (counts.get(system) ?? 0) + 1);
+  }
+  return counts;
 }
