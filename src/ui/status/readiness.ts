@@ -168,14 +168,14 @@ export function watchCommits(store: Store, clock: Clock): WatchedStore {
     store: {
       ...store,
       commit: (change) => noting("commit", () => store.commit(change)),
-      putSoon: (set, key, value) => noting("commit", () => store.putSoon(set, key, value)),
+      putDeferred: (set, key, value) => noting("commit", () => store.putDeferred(set, key, value)),
       outbox: {
         ...store.outbox,
         settle: (sink, settlement) => noting("settle", () => store.outbox.settle(sink, settlement)),
       },
-      quotaMemory: {
-        ...store.quotaMemory,
-        save: (key, slot) => noting("slot", () => store.quotaMemory.save(key, slot)),
+      quotaStore: {
+        ...store.quotaStore,
+        save: (key, slot) => noting("slot", () => store.quotaStore.save(key, slot)),
       },
     },
   };
