@@ -322,7 +322,7 @@ test("a refusal of another range does not affect a request", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
   const held: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
-  expect(openParts(held, range, START)).toEqual([{ ...range, alone: false }]);
+  expect(openParts(held, range, START)).toEqual([{ ...range, isSingle: false }]);
 });
 
 describe("reasons of ranges", () => {
@@ -376,7 +376,7 @@ describe("reasons of ranges", () => {
       const againMs = parseTime(held.spans[0]?.againAt ?? "");
       waits.push((againMs - nowMs) / MINUTE_MS);
       expect(openParts(held, hours(-20, 0), againMs - 1)).toEqual([]);
-      expect(openParts(held, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), alone: true }]);
+      expect(openParts(held, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
@@ -389,7 +389,7 @@ describe("reasons of ranges", () => {
     ]);
     const held: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
     expect(openParts(held, hours(-20, 0), START)).toEqual([
-      { ...hours(-3, 0), alone: true, unreadable: true },
+      { ...hours(-3, 0), isSingle: true, unreadable: true },
     ]);
     expect(answeredWithin(spans)).toEqual([hours(-20, 0)]);
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
@@ -479,7 +479,7 @@ describe("a ledger of the old format", () => {
     const held = upgradeLedger(writtenBefore("following"), false);
     expect(held).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(held.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(openParts(held, targetPast(held), at(5))).toEqual([{ ...hours(-72, 0), alone: false }]);
+    expect(openParts(held, targetPast(held), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
     expect(upgradeLedger(held, false)).toBe(held);
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
