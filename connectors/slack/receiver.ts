@@ -8,7 +8,7 @@ import { type Answer, createSlackApi, isAboutChannel, listMarked, type Mark, pro
 import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Where a message is, and whether it says that its alarm is over. */
+/** Location of a message, and whether it shows that its alarm is over. */
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
 type Ref = z.infer<typeof Ref>;
 

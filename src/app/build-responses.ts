@@ -70,7 +70,7 @@ export function buildActions(options: {
   };
 }
 
-/** Where each sink puts an event that its filter lets through, as far as its connector says so. */
+/** Topics or queries of each sink whose filter passes the event. */
 function placesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveThings["places"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matches(entry.filter, event)) return [];

@@ -186,7 +186,7 @@ export async function buildSync(options: {
       sync.change(entry);
       heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
-      // A class that is new and selects nothing is said now, not when the tags are listed again.
+      // Report a new class without tags now, not at the next list of tags.
       notice = noticeFor(entry);
       await notice(store);
     },

@@ -40,7 +40,7 @@ export interface Worker {
   start(): Promise<void>;
   /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
-  /** Where commands arrive that no listener brings: those of a simulation. */
+  /** Accepts commands without a listener, for simulations. */
   readonly accept: Accept;
   /** Base address of the status page, once started. */
   statusUrl(): string;
@@ -57,7 +57,7 @@ export interface WorkerOptions {
   readonly recentLog?: () => readonly string[];
   /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
-  /** Where the configuration came from, so that a change of it counts without a restart. */
+  /** File of the configuration, so that its changes apply without a restart. */
   readonly configFile?: ConfigFile;
   /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
   readonly quotaStore?: QuotaStore;

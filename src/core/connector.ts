@@ -362,7 +362,7 @@ export interface ConnectorDefinition<C = unknown> {
   readonly scheduleMs?: readonly number[];
   /** The sink sends `Offered.sequences`. Without this, the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
-  /** Where a person finds the event at the server: a topic or a query to copy; null when the server does not store it. */
+  /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
   whereIs?(config: C, event: Event): string | null;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
   shared?(one: C, other: C): SharedStore | null;

@@ -26,7 +26,7 @@ export async function openFleetGuards(options: {
   readonly killSwitch: FleetKillSwitch;
   /** This machine's state folder: holds its kill switch file and the database it is armed for. */
   readonly stateFolder: string;
-  /** Where this machine has the approvals; null without a two-person rule. */
+  /** Path of this machine's approvals; null without a two-person rule. */
   readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;

@@ -183,7 +183,7 @@ export function inSteadyTime(
         saidAtMs: Math.floor(written(saidAtMs)),
         untilMs: Math.ceil(written(untilMs)),
       }),
-    // How our own clock was set meanwhile says nothing of stamps by another clock.
+    // A step of our own clock does not affect stamps of another clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,
   };

@@ -31,7 +31,7 @@ function shownIn(path: readonly string[], value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, inner]) => [key, shownIn([...path, key], inner)]));
 }
 
-/** Where a secret is, as `SecretRef` has it: {file: path} or {env: NAME}. */
+/** True for a reference to a secret: {file: path} or {env: NAME}. */
 export function isSecret(value: unknown): boolean {
   if (!isPlain(value)) return false;
   const [only, ...others] = Object.entries(value);

@@ -2,7 +2,7 @@ import { isMap, parseDocument } from "yaml";
 import { PostgresState } from "../../engine/store/config.ts";
 import { interpolate } from "./interpolate.ts";
 
-/** Where the state is, as far as a configuration says it that is otherwise wrong. */
+/** Location of the state in a configuration that may be invalid elsewhere. */
 export interface LenientState {
   /** Null where it is not said, or depends on a variable that is not set. */
   readonly folder: string | null;

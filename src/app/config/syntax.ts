@@ -68,7 +68,7 @@ function unexpected(message: string, first: string): string {
   return first === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
 }
 
-/** Where the innermost quoted text, or list or section in braces, begins that a place is in; null where it is in none. */
+/** Start of the innermost quoted text, list or section in braces around an offset; null outside. */
 function openedBefore(document: Document, offset: number, isQuote: boolean): number | null {
   let opened: number | null = null;
   const look = (node: Node) => {
@@ -87,7 +87,7 @@ function openedBefore(document: Document, offset: number, isQuote: boolean): num
   return opened;
 }
 
-/** Where an alias without an anchor stands; 0 where it cannot be found. */
+/** Offset of an alias without an anchor; 0 when it is not found. */
 export function offsetOfAlias(document: Document, name: string): number {
   let offset = 0;
   visit(document, {

@@ -65,7 +65,7 @@ function describe(written: Written, issue: Issue, path: readonly PropertyKey[]):
   }
 }
 
-/** Where the kind of a value is wrong, or it is a text that its own rule refuses; not where a key or a number is. */
+/** True when the value has a wrong type or is an invalid text; false for keys and numbers. */
 function canMeanOther({ code }: Issue, value: unknown): boolean {
   if (code === "custom") return typeof value === "string";
   return ["invalid_type", "invalid_union", "invalid_value"].includes(code);

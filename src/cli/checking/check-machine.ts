@@ -24,7 +24,7 @@ export async function checkMachine(
   const address = await checkAddress(status, running === "own", places);
   if (typeof running === "string") return [...folder, address];
   const busy = { ...busyLine(state.folder, running.startedWith), place };
-  // That worker may use the address.
+  // The running worker may use the address.
   return [...folder, busy, address.result === "ok" ? address : { ...address, result: "warning" }];
 }
 

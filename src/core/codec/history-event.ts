@@ -160,10 +160,7 @@ const DAY_MS = 86_400_000;
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
 
-/**
- * Where texts are put together, so that not every one leaves its memory to the collector; what is in it is used up before
- * the next is begun.
- */
+/** Reused buffers for building texts. Their contents are used before the next text is built. */
 const BENCH = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */

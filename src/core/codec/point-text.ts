@@ -77,7 +77,7 @@ const BRACKET = 91;
 const CLOSING = 93;
 const BRACE = 125;
 
-/** Where lists are put together: what is in it is used up before the next is begun. */
+/** Reused buffer for building lists. Its contents are used before the next list is built. */
 let bench = Buffer.allocUnsafeSlow(0);
 
 /** JSON before the value of a point, also as part of another text with escaped quotes. */

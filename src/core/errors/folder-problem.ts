@@ -59,7 +59,7 @@ export function linkProblem(link: string, cause?: unknown): ConfigError {
   });
 }
 
-/** Where a path leads, with its links followed as far as it is there: two spellings of one folder are the same text. */
+/** Resolves links in a path as far as it exists, so that two spellings of one folder are equal. */
 export function realFolder(path: string): string {
   const whole = resolve(path);
   try {

@@ -11,7 +11,7 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
  * | -------------------------------- | ------------------------------------------------- | -------------------------------- |
  * | a person, at the settings        | expired or unknown certificate, TLS against plain | `ConfigError`                    |
  * | a person, at `proxy` or there    | wrong proxy password, target not allowed          | `ConfigError`, reason `settings` |
- * | no one: it passes                | refused, cut, timed out, name not found           | `Retryable`                      |
+ * | none needed: it passes           | refused, cut, timed out, name not found           | `Retryable`                      |
  * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
  */
 

@@ -106,12 +106,12 @@ export interface EventData {
   /** The total of a meter over a closed period (last value minus first). */
   "tag-total": TagTotalFact;
   /**
-   * Nothing of these UTC days is pending or refused: of one series (field `tag`), or of a site (field `site`).
+   * Every bucket of these UTC days is fetched or has no log: of one series (field `tag`), or of a site (field `site`).
    */
   "history-complete": SeriesCompleteFact | SiteCompleteFact;
   /**
-   * Nothing of a UTC day of a site is pending any more, and late data have been looked for; again with the next
-   * `revision` when something of the day changed.
+   * A UTC day of a site is complete, and late data have been looked for; emitted again with the next `revision` when the day
+   * changed.
    */
   "day-sealed": DaySealedFact;
 

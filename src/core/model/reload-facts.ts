@@ -2,7 +2,7 @@
 export interface ConfigChange {
   /** Dotted, with the name of an entry where its list has names, e.g. `sources.main.read.rooms.every`. */
   readonly path: string;
-  /** As a person would write it; null where there was nothing. Of a secret it is said only that there was one. */
+  /** As written in the file; null without a value. A secret only shows that there was one. */
   readonly before: string | null;
   /** The same of the file; null where it was taken out. */
   readonly after: string | null;

@@ -52,8 +52,8 @@ export interface TagSystemsFact {
 }
 
 /**
- * From here on the values of a tag are not those that came before: who adds them up, or compares them, looks first. A
- * unit, a name or a system that is stated for the first time takes back nothing that was said, and is no break.
+ * Later values of a tag are not comparable with earlier ones: check this before you add or compare them. A unit, name or system that
+ * is stated for the first time is no break.
  */
 export interface SeriesBreak {
   /** Current state. */

@@ -1,7 +1,7 @@
 import type { Server } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
 
-/** Where the database is, and as whom we come. */
+/** Address and user of the database. */
 export interface Address {
   /** Without brackets; a path for a socket of this machine. */
   readonly host: string;
@@ -38,8 +38,8 @@ export function urlsOf(text: string): readonly string[] {
 }
 
 /**
- * A whole address out of `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or of its parts. The
- * configuration has made sure that nothing is missing and nothing is said twice.
+ * Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or from its parts. The configuration
+ * guarantees that it is complete.
  */
 export function addressOf(parts: AddressParts): Address {
   const url = parts.url === undefined ? null : URL.parse(parts.url);

@@ -11,8 +11,8 @@ export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
 }
 
 /**
- * A connection to the first server that takes writes. What is thrown has a meaning: of a single server its own; of
- * several a `ConfigError` only where none of them may be about to become the primary.
+ * Connects to the first server that accepts writes. Errors have a meaning: of a single server its own; of several a `ConfigError` only
+ * when none may become the primary soon.
  */
 export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<Session> {
   const { addresses, wording } = options;

@@ -42,7 +42,7 @@ export interface QueryResult {
   readonly rows: readonly (readonly Cell[])[];
 }
 
-/** That somebody has called `notify` on a channel that this connection listens to. */
+/** Notification on a channel of this connection. */
 export interface Notification {
   readonly channel: string;
   readonly payload: string;

@@ -62,7 +62,7 @@ function isOrdinary(scheme: string, rest: string): boolean {
 
 export interface LogOptions {
   readonly level: string;
-  /** Where the JSON lines go; standard error unless told otherwise, so that data can have standard output. */
+  /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
   /** Gets every line as well, without secrets. */
   readonly recent?: Pick<RecentLines, "add">;

@@ -140,7 +140,7 @@ function partAt(characters: string, at: number): number {
 
 interface Plain {
   readonly characters: string;
-  /** Where character `i` begins in the text, with what is left out before it. */
+  /** Index of character `i` in the text, including the omitted characters before it. */
   beginOf(i: number): number;
 }
 

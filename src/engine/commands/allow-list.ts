@@ -4,7 +4,7 @@ import { tagKey } from "./command.ts";
 import type { AllowedTag, CommandsConfig } from "./config.ts";
 import type { Accepted } from "./journal.ts";
 
-/** The entries of the configuration by source and tag. What is not in here is not written. */
+/** Entries of the configuration by source and tag. Other tags are never written. */
 export interface AllowList {
   /** The source that a message means; null when it names none that exists, or none where there are several. */
   sourceOf(named: string | null): string | null;

@@ -21,7 +21,7 @@ export interface Arming {
   look(): Promise<void>;
 }
 
-/** That somebody who can do more than edit the configuration wants writing armed. */
+/** Request to arm writing, by a person with access to the state folder. */
 export interface ArmRequest {
   /** Who asks, for the audit log. */
   readonly by: string;

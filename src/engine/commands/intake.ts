@@ -15,9 +15,8 @@ import type { Warning } from "./result-event.ts";
 import { isRestoreId } from "./timed.ts";
 
 /**
- * The first half of a command's way: from its arrival until it is durable. It either ends in a refusal that is
- * told and audited, or in the journal as `accepted`. Nothing here waits for the service, because the broker is
- * acknowledged only when this has returned.
+ * The first half of a command, from its arrival until it is durable. It ends with a rejection that is published and audited, or in the
+ * journal as `accepted`. It never waits for the service, because the broker is acknowledged only afterwards.
  */
 export interface IntakeOptions {
   /** The current configuration. */

@@ -37,7 +37,7 @@ export interface AwaitingProof {
 
 export interface ReadBack {
   add(proofs: readonly AwaitingProof[]): void;
-  /** Works until the signal aborts. What is still awaited then stays `sending` and is proved at the next start. */
+  /** Works until the signal aborts. Commands that still wait stay `sending` and are verified at the next start. */
   run(signal: AbortSignal): Promise<void>;
 }
 

@@ -219,7 +219,7 @@ export function createRestores(options: {
   };
 }
 
-/** That its day went by, or a clock was set, while it was on its way hides nothing of what kept it back before. */
+/** True for an end that must not hide the earlier reason of a delay: the day passed, or the clock was set. */
 function saysLittle({ reason }: Finish): boolean {
   return reason === "expired" || reason === "clock-skew";
 }

@@ -3,7 +3,7 @@ import type { CommandOutcome } from "../../core/model/command-facts.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
-/** That a command passed the gate, and how long it will wait for the quota; its end follows. */
+/** Event of a command that passed the gate, with its longest wait for the quota; its result follows. */
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id, needsSecond, replyTo, source, siteId, tagId, value } = command;
   return makeEvent({

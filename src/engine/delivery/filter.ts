@@ -17,7 +17,7 @@ function kindMeant(text: string): string {
   return `Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`;
 }
 
-/** Which events a sink gets. What is left out or empty lets everything through. */
+/** Selects the events of a sink. An empty or missing part passes everything. */
 export const Filter = z
   .strictObject({
     kinds: z

@@ -3,8 +3,8 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Outbox } from "../store/store.ts";
 
 /**
- * How much of the log is taken by what some sink has not got yet. What every sink has makes room by itself; when the
- * rest fills the log the oldest values are dropped, so it is said while there is still time to do something.
+ * Space of the log that undelivered events take. Delivered events free it; when the rest fills the log, the oldest values are dropped,
+ * so a warning comes early.
  */
 export interface LogSpace {
   /** Asked every minute; `maxBytes` is what the log may take now. */

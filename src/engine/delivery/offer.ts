@@ -55,7 +55,7 @@ export function countedAfter(counted: Sequence | undefined, events: number): Seq
 
 /** Result of a receipt for a batch. */
 export interface Outcome {
-  /** Null when nothing of it is settled. */
+  /** Null when no event of the batch is settled. */
   readonly settlement: Settlement | null;
   readonly accepted: number;
   /** Rejected events of a buffered batch, which is settled later; null for other batches. */

@@ -69,7 +69,7 @@ interface HeldLife {
   readonly life: string | null;
   /** When it was alive last with that life. */
   readonly seenMs: number;
-  /** Where the cursor was, ascending. */
+  /** Positions of the cursor, ascending. */
   readonly points: readonly Point[];
   /** Stretches that were delivered again. */
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];

@@ -62,7 +62,7 @@ export interface SinkState {
 /** How long the status mentions a restart, in milliseconds. */
 const RESTART_TOLD_MS = 60 * 60_000;
 
-/** The only place that changes what a sink's state is said to be, with its log lines and its gauge. */
+/** Only this changes the displayed state of a sink, with its log lines and its gauge. */
 export function createSinkState(options: {
   readonly name: string;
   readonly connector: string;

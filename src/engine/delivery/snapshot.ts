@@ -5,7 +5,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import { STATE_PARTS, type StateEvent, type StatePart, stateEvents } from "./state-events.ts";
 
-/** That a sink is to get what is believed, and how far it has got it (set `snapshot`, keyed by sink). */
+/** Requested snapshot and its progress (set `snapshot`, keyed by sink). */
 interface HeldSnapshot {
   /** When it was asked for, UTC. */
   readonly askedAt: string;

@@ -46,7 +46,7 @@ export interface SourceOptions {
   readonly log: Log;
   /** Real HTTP unless given; a simulation gives its own. */
   readonly transport?: Transport;
-  /** Where `token: {env}` looks; the process's environment unless given. */
+  /** Environment for `token: {env}`; the process's by default. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   /** Checks our clock against the Date of each reply; the client creates its own unless given. */

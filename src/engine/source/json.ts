@@ -137,7 +137,7 @@ export function afterWord(bytes: Buffer, from: number, word: Buffer): number {
   return from + word.length;
 }
 
-/** Where the value after a name begins; -1 without a colon. */
+/** Start of the value after a name; -1 without a colon. */
 export function afterColon(bytes: Buffer, from: number): number {
   const at = afterSpace(bytes, from);
   return bytes[at] === COLON ? afterSpace(bytes, at + 1) : -1;

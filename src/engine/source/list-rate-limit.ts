@@ -149,7 +149,7 @@ export function createListRateLimit(options: ListRateLimitOptions): ListRateLimi
     if (lane !== "alarms") {
       const rest = allowed - FOR_ALARMS;
       const others = starts.filter((start) => start.lane !== "alarms");
-      // Where the service allows no more than what is for the alarms, the rest asks once in two minutes.
+      // If the service permits no more than the alarms need, other lists get one request in two minutes.
       atMs = Math.max(atMs, rest >= 1 ? freeAt(others, rest) : lastOfRestMs + PATIENCE_MS);
     }
     const pausedUntilMs = isTrialPermitted ? Number.NEGATIVE_INFINITY : heldUntilMs;

@@ -86,15 +86,14 @@ export class LoggedSeries {
 }
 
 /**
- * Reads a reply of history, which may hold a quarter of a million measurements in 13 MB, without making an object of each
- * and without stopping everything else meanwhile.
+ * Parses a history response, which may hold 250,000 measurements in 13 MB, without an object per measurement and without blocking the
+ * event loop.
  *
  *     {"data":[{"id":"1","attributes":{…},"measurements":[{"timestamp":"2026-01-01T00:00:00Z","value":21.5}, …]}, …]}
  *
- * The lists of measurements are read from the bytes into columns, some thousand at a time. What is left is small, has
- * `[0]`, `[1]` … in their places, and goes the way of every reply (src/engine/source/json.ts): it is JSON with the same meaning
- * if the whole was. Whatever a list holds that is not certain to be JSON within the bounds of that way has the whole
- * reply go it, which then says what is wrong.
+ * The lists of measurements are read from the bytes into columns, some thousand at a time. The rest of the response has `[0]`, `[1]` … in
+ * their places and is parsed as any response (src/engine/source/json.ts). If a list is not certainly valid, the complete response is
+ * parsed that way, which reports the error.
  */
 export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
@@ -122,7 +121,7 @@ interface List {
 const BYTES_AT_ONCE = 500_000;
 const MEASUREMENTS_AT_ONCE = 4_000;
 
-/** Where the outer object, the list, a record in it and what it has are. */
+/** Nesting levels of the outer object, the list, a record and its fields. */
 const OUTER = 1;
 const IN_RECORD = 3;
 const IN_MEASUREMENTS = 4;

@@ -179,7 +179,7 @@ function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: 
   const lastPage = countIn(facts.last_page);
   const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;
   const saysNext = isRecord(links) && links.next !== undefined;
-  // Where neither says whether it goes on (both came as the empty array of PHP), a full page may have a next one.
+  // If both are PHP's empty array, a full page may have a next one.
   const mayGoOn = !saysNext && lastPage === null && total === null && rows.length >= size;
   const more = link !== null || (lastPage ?? 0) > number || mayGoOn;
   const page = {

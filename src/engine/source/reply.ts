@@ -193,9 +193,9 @@ function failureOf(
 }
 
 /**
- * Whether a 404 of history says that a log is missing ("message advises that all tags must have logs", interface,
- * Errors), and not that a tag is unknown or hidden. One without a word means what the interface says of it; the language
- * of the words it does not say. What is not understood here costs more requests, and comes to the same end.
+ * True when a 404 of history means a missing log ("message advises that all tags must have logs", interface, Errors), not an unknown
+ * or hidden tag. A 404 without a message means a missing log. A message that is not recognized costs more requests and has the same
+ * result.
  */
 function isAboutLog(complaints: readonly Complaint[]): boolean {
   const words = complaints

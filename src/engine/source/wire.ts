@@ -96,7 +96,7 @@ export function fields(note: Note) {
     /** For what must not be guessed either way. */
     flagOrNull: (field: string) => Flag.nullable().catch(noted(field, null)),
 
-    /** A time and its raw text. What is no time is kept as it came. */
+    /** A time and its raw text. Other text stays as received. */
     time: (field: string) =>
       z
         .string()

@@ -51,7 +51,7 @@ export const PostgresState = z
 
 export type PostgresState = z.infer<typeof PostgresState>;
 
-/** Where the worker keeps its memory, and how much of it. */
+/** Location and limits of the worker's state. */
 export const StateConfig = z
   .strictObject({
     folder: z.string().min(1).default("state").meta({

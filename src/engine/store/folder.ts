@@ -212,7 +212,7 @@ export function removeState(path: string): void {
   for (const side of ["", ...SIDE_FILES, SPARE]) rmSync(path + side, { force: true });
 }
 
-/** Where a write-ahead log is copied to before SQLite looks at it. */
+/** Suffix of a copy of the write-ahead log that is made before SQLite opens it. */
 const SPARE = "-wal-spare";
 
 /**

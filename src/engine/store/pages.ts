@@ -223,7 +223,7 @@ export function hasReadableLog(path: string): boolean {
   }
 }
 
-/** Where the newest committed copy of each page lies in a write-ahead log. */
+/** Offset of the newest committed copy of each page in a write-ahead log. */
 function committedPages(wal: number, size: number, pageBytes: number): Map<number, number> {
   const header = bytesAt(wal, 0, WAL_HEADER);
   const committed = new Map<number, number>();

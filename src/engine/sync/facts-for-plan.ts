@@ -123,7 +123,7 @@ export async function ledgersOfRequest(
   return ledgersOf(settings, tags, ledgers, { open: [order], paused: false }, nowMs).all;
 }
 
-/** From the service's lists of sites and tags, which cost nothing of the quota. `told` hears how far it is. */
+/** Reads the lists of sites and tags, which use no quota, and reports progress to `told`. */
 export async function factsFromLists(
   source: Source,
   settings: PlanSettings,

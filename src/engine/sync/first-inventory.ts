@@ -80,7 +80,7 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
     page(job, { site, sites }, { number, lastPage }) {
       if (!pending.has(job)) return;
       const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
-      // A list that is read once more begins again: nothing of it counts twice.
+      // A list that is read again starts over, so that no page counts twice.
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },

@@ -10,9 +10,8 @@ import type { Listed, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
 /**
- * Tells that the token does not see a site any more, as what it is: nothing of that site is read from then on, its tags
- * are left out without a word, and its alarms are in doubt. Told once when it is noticed, which a refusal or the poll of
- * the token brings within a minute, and once when the site is back.
+ * Reports a site that left the token's scope: nothing of it is read from then on, its tags are skipped, and its alarms are unverified.
+ * Emits one event when the loss is noticed, within a minute, and one when the site is back.
  */
 export interface LostSites {
   /** Compares the reported sites with the token's scope, at once and after each change. Ends with the signal. */

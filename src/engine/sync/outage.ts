@@ -39,7 +39,7 @@ export interface Outage {
 }
 
 export interface FailedJob {
-  /** It has failed before, and nothing of it has succeeded since. */
+  /** It has failed before and has not succeeded since. */
   readonly repeated: boolean;
   /** It asks `GET me`, which is what others are judged by. */
   readonly isAboutMe: boolean;

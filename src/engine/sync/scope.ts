@@ -26,7 +26,7 @@ export interface TokenScope {
   saidAtMs(): number;
   /** Asks again, whatever was asked before. */
   refresh(signal: AbortSignal): Promise<Scope>;
-  /** As `refresh`, but null when the service does not answer: then nothing is said about what is missing. */
+  /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
   tryRefresh(signal: AbortSignal): Promise<Scope | null>;
   /** Takes over the result of another `GET me`. */
   learn(info: Pick<TokenInfo, "sites" | "abilities">): void;

@@ -83,7 +83,7 @@ export function listingText(
   return `Listing tags: ${tags}, site ${site} of ${sites}${more}`;
 }
 
-/** From the service's lists, which cost nothing of the quota. `told` hears how far it is. */
+/** Reads the lists, which use no quota, and reports progress to `told`. */
 export async function buildingFromLists(
   source: Source,
   visible: readonly Site[],

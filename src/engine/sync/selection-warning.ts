@@ -9,8 +9,8 @@ import { buildingFromState } from "./seen-building.ts";
 export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
 
 /**
- * Says in the log which classes have no tag, with the reason, once the tags are known: a worker that reads nothing is
- * otherwise quiet. Called after each complete listing of tags; what was said is said again only when it has changed.
+ * Logs the classes without a tag, and the reason, once the tags are known. Called after each complete list of tags; repeats a warning
+ * only when it changes.
  */
 export function createSelectionWarning(options: {
   readonly source: string;

@@ -92,7 +92,7 @@ export interface FormerEpisode {
   readonly endMs: number | null;
 }
 
-/** That a site's alarms are known (set `alarm-site`), keyed by site id; a site without it is met for the first time. */
+/** Known alarms of a site (set `alarm-site`), keyed by site id; a site without an entry is new. */
 export interface StoredAlarmSite {
   /** First listing of its active alarms, UTC. */
   readonly activeSince: string | null;
@@ -247,7 +247,7 @@ export interface StoredHistory {
   readonly daysMoved?: true;
   /** Responses before this time were not counted; absent when all were. */
   readonly countedFrom?: string;
-  /** Where reading again for late data goes on; null while none is under way. */
+  /** Start of the next re-read for late data; null while none runs. */
   readonly rereadFrom: string | null;
   /** When the last day, and the whole look-back, were last read again. */
   readonly dailyAt: string;
@@ -318,7 +318,7 @@ export interface StoredBackfill {
   readonly withoutLog?: { readonly buckets: number; readonly tags: number };
 }
 
-/** That nothing of the past is fetched for now (set `backfill-pause`, key `pause`). */
+/** Pause of all backfill (set `backfill-pause`, key `pause`). */
 export interface StoredPause {
   readonly pausedAt: string | null;
 }
@@ -354,7 +354,7 @@ export interface FinalizedDay {
   readonly account: DayAccount;
 }
 
-/** That something of a sealed day has changed since (set `day-changed`), keyed as `FinalizedDay`. */
+/** Later change of a finalized day (set `day-changed`), keyed as `FinalizedDay`. */
 export interface StoredDayChange {
   /** When, UTC; of several changes shortly after each other the first. */
   readonly at: string;
@@ -377,7 +377,7 @@ export interface StoredWindow {
 }
 
 /**
- * Where the service was seen to leave points out of an answer of history without an error (set `history-window`, key
+ * Limit at which the service left out points of a history response without an error (set `history-window`, key
  * `cut`).
  */
 export interface StoredCut {

@@ -75,8 +75,8 @@ export interface Sync {
   /** Polls at their times, and continuous work: live reads and history. Called once. */
   service(followers: readonly Follower[]): Service;
   /**
-   * Takes another configuration over: times of polls, and how their answers are believed. What is held, what the token may
-   * and whether the service is away stay as they are known. Only lists that are now about something else are asked at once.
+   * Applies another configuration: times of polls and rules of verification. The stored state, the scope and a current outage stay. Only
+   * lists with changed requests are read at once.
    */
   change(config: SyncConfig): void;
 }

@@ -17,7 +17,7 @@ interface IncidentState {
   readonly refused?: string;
 }
 
-/** Where people find an alarm at a receiver. */
+/** Message or ticket of an alarm at a receiver. */
 export interface Ticket {
   readonly sink: string;
   /** Name at the receiver; null without a name. */

@@ -2,7 +2,7 @@ import { durationText } from "../../core/values/duration.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { TIMING } from "./timing.ts";
 
-/** That the database is another one than the members used last, and how far it lies back. */
+/** The database is not the one that the members used last; states how far it lies back. */
 export interface Restored {
   /** When a member was last heard of, as the database says; null where none ever was. ISO 8601, UTC. */
   readonly lastHeardAt: string | null;

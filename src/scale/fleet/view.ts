@@ -23,7 +23,7 @@ export interface MemberRow {
   readonly unheardMs: number;
   readonly isDraining: boolean;
   readonly isLeaving: boolean;
-  /** Null while it takes part. Once it is said of an incarnation, it is so for good: that one can renew nothing. */
+  /** Null while it takes part. A session that is gone stays gone: it can renew nothing. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
   readonly reach: Reached;

@@ -5,8 +5,8 @@ import { join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
 /**
- * Where a worker and the command line meet: a socket in the state folder, or on Windows a pipe whose name comes of the
- * folder's. No network is in between, so no proxy, no port and no other user of the machine is either.
+ * Control socket in the state folder, or on Windows a pipe named after the folder. It needs no network, no proxy and no port, and no
+ * other user can reach it.
  */
 const NAME = "operator.sock";
 

@@ -19,7 +19,7 @@ export interface PackedPlaces {
   readonly days: readonly number[];
 }
 
-/** After so many days without a reading nothing of a tag is left in the rings. */
+/** Days without a reading after which the rings hold no data of a tag. */
 const FORGOTTEN_DAYS = 33;
 
 export function createPlaces(): Places {

@@ -6,8 +6,8 @@ import { HOUR, type Hour, SAMPLES, type Samples } from "./samples.ts";
 import { createTrack, type Track } from "./track.ts";
 
 /**
- * How the tags of one source went: what was read of each for a day, and for a month the lowest, highest and last value of
- * each hour. What is newer than the last writing is in memory.
+ * Values of one source's tags: readings of a day, and for a month the lowest, highest and last value of each hour. Values since the last
+ * write are in memory.
  */
 export interface TagPlots {
   /** Reads which tags there are; before this nothing is answered. */

@@ -9,8 +9,8 @@ const LISTS = 18;
 const SYSTEM_LISTS = 3;
 
 /**
- * Looks at a building through its lists, which cost nothing of the quota: the token, active alarms, the first tags of
- * each site, further tags as far as `LISTS` goes. Throws ConfigError for a token with which nothing can be followed.
+ * Reads a building through its lists, which use no quota: the token, active alarms, the first tags of each site, further tags
+ * up to `LISTS`. Throws ConfigError for a token that can follow nothing.
  */
 export async function look(
   source: Source,
@@ -61,7 +61,7 @@ async function lookAtTags(
     const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
     asked += 1;
     const first = await pages.next().catch((error: unknown) => {
-      // The user may lack a permission at one site; that is no reason to know nothing of the others.
+      // The user may lack a permission at one site; the other sites still count.
       if (!isForbidden(error) || siteIds.length === 1) throw error;
       return { done: true } as const;
     });

@@ -18,7 +18,7 @@ export function planOf(
   return planReport(factsFromTags(settings, { sites: seen.sites.length, tags: tagsForPlan(seen) }, nowMs));
 }
 
-/** `These wishes take 62 % of the quota (20 requests a minute).` */
+/** One sentence, e.g. that 62 % of the quota (20 requests a minute) is used. */
 export const shareText = (plan: PlanReport): string => english(shareSaid(plan));
 
 export function shareSaid({ load, quota, lanes, fits, classes }: PlanReport): Message {

@@ -23,7 +23,7 @@ export interface Frame {
   readonly date: string;
 }
 
-/** Where the status page is unless the file says otherwise. */
+/** Default port of the status page. */
 export const STATUS_PORT = 9850;
 
 /** One line on the share of the quota; null without a plan. */

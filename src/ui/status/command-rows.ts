@@ -57,7 +57,7 @@ interface Detail {
   readonly message?: string;
 }
 
-/** One row for each command, newest first; of one whose beginning is not among the records nothing is said. */
+/** One row per command, newest first; commands whose beginning is not in the records are left out. */
 export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rows = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {

@@ -21,7 +21,7 @@ const TrustedProxy = z.strictObject({
 
 export type TrustedProxy = z.output<typeof TrustedProxy>;
 
-/** Where the status page, health and metrics are served. */
+/** Address of the status page, health and metrics. */
 export const StatusConfig = z
   .strictObject({
     host: z

@@ -4,7 +4,7 @@ import type { Secret } from "../../core/runtime/log.ts";
 import { readSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import type { StatusConfig } from "./config.ts";
 
-/** Fewest characters of a password: a few guesses a second find nothing of this length. */
+/** Fewest characters of a password: too long for a few guesses a second. */
 const LEAST_LENGTH = 12;
 
 /**

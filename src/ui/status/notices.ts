@@ -21,13 +21,13 @@ interface Shown {
 }
 
 const DAY_MS = 86_400_000;
-/** The token's end is said on the page from here on, in days; the event `token-expiring` comes at 30, 14, 7 and 1. */
+/** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */
 const TOKEN_DAYS = 14;
 const MEBIBYTE = 1024 ** 2;
 /** Tags that a notice names; `plenum status --json` has them all. */
 const NAMED = 5;
 
-/** Silence is never to be read as "no alarms": what does not work is said, worst first. */
+/** Warnings, worst first. An empty page must never look like "no alarms" while something fails. */
 export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): readonly string[] {
   return [
     ...diskNotices(store),

@@ -13,10 +13,9 @@ import { type SourceHealth, sourceHealth } from "./source-health.ts";
 import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
 
 /**
- * The one projection of a worker's state that the web page, `plenum status`, health and metrics show.
+ * State of a worker for the web page, `plenum status`, health and metrics.
  *
- * What is durable comes from the store, so that it can be shown without a worker; what only a running worker knows
- * comes through `LiveParts`.
+ * Durable facts come from the store, so that they are available without a worker; facts of a running worker come through `LiveParts`.
  */
 export interface StatusReport {
   readonly version: string;

@@ -84,7 +84,7 @@ export interface LiveThings {
   reading(source: string, tagId: string): TagReading | null;
   tag(source: string, tagId: string): LiveTag | null;
   sinks(): readonly LiveSink[];
-  /** Where the sinks put an event that their filters let through. */
+  /** Topics or queries of the sinks whose filters pass the event. */
   places(event: Event): readonly Place[];
   writable(source: string, tagId: string): TagResponse["writable"];
   /** Requests a minute that the service grants. */

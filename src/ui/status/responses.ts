@@ -84,7 +84,7 @@ export interface PlotResponse extends Columns {
   readonly stepSeconds: number;
   /** Origin of the points: live readings, logged history, or both. */
   readonly origin: "read" | "logged" | "both" | "none";
-  /** Where history could fill what is missing: idle | asked (come again in a moment) | refused, with the reason. */
+  /** State of filling gaps from history: idle | asked (request again in a moment) | refused, with the reason. */
   readonly history: { readonly state: "idle" | "asked" | "refused" | "off"; readonly why: string | null };
 }
 

@@ -13,7 +13,7 @@ export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
   readonly state: StoredAlarm["state"];
-  /** Where people find it at the receivers. */
+  /** Messages and tickets at the receivers. */
   readonly tickets: readonly Ticket[];
   /** Null when notifications are sent. */
   readonly silenced: Silenced | null;

@@ -73,7 +73,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     );
   });
 
-  // That the process answers, and no more: it asks no database, so a slow disk does not have the worker restarted.
+  // Only shows that the process responds: it uses no database, so a slow disk does not cause a restart.
   app.get("/healthz", (context) => context.text("ok\n"));
   app.get("/readyz", async (context) => {
     const readiness = await options.readiness();

@@ -18,7 +18,7 @@ import { namedIn } from "./visitor.ts";
 export interface SilenceRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
-  /** Where the silences of a source are; null for one that is not here. */
+  /** Silences of a source; null for a source of another member. */
   readonly silencesOf: (source: string) => SilenceStore | null;
   /** Ends one wherever it is; false where there is none. */
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;

@@ -1,6 +1,6 @@
 import type { SinkLag } from "../../engine/store/store.ts";
 
-/** A sink as it is shown. What is null is not known: the sink has never been started. */
+/** A sink as displayed. Null means unknown: the sink has never been started. */
 export interface SinkReport {
   readonly sink: string;
   readonly connector: string | null;

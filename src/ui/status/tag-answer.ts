@@ -19,7 +19,7 @@ import type { TagResponse, TagRow } from "./responses.ts";
 import type { TagIndex } from "./tag-index.ts";
 import { tagLog } from "./tag-log.ts";
 
-/** Where a sink puts something, ready to be copied. */
+/** Topic or query at a sink, ready to be copied. */
 export type Place = TagResponse["places"][number];
 
 export interface TagParts {
@@ -29,7 +29,7 @@ export interface TagParts {
   readonly commands: CommandRows;
   /** State in the live reads; null when it is not read. */
   readonly live: (source: string, id: string) => LiveTag | null;
-  /** Where the sinks put an event, those left out whose filter does not let it through. */
+  /** Topics or queries of the sinks whose filter passes the event. */
   readonly places: (event: Event) => readonly Place[];
   readonly writable: (source: string, id: string) => TagResponse["writable"];
 }

@@ -53,7 +53,7 @@ const Network = z
   .string()
   .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
-/** How a receiver is reached, whatever is said to it. */
+/** Connection options of a receiver. */
 export const OUTBOUND = {
   timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
     .prefault("15s")

@@ -86,7 +86,7 @@ const NOT_REMEMBERED: Refusing = {
   message: "What may be written is approved, and who approved it is being remembered first.",
 };
 
-/** Where the approvals are; null without the rule. */
+/** Path of the approvals; null without the rule. */
 export function fileOf(config: ApprovalConfig | null, pinned: Pinned | null): string | null {
   return config === null ? (pinned?.file ?? null) : resolve(config.file);
 }

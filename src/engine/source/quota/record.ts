@@ -140,7 +140,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
         const hold = await store.loadHold(`${source}/${scope}`);
         if (hold === undefined) continue;
-        // Where the clock was set back, and the machine does not say by how much, the whole pause counts again.
+        // If the clock was set back by an unknown amount, the complete pause counts again.
         const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.saidAtMs);
         if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
       }

@@ -140,7 +140,7 @@ function changes(before: Alarm, held: StoredAlarm, reopened: boolean, context: A
     events.push(fact("alarm-unacknowledged", held, context.at, facts, context));
   }
   const different: Partial<Record<keyof Alarm, unknown>> = {};
-  // That it is active again is what the return says.
+  // The return already states that it is active again.
   for (const name of reopened ? DESCRIPTION.filter((one) => one !== "status") : DESCRIPTION)
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   if (alarm.recoveringUntil === null && before.recoveringUntil !== null) {

@@ -116,7 +116,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
     if (!trust.leadsOn()) return once({}, 1, signal);
     const listing = careful ? await steady({}, MOST_PAGES, signal) : await once({}, MOST_PAGES, signal);
     trust.judge(listing, isOneSite);
-    // A page that failed once or twice may come again: nothing of such a list says that an alarm is gone.
+    // A page that failed once or twice may come again: such a list proves no absence.
     if (!listing.complete && listing.failure !== undefined && trust.distrust() === null)
       throw listing.failure;
     return listing;

@@ -55,10 +55,9 @@ const AGAIN = 2;
 const INSISTING = 10;
 
 /**
- * A record that contradicts itself changes nothing until the next poll says the same of the same episode. One that says
- * that its alarm is over never does: whether it is, the list of resolved alarms says. One that is overtaken by what is
- * known changes nothing until ten polls in a row have shown it, or the list of resolved alarms settles it
- * (overtaken.ts). What was said is kept in memory only: after a restart it is counted again.
+ * Records that need confirmation before they count. A record that contradicts itself waits until the next poll states the same of the
+ * same episode. One that states the end of its alarm never counts: the list of resolved alarms decides. One that is overtaken waits for
+ * ten consecutive polls, or for the list of resolved alarms (overtaken.ts). In memory only: a restart counts again.
  */
 export function createPendingVerification(): PendingVerification {
   let said: ReadonlyMap<string, Statement> = new Map();

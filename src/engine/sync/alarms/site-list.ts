@@ -102,7 +102,7 @@ export function createSiteList({ read, isBroken, clock, log }: SiteListOptions):
         return whole;
       }
       if (!note(key, whole.brokenBy, part.priority !== undefined, whole.reason)) {
-        // A page that failed once or twice is trouble that may pass: nothing of such a list counts.
+        // A page that failed once or twice is a temporary failure: the list does not count.
         if (whole.failure !== undefined) throw whole.failure;
         return whole;
       }

@@ -115,8 +115,8 @@ export function* inventorySteps<N extends InventoryNoun>(
 }
 
 /**
- * Whatever some list shows otherwise than it is held, or elsewhere; and all that was seen, where a list is complete. What
- * is shown by the very object that is held (source.ts, Held) is as it was.
+ * Yields objects that a list shows with other contents or at another place, and all objects of a complete list. An object that is
+ * identical to the stored one is unchanged.
  */
 function* unlikeHeld<T extends { readonly id: string | number }>(
   held: ReadonlyMap<string, Listed<T>>,

@@ -27,9 +27,8 @@ const NO_SYSTEMS: readonly string[] = [];
 const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly LocatedTag[] }>();
 
 /**
- * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
- * and were there before: they are expected back. One whose id no request can name is left out.
- * While nothing of it has changed in memory, everybody who asks is given the same.
+ * Tags of the last complete lists in the order of their ids, and known tags outside the token's scope, which are expected back. Tags
+ * whose id no request can contain are left out. Cached until the stored tags change.
  */
 export async function expectedTags(store: Store, source: string): Promise<readonly LocatedTag[]> {
   const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");

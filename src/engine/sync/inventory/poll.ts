@@ -83,8 +83,8 @@ export function createInventoryPoll<N extends SiteNoun>(
   const polledSince = new Set<number>();
 
   /**
-   * The pages of one list, each after it was committed where it is a list of tags: the pages take minutes, and tags are read
-   * as soon as they are known. A page says nothing of what it does not show.
+   * Pages of one list. Pages of tags are committed when they arrive: the complete list takes minutes, and tags are read as soon as they
+   * are known. A page proves no absence.
    */
   async function* pagesOf(
     siteId: number,
@@ -111,7 +111,7 @@ export function createInventoryPoll<N extends SiteNoun>(
     return list;
   }
 
-  /** Where a list showed all that is held of its site, each of them was there when it began. */
+  /** Records the time of a complete list of a site's objects. */
   async function rememberSight(
     seen: ReadonlyMap<number, Listing<InventoryNouns[N]>>,
     begunAt: ReadonlyMap<number, string>,

@@ -193,7 +193,7 @@ interface LeftOutTags {
 
 /** Tags that one line of the log names. */
 const NAMED = 20;
-/** Where so many tags of a reply, and more than a third, are unreadable, the form of the values is the cause. */
+/** Number of unreadable tags from which, with a third of the response, the format of the values is the cause. */
 const MANY = 5;
 
 /** A tag that is requested singly; monotonic milliseconds. */

@@ -109,7 +109,7 @@ function Row({ row, silenced }) {
   </li>`;
 }
 
-/** Where people find an alarm at a receiver. */
+/** Link to an alarm's message or ticket at a receiver. */
 function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
   const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
   return link === null

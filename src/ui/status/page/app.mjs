@@ -143,7 +143,7 @@ function Page() {
     await speak(wanted);
     setLanguage(wanted);
   };
-  // One thing is wrong then, and is said once.
+  // A lost connection is reported once, not in each part.
   const said = (answer) => (lost === null ? answer : { ...answer, failed: null });
   const { view, parts } = address;
   return html`

@@ -7,7 +7,7 @@ import { dayOf, minuteOf } from "/words.mjs";
 const DAY_S = 86_400;
 
 let library;
-/** The style sheet comes along: nothing of it is needed before. */
+/** Loads the chart library with its style sheet on demand. */
 function uPlotLoaded() {
   library ??= Promise.all([
     import("/uplot.mjs"),

@@ -41,7 +41,7 @@ export function Header({ report, lost, view, choose }) {
   </header>`;
 }
 
-/** That Plenum works says nothing of the buildings, so they have words of their own. */
+/** State of the buildings, separate from the state of Plenum. */
 function Buildings({ sources }) {
   const readings = sources.map((source) => source.readings.alarms);
   const isKnown = readings.every(({ state }) => state === "whole" || state === "part");

@@ -11,7 +11,7 @@ let region = "en-GB";
 export const spoken = () => language;
 export const regionOf = () => region;
 
-/** Where the browser keeps nothing for us, it asks for the language each time. */
+/** Stored language; null when the browser stores nothing. */
 function remembered() {
   try {
     return localStorage.getItem(REMEMBERED);

@@ -68,7 +68,7 @@ export function CopyAddress() {
   return html`<${Copy} text=${location.href} name=${t("copy this address")} />`;
 }
 
-/** Where there is nothing to show, why. */
+/** Reason why there is nothing to show. */
 export function Missing({ answer, what }) {
   if (answer.missing && answer.holder) {
     const { name, page } = answer.holder;

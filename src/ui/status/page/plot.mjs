@@ -86,7 +86,7 @@ function plotWords({ value, low, high, stepSeconds, origin, unit }) {
     <span class="of">${t(isInSteps ? "{points}, one for {step}, {origin}" : "{points}, usually {step} apart, {origin}", { points: counted(known.length, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) })}</span>`;
 }
 
-/** Where the log of the service could fill what is missing. */
+/** Button that fills gaps from the service's log. */
 function Log({ plot, isAsked, ask }) {
   const { state, why } = plot.history;
   if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;

@@ -58,7 +58,7 @@ function Quota({ told }) {
     width: 0.5,
     isStepped: true,
   }));
-  // Where the service refused something, a line stands.
+  // Each rejection is a vertical line.
   const marks = told.refused.map((each) => ({ t: Date.parse(each.at) / 1000, colour: "bad" }));
   const say = (n) => {
     if (n === null)

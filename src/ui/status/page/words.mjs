@@ -1,6 +1,6 @@
 import { regionOf, t } from "/language.mjs";
 
-/** How numbers and times are said. */
+/** Formats numbers and times. */
 
 const formats = new Map();
 

@@ -3,7 +3,7 @@ import { t } from "/language.mjs";
 import { ordered } from "/order.mjs";
 import { shown } from "/words.mjs";
 
-/** Writes a value, through the same gate as `plenum write`: what is to happen is said before it does. */
+/** Writes a value through the same gate as `plenum write`, after a confirmation. */
 
 export function Write({ tag, done }) {
   const { writable } = tag;
