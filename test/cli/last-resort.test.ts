@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/shell/uncaught-errors.ts")).href;
 
 function run(fault: string) {
-  const program = `import { watchForFaults } from ${JSON.stringify(MODULE)}; watchForFaults(); ${fault}; setInterval(() => {}, 1000);`;
+  const program = `import { exitOnUncaughtErrors } from ${JSON.stringify(MODULE)}; exitOnUncaughtErrors(); ${fault}; setInterval(() => {}, 1000);`;
   return spawnSync(process.execPath, ["--input-type=module", "-e", program], {
     encoding: "utf8",
     timeout: 15_000,

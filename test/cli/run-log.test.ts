@@ -62,9 +62,9 @@ describe("the log of `plenum run`", () => {
       JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("core/runtime/log.ts")};
-      import { takeStandardError, watchForFaults } from ${at("cli/shell/uncaught-errors.ts")};
-      watchForFaults();
-      takeStandardError(createLog({ level: "info" }));
+      import { redirectStandardError, exitOnUncaughtErrors } from ${at("cli/shell/uncaught-errors.ts")};
+      exitOnUncaughtErrors();
+      redirectStandardError(createLog({ level: "info" }));
       process.emitWarning("mqtt://u:pw@broker leaks", "MaxListenersExceededWarning");
       console.error("a %s of %o", "library", { prints: 1 });
       console.log("to standard output");
