@@ -284,7 +284,6 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       const delivered: Event[] = [];
       let calls = 0;
       let repeats = 1;
-      let isBusy = false;
       let isWell = false;
 
       /** A worker whose settlements come to nothing once it has crashed, and whose connection is cut then. */
@@ -295,11 +294,8 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           calls += 1;
           const take = (count: number) => void (isGone || delivered.push(...batch.slice(0, count)));
           const half = batch.length >> 1;
-          isBusy = true;
           if (deed === "slow") await clock.sleep(700);
           if (deed !== "accept" && deed !== "slow") repeats += 1;
-          // A failed delivery settles nothing.
-          if (deed === "refuse" || deed === "lost") isBusy = false;
           if (deed === "refuse") throw new Retryable("not now");
           take(deed === "half" ? half : batch.length);
           if (deed === "lost") throw new Retryable("no answer");
@@ -312,7 +308,6 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           async settle(...settlement) {
             if (isGone) return new Promise(() => undefined);
             await store.outbox.settle(...settlement);
-            isBusy = false;
           },
         };
         const dispatcher = workshop.dispatcher(
@@ -323,7 +318,6 @@ export function describeUrgent(name: string, behind: number, runs: number, place
         await dispatcher.start(new AbortController().signal);
         return async () => {
           isGone = true;
-          isBusy = false;
           void dispatcher.stop(1).catch(() => undefined);
           await clock.advance(10);
         };
@@ -346,10 +340,6 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           repeats += 1;
           crash = await begin();
         } else {
-          // A batch in flight would end after the events are marked, and its newer events would not be sent again. So the
-          // loop first takes what was committed, and a replay during a write is left out.
-          await clock.advance(10);
-          if (isBusy) continue;
           repeats += 1;
           await store.outbox.replay("a", ALL_TIME);
         }

@@ -160,10 +160,12 @@ export function createOutbox(options: {
       },
     ) {
       const isPlain = !again && !isUrgent && rejected.length === 0 && changed.length === 0;
-      if (mayWait && isPlain && repeatsAfterCrash(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
+      const isFew = repeatsAfterCrash(sink, through) <= IN_FLIGHT;
+      if (mayWait && isPlain && isFew && redeliveries.isUnmarked(sink) && !soon.isBehind()) {
         moveSoon(sink, through, counted);
         return;
       }
+      const before = Math.max(cursorOf(sink), isUrgent ? urgentOf(sink) : 0);
       database.transaction(() => {
         const at = clock.now();
         if (again) {
@@ -171,6 +173,7 @@ export function createOutbox(options: {
           letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
         } else {
           sinks.moveTo(sink, through, counted, isUrgent ? "urgent" : "position");
+          redeliveries.markAfterReplay(sink, before, through, isUrgent);
         }
         for (const refusal of rejected) letters.add(sink, refusal, at);
         for (const change of changed) documents.change(change);

@@ -185,6 +185,34 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
       markSlices(sink, after, through, `(event.position > ? or not (${URGENT}))`, urgentAfter),
 
+    isUnmarked: (sink: string): boolean => unmarked.has(sink),
+
+    /**
+     * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
+     * not) while the batch was in flight. Otherwise the replay would end with an older state than the batch: alarm
+     * raised, resolved (in flight), raised again. Call it inside the transaction of the settlement.
+     */
+    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): void {
+      if (unmarked.has(sink)) return;
+      const replayed = (condition: string) =>
+        `exists (select 1 from again cross join event on event.position = again.position
+           where again.sink = ?1 and again.position <= ?2 and ${condition} and not exists (
+             select 1 from dead_letter as letter
+             where letter.sink = ?1 and letter.position = again.position and letter.resending = 1))`;
+      const markWhere = (condition: string) =>
+        database
+          .prepare(
+            `insert into again (sink, position, checksum)
+             select ?1, event.position, row_checksum(?1, event.position) from event
+             where event.position > ?2 and event.position <= ?3 and ${condition} and ${replayed(condition)}
+             on conflict do nothing`,
+          )
+          .run(sink, after, through);
+      let marked = markWhere(URGENT);
+      if (!isUrgent) marked += markWhere(`not (${URGENT})`);
+      if (marked > 0) forgetKnown();
+    },
+
     cancel(sink: string): void {
       database.prepare("delete from again where sink = ?").run(sink);
       database.prepare("update dead_letter set resending = 0 where sink = ?").run(sink);

@@ -145,19 +145,27 @@ export function createOutbox(options: OutboxOptions): Outbox {
       if (
         soon &&
         isPlain &&
+        redeliveries.isUnmarked(sink) &&
         !writer.soon.isBehind() &&
         (await repeatsAfterCrash(sink, through)) <= IN_FLIGHT
       ) {
         moveSoon(sink, through, counted);
         return;
       }
+      const before = Math.max(
+        await cursorOf(sink),
+        which === "urgent" ? ((await sinks.find(sink))?.urgent ?? 0) : 0,
+      );
       const settled = again ? redeliveries.offeredThrough(sink, through) : [];
       const refused = new Set(rejected.map(({ position }) => position));
       const accepted = settled.filter((position) => !refused.has(position));
       await writer.commit([
         ...(again
           ? [redeliveries.settle(sink, settled), ...letters.remove(sink, accepted)]
-          : [sinks.moveTo(sink, through, counted, which)]),
+          : [
+              sinks.moveTo(sink, through, counted, which),
+              ...redeliveries.markAfterReplay(sink, before, through, which === "urgent"),
+            ]),
         ...letters.add(sink, rejected, clock.now()),
         ...changeDocuments(source, documents),
       ]);

@@ -176,6 +176,27 @@ export function createRedeliveries(source: string, query: RunQuery, writer: Writ
         String(urgentAfter),
       ]),
 
+    isUnmarked: (sink: string): boolean => unmarked.has(sink),
+
+    /** Marks events of a settled batch that a replay missed; see `engine/store/redeliveries.ts`. */
+    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly Query[] {
+      if (unmarked.has(sink)) return [];
+      forget();
+      const classes = isUrgent ? [URGENT] : [URGENT, `not (${URGENT})`];
+      return classes.map((condition) => ({
+        text: `insert into again (source, sink, position)
+          select $1, $2, event.position from event
+          where event.source = $1 and event.position > $3::bigint and event.position <= $4::bigint and ${condition}
+            and exists (
+              select 1 from again join event on event.source = again.source and event.position = again.position
+              where again.source = $1 and again.sink = $2 and again.position <= $3::bigint and ${condition}
+                and not exists (select 1 from dead_letter as letter where letter.source = $1 and letter.sink = $2
+                  and letter.position = again.position and letter.resending))
+          on conflict do nothing`,
+        values: [source, sink, String(after), String(through)],
+      }));
+    },
+
     cancel: (sink: string): readonly Query[] => [
       { text: "delete from again where source = $1 and sink = $2", values: [source, sink] },
       {
