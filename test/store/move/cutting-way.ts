@@ -3,8 +3,8 @@ import { connect, createServer, type Socket } from "node:net";
 /** A way to the database over TCP that ends at a chosen place, once, and is whole again afterwards. */
 export interface CuttingWay {
   readonly port: number;
-  /** Bytes that have gone to the server since this was asked for the last time. */
-  bytes(): number;
+  /** Bytes that were sent to the server before its last commit. */
+  bytesToCommit(): number;
   /** Breaks the connection when so many more bytes have gone to the server. */
   cutAfter(bytes: number): void;
   /** Lets the next commit through, and breaks the connection before the server's answer to it. */
@@ -15,6 +15,7 @@ export interface CuttingWay {
 export async function startCuttingWay(databasePort: number): Promise<CuttingWay> {
   const sockets = new Set<Socket>();
   let passed = 0;
+  let atCommit = 0;
   let cutAt: number | null = null;
   let isCommitCut = false;
 
@@ -31,6 +32,7 @@ export async function startCuttingWay(databasePort: number): Promise<CuttingWay>
     far.on("data", (chunk: Buffer) => void client.write(chunk));
     client.on("data", (chunk: Buffer) => {
       const left = cutAt === null ? Number.POSITIVE_INFINITY : cutAt - passed;
+      if (chunk.includes("commit\0")) atCommit = passed;
       passed += chunk.length;
       far.write(chunk.subarray(0, Math.max(0, left)));
       if (chunk.length >= left) {
@@ -49,11 +51,7 @@ export async function startCuttingWay(databasePort: number): Promise<CuttingWay>
   const address = server.address();
   return {
     port: typeof address === "object" && address !== null ? address.port : 0,
-    bytes() {
-      const now = passed;
-      passed = 0;
-      return now;
-    },
+    bytesToCommit: () => atCommit,
     cutAfter(bytes) {
       passed = 0;
       cutAt = bytes;
